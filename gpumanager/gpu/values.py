@@ -1,0 +1,95 @@
+"""What a GPU is, and how two of them are connected. Values only.
+
+A pair of GPUs has one `Bond`: the PCIe level at which their paths meet, as `nvidia-smi topo -m`
+names it, and the number of NVLinks between them, if any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NewType
+
+from gpumanager.units import Bytes
+
+GpuUUID = NewType("GpuUUID", str)
+"""As NVML writes it: `GPU-` and 36 characters."""
+
+
+class Level(IntEnum):
+    """Where two GPUs meet; the value is the quality of the pair (go-gpuallocator's scores)."""
+
+    SYS = 10  # across the sockets
+    NODE = 20  # one NUMA node, several host bridges
+    PHB = 30  # one host bridge
+    PXB = 40  # several PCIe switches
+    PIX = 50  # one PCIe switch
+    BOARD = 60  # one board
+
+
+NVLINK_QUALITY = 100
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class Bond:
+    """How two GPUs are connected."""
+
+    level: Level
+    nvlinks: int = 0
+
+    @property
+    def quality(self) -> int:
+        """100 per NVLink; without NVLink the quality of the PCIe level."""
+        return self.nvlinks * NVLINK_QUALITY or int(self.level)
+
+    def __str__(self) -> str:
+        return f"NV{self.nvlinks}" if self.nvlinks else self.level.name
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU.
+
+    index: NVML's, which orders by bus id. minor: N of `/dev/nvidia<N>`; may differ from index.
+    numa_node: None where the machine does not say.
+    """
+
+    index: int
+    minor: int
+    uuid: GpuUUID
+    bus_id: str
+    model: str
+    memory: Bytes
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The GPUs of a machine, ordered by index, and the bond of every pair.
+
+    bonds: square, symmetric, `bonds[a][b]` for positions a and b in `gpus`; None on the diagonal.
+    """
+
+    gpus: tuple[Gpu, ...]
+    bonds: tuple[tuple[Bond | None, ...], ...]
+
+    def bond(self, a: int, b: int) -> Bond:
+        """The bond of two different GPUs, by position."""
+        found = self.bonds[a][b]
+        if found is None:
+            raise ValueError(f"GPU {a} has no bond with itself")
+        return found
+
+    def by_uuid(self, uuid: GpuUUID) -> Gpu | None:
+        return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+
+
+def topology(gpus: Sequence[Gpu], bonds: Sequence[Sequence[Bond | None]]) -> Topology:
+    """A Topology from any sequences; raises ValueError where they do not fit together."""
+    size = len(gpus)
+    if len(bonds) != size or any(len(row) != size for row in bonds):
+        raise ValueError(f"{size} GPUs need a {size} by {size} table of bonds")
+    for a in range(size):
+        for b in range(size):
+            if (a == b) != (bonds[a][b] is None) or bonds[a][b] != bonds[b][a]:
+                raise ValueError(f"the bond of GPU {a} and GPU {b} is missing or one-sided")
+    return Topology(tuple(gpus), tuple(tuple(row) for row in bonds))

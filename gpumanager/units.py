@@ -1,0 +1,40 @@
+"""Units: bytes, memory blocks, cores."""
+
+import re
+from typing import Final, NewType
+
+Bytes = NewType("Bytes", int)
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+MEMORY_BLOCK: Final = Bytes(256 * MIB)
+"""One `tencent.com/vcuda-memory`."""
+
+CORES_PER_GPU: Final = 100
+"""`tencent.com/vcuda-core` of a whole GPU."""
+
+_SIZES: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
+_BYTES: Final = re.compile(r"\s*(\d+)\s*([KMGT]iB)?\s*")
+
+
+def parse_bytes(text: str) -> Bytes:
+    """Read `16GiB`, `512 MiB` or a plain number of bytes; raises ValueError."""
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size: write for example 16GiB, 512MiB or bytes")
+    return Bytes(int(match[1]) * _SIZES[match[2] or ""])
+
+
+def blocks(amount: Bytes) -> int:
+    """Whole memory blocks in `amount`."""
+    return amount // MEMORY_BLOCK
+
+
+def format_bytes(amount: int) -> str:
+    """For people: the largest unit in which the number is at least 1, at most two decimals."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if amount >= _SIZES[unit]:
+            return f"{amount / _SIZES[unit]:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{amount} B"

@@ -1,0 +1,50 @@
+/* What is said on /etc/vcuda/vcuda.sock: one HELLO, one WELCOME, then the manager hangs up.
+ *
+ * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
+ * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write).
+ * The manager takes the caller's host pid from SO_PEERCRED; what the caller says of itself is
+ * for messages only.
+ */
+#ifndef VCUDA_PROTOCOL_H
+#define VCUDA_PROTOCOL_H
+
+#ifndef VCUDA_CDEF
+#include <stdint.h>
+#endif
+
+enum {
+    VCUDA_PROTOCOL_MAGIC = 0x41445556, /* "VUDA" */
+    VCUDA_PROTOCOL_VERSION = 1,
+    VCUDA_HELLO = 1,
+    VCUDA_WELCOME = 2,
+    VCUDA_HELLO_OBSERVER = 1, /* flag: only reads (the NVML shim); gets no slot */
+    VCUDA_NO_SLOT = -1,
+    VCUDA_REASON_SIZE = 96,
+};
+
+struct vcuda_hello {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind; /* VCUDA_HELLO */
+    uint32_t region_abi;
+    uint32_t flags;
+    int32_t pid;       /* as the caller sees itself */
+    char program[44];  /* 0-terminated, for people */
+};
+
+struct vcuda_welcome {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;  /* VCUDA_WELCOME */
+    int32_t status; /* 0, or a negated errno: EPROTO wrong version, ENOSPC no free slot */
+    int32_t slot;   /* this process's slot in the books, or VCUDA_NO_SLOT */
+    char reason[VCUDA_REASON_SIZE]; /* why not, 0-terminated */
+    uint8_t reserved[16];
+};
+
+#ifndef VCUDA_CDEF
+_Static_assert(sizeof(struct vcuda_hello) == 64, "frozen");
+_Static_assert(sizeof(struct vcuda_welcome) == 128, "frozen");
+#endif
+
+#endif

@@ -1,0 +1,112 @@
+/* The two pages of memory the manager shares with the processes of one container.
+ *
+ * `struct vcuda_config` is written by the manager alone and mapped read-only by the shim: who the
+ * container is and what it may use. `struct vcuda_books` is mapped read-write by every process of
+ * the container: who holds how much. Both are plain files of the allocation's directory, so that
+ * they outlive the manager; the shim receives them as file descriptors (vcuda_protocol.h).
+ *
+ * Rules that make the books right after any crash:
+ *   - a word of `used` has one writer: the process that owns the slot;
+ *   - `overhead`, `slots` and `slot_limit` are written by the manager alone;
+ *   - a total is never stored, always summed, under the device's OFD lock (books.h);
+ *   - `meters` are moved by single atomic operations only.
+ *
+ * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
+ * other copy of it exists.
+ */
+#ifndef VCUDA_REGION_H
+#define VCUDA_REGION_H
+
+#ifndef VCUDA_CDEF /* the text given to cffi has no includes */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#ifdef VCUDA_PLAIN /* cffi's glue sees the same layout without qualifiers */
+#define VCUDA_ATOMIC(type) type
+#else
+#define VCUDA_ATOMIC(type) _Atomic(type)
+#endif
+
+enum {
+    VCUDA_REGION_ABI = 1,
+    VCUDA_CONFIG_MAGIC = 0x47464356, /* "VCFG" */
+    VCUDA_BOOKS_MAGIC = 0x534b4256,  /* "VBKS" */
+    VCUDA_DEVICES = 16,
+    VCUDA_SLOTS = 1024,
+    VCUDA_NAME_SIZE = 96,
+};
+
+/* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
+struct vcuda_limit {
+    uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
+    VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
+    VCUDA_ATOMIC(uint32_t) core_percent;  /* promised compute share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
+    VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
+    VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
+    uint8_t reserved[88];
+};
+
+struct vcuda_config {
+    uint32_t magic;
+    uint32_t abi;
+    uint32_t size; /* of this struct: mapped and checked by the reader */
+    uint32_t device_count;
+    VCUDA_ATOMIC(uint64_t) generation; /* grows with each change */
+    char allocation[VCUDA_NAME_SIZE];  /* for people: the allocation's name, 0-terminated */
+    uint8_t reserved[8];
+    struct vcuda_limit limits[VCUDA_DEVICES];
+};
+
+/* Who owns a slot. pid 0: free. start_time is field 22 of /proc/<pid>/stat, against pid reuse. */
+struct vcuda_slot {
+    VCUDA_ATOMIC(uint32_t) pid;
+    VCUDA_ATOMIC(uint32_t) flags; /* degradations the shim reports, VCUDA_DEGRADED_* */
+    VCUDA_ATOMIC(uint64_t) start_time;
+};
+
+enum {
+    VCUDA_DEGRADED_LOCK = 1,   /* the file lock is unavailable: the limit is held per process */
+    VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
+    VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
+};
+
+/* Per device, shared by all processes of the container; a cache line pair each. */
+struct vcuda_meter {
+    VCUDA_ATOMIC(uint64_t) virtual_time; /* limiter: ns of CLOCK_MONOTONIC up to which is paid */
+    VCUDA_ATOMIC(uint64_t) charged_ns;   /* GPU time charged so far */
+    VCUDA_ATOMIC(uint64_t) throttled_ns; /* time launches were made to wait */
+    VCUDA_ATOMIC(uint64_t) launches;
+    VCUDA_ATOMIC(uint64_t) memory_peak; /* most bytes reserved at once */
+    VCUDA_ATOMIC(uint64_t) memory_denied; /* reservations refused at the limit */
+    uint8_t reserved[80];
+};
+
+struct vcuda_books {
+    uint32_t magic;
+    uint32_t abi;
+    uint32_t size;
+    VCUDA_ATOMIC(uint32_t) slot_limit; /* slots at or above this were never used */
+    uint8_t reserved[112];
+    struct vcuda_meter meters[VCUDA_DEVICES];
+    struct vcuda_slot slots[VCUDA_SLOTS];
+    VCUDA_ATOMIC(uint64_t) used[VCUDA_DEVICES][VCUDA_SLOTS];     /* bytes, by the slot's owner */
+    VCUDA_ATOMIC(uint64_t) overhead[VCUDA_DEVICES][VCUDA_SLOTS]; /* bytes, by the manager */
+};
+
+#ifndef VCUDA_CDEF
+_Static_assert(sizeof(struct vcuda_limit) == 128, "frozen");
+_Static_assert(offsetof(struct vcuda_config, limits) == 128, "frozen");
+_Static_assert(sizeof(struct vcuda_config) == 128 + 128 * VCUDA_DEVICES, "frozen");
+_Static_assert(sizeof(struct vcuda_slot) == 16, "frozen");
+_Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
+_Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
+_Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
+_Static_assert(sizeof(struct vcuda_books) ==
+                   128 + 128 * VCUDA_DEVICES + (16 + 16 * VCUDA_DEVICES) * VCUDA_SLOTS,
+               "frozen");
+#endif
+
+#endif

@@ -1,0 +1,191 @@
+"""Build everything native with gcc alone: the shims, the simulated driver, the programs, `_native`.
+
+    lib/shim/libcuda.so.1, libnvidia-ml.so.1     the shims, put in place of the driver's libraries
+    lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
+    bin/*                                        small CUDA programs to run in pods
+    _native.*.so                                 the cffi module: layouts and pure units
+
+Used by setuptools (`pip install .`, editable too) and, while working, by `python -m
+vcuda_shim.build`. Imports nothing of this package: it runs before the package can be imported.
+"""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "native"
+DRIVER_VERSION = "555.58.02"
+"""What the simulated driver calls itself; the release whose exports it copies."""
+
+CFLAGS = (
+    "-std=c11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -pthread -D_GNU_SOURCE"
+).split()
+
+
+def run(command: Sequence[str | Path]) -> str:
+    """Run a tool; a failure ends the build with the tool's own words."""
+    finished = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if finished.returncode != 0:
+        raise SystemExit(f"{shlex.join(map(str, command))}\n{finished.stderr}")
+    return finished.stdout
+
+
+def compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "gcc"))
+
+
+def load(path: Path) -> ModuleType:
+    """Import one of the generators, which lie outside any package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def sources(*folders: Path) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.glob("*.c"))
+
+
+def shared_library(target: Path, files: Iterable[Path], flags: Iterable[str | Path]) -> None:
+    """Compile and link one library; published by rename, so that users of the old one keep it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.new")
+    run([*compiler(), *CFLAGS, "-shared", "-o", temporary, *files, *flags])
+    temporary.replace(target)
+
+
+def includes(*folders: Path) -> list[str]:
+    return [f"-I{folder}" for folder in folders]
+
+
+def build_shims(out: Path, work: Path) -> None:
+    """The two shims, each needing the driver's own library under the name `libvcuda-real*`."""
+    generated = work / "shim"
+    generated.mkdir()
+    load(NATIVE / "table" / "generate.py").generate(generated)
+    shim = NATIVE / "shim"
+    for name, soname, real in (
+        ("cuda", "libcuda.so.1", "libvcuda-real.so.1"),
+        ("nvml", "libnvidia-ml.so.1", "libvcuda-real-ml.so.1"),
+    ):
+        empty = work / f"{name}-empty.c"
+        empty.write_text("")
+        stub = work / real
+        shared_library(stub, [empty], [f"-Wl,-soname,{real}", "-Wno-error"])
+        shared_library(
+            out / "lib" / "shim" / soname,
+            [*sources(shim / "core", shim / "runtime", shim / name), *generated.glob(f"{name}_*.c")],
+            [
+                *includes(NATIVE / "include", shim, generated),
+                f"-DVCUDA_REAL_SONAME=\"{real}\"",
+                f"-Wl,-soname,{soname}",
+                f"-Wl,--version-script,{generated / (name + '.map')}",
+                "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
+                "-Wl,--no-as-needed",
+                stub,
+                "-Wl,--as-needed",
+                "-ldl",
+            ],
+        )
+
+
+def build_driver(out: Path, work: Path) -> None:
+    """The simulated driver: libcuda -Bsymbolic as the real one, libnvidia-ml not, as the real one."""
+    generated = work / "sim"
+    generated.mkdir()
+    load(NATIVE / "sim" / "table" / "generate.py").generate(generated)
+    sim = NATIVE / "sim"
+    for name, library, soname, binding in (
+        ("cuda", "libcuda.so", "libcuda.so.1", ["-Wl,-Bsymbolic"]),
+        ("nvml", "libnvidia-ml.so", "libnvidia-ml.so.1", []),
+    ):
+        shared_library(
+            out / "lib" / "driver" / f"{library}.{DRIVER_VERSION}",
+            [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")],
+            [
+                *includes(NATIVE / "include", sim, generated),
+                f"-DSIM_DRIVER_VERSION=\"{DRIVER_VERSION}\"",
+                f"-Wl,-soname,{soname}",
+                f"-Wl,--version-script,{generated / (name + '.map')}",
+                *binding,
+                "-ldl",
+                "-lm",
+            ],
+        )
+
+
+def build_programs(out: Path) -> None:
+    (out / "bin").mkdir(parents=True, exist_ok=True)
+    for source in sources(NATIVE / "programs"):
+        target = out / "bin" / source.stem
+        flags = ["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread"]
+        temporary = target.with_name(f".{target.name}.new")
+        run([*compiler(), *flags, *includes(NATIVE / "include"), "-o", temporary, source, "-ldl"])
+        temporary.replace(target)
+
+
+def cdef_text() -> str:
+    """The declarations of native/cffi.h as cffi reads them: the compiler's own preprocessing."""
+    flags = includes(NATIVE / "include", NATIVE / "shim", NATIVE / "sim")
+    options = ["-E", "-P", "-DVCUDA_CDEF", "-DVCUDA_PLAIN", *flags]
+    return run([*compiler(), *options, NATIVE / "cffi.h"])
+
+
+def build_module(out: Path, work: Path) -> None:
+    """The cffi module over the pure units and the simulator's state."""
+    import cffi
+
+    folders = [NATIVE / "include", NATIVE / "shim", NATIVE / "sim"]
+    ffi: Any = cffi.FFI()
+    ffi.cdef(cdef_text())
+    ffi.set_source(
+        "vcuda_shim._native",
+        '#define VCUDA_PLAIN\n#include "cffi.h"\n',
+        sources=[str(path) for path in sources(NATIVE / "shim" / "core", NATIVE / "sim" / "core")],
+        include_dirs=[str(path) for path in [NATIVE, *folders]],
+        extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
+    )
+    built = Path(ffi.compile(tmpdir=str(work / "cffi"), verbose=False))
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    temporary = out / f"._native{suffix}.new"
+    shutil.copy2(built, temporary)
+    temporary.replace(out / f"_native{suffix}")
+
+
+def build(out: Path) -> None:
+    """Build all of it into `out`, which is or becomes the package's folder."""
+    with tempfile.TemporaryDirectory(prefix="vcuda-build-") as temporary:
+        work = Path(temporary)
+        for what, step in (
+            ("shims", lambda: build_shims(out, work)),
+            ("simulated driver", lambda: build_driver(out, work)),
+            ("programs", lambda: build_programs(out)),
+            ("cffi module", lambda: build_module(out, work)),
+        ):
+            print(f"building {what}", file=sys.stderr)
+            step()
+
+
+class BuildNative(build_ext):
+    """setuptools' build_ext, for the one extension that stands for all native products."""
+
+    def build_extension(self, ext: Any) -> None:
+        build(Path(self.get_ext_fullpath(ext.name)).resolve().parent)
+
+
+if __name__ == "__main__":
+    build(Path(__file__).resolve().parent)
