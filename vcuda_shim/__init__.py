@@ -1,0 +1,18 @@
+"""Python's view of the native code: where its products lie, and its layouts through cffi.
+
+`_shim` and `_sim` are the cffi modules; nothing here decides anything.
+"""
+
+from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).resolve().parent
+
+SHIM_CUDA: Final = _HERE / "lib" / "shim" / "libcuda.so.1"
+SHIM_NVML: Final = _HERE / "lib" / "shim" / "libnvidia-ml.so.1"
+
+SIMULATED_DRIVER: Final = _HERE / "lib" / "driver"
+"""Folder of the simulated driver: `libcuda.so.<version>`, `libnvidia-ml.so.<version>`."""
+
+PROGRAMS: Final = _HERE / "bin"
+"""Folder of the small CUDA programs to run in pods."""

@@ -1,12 +1,13 @@
-"""Build everything native with gcc alone: the shims, the simulated driver, the programs, `_native`.
+"""Build everything native with gcc alone: shims, simulated driver, programs, cffi modules.
 
     lib/shim/libcuda.so.1, libnvidia-ml.so.1     the shims, put in place of the driver's libraries
     lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
     bin/*                                        small CUDA programs to run in pods
-    _native.*.so                                 the cffi module: layouts and pure units
+    _shim.*.so                                   cffi: the shim's layouts and pure units
+    _sim.*.so                                    cffi: the simulated GPUs' shared state
 
 Used by setuptools (`pip install .`, editable too) and, while working, by `python -m
-vcuda_shim.build`. Imports nothing of this package: it runs before the package can be imported.
+vcuda_shim.build [STEP …]`. Imports nothing of this package: it runs before the package can be imported.
 """
 
 import importlib.util
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -128,7 +129,7 @@ def build_driver(out: Path, work: Path) -> None:
         )
 
 
-def build_programs(out: Path) -> None:
+def build_programs(out: Path, _work: Path) -> None:
     (out / "bin").mkdir(parents=True, exist_ok=True)
     for source in sources(NATIVE / "programs"):
         target = out / "bin" / source.stem
@@ -138,46 +139,49 @@ def build_programs(out: Path) -> None:
         temporary.replace(target)
 
 
-def cdef_text() -> str:
-    """The declarations of native/cffi.h as cffi reads them: the compiler's own preprocessing."""
-    flags = includes(NATIVE / "include", NATIVE / "shim", NATIVE / "sim")
-    options = ["-E", "-P", "-DVCUDA_CDEF", "-DVCUDA_PLAIN", *flags]
-    return run([*compiler(), *options, NATIVE / "cffi.h"])
+def cdef_text(header: Path, folders: Sequence[Path]) -> str:
+    """The declarations of a header as cffi reads them: the compiler's own preprocessing."""
+    options = ["-E", "-P", "-DVCUDA_CDEF", "-DVCUDA_PLAIN", *includes(*folders)]
+    return run([*compiler(), *options, header])
 
 
-def build_module(out: Path, work: Path) -> None:
-    """The cffi module over the pure units and the simulator's state."""
+def build_module(out: Path, work: Path, name: str) -> None:
+    """The cffi module `_<name>` over native/<name>/core, declared by native/<name>/cffi.h."""
     import cffi
 
-    folders = [NATIVE / "include", NATIVE / "shim", NATIVE / "sim"]
+    home = NATIVE / name
+    folders = [NATIVE / "include", home]
     ffi: Any = cffi.FFI()
-    ffi.cdef(cdef_text())
+    ffi.cdef(cdef_text(home / "cffi.h", folders))
     ffi.set_source(
-        "vcuda_shim._native",
+        f"vcuda_shim._{name}",
         '#define VCUDA_PLAIN\n#include "cffi.h"\n',
-        sources=[str(path) for path in sources(NATIVE / "shim" / "core", NATIVE / "sim" / "core")],
-        include_dirs=[str(path) for path in [NATIVE, *folders]],
+        sources=[str(path) for path in sources(home / "core")],
+        include_dirs=[str(path) for path in folders],
         extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
     )
-    built = Path(ffi.compile(tmpdir=str(work / "cffi"), verbose=False))
+    built = Path(ffi.compile(tmpdir=str(work / f"cffi-{name}"), verbose=False))
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    temporary = out / f"._native{suffix}.new"
+    temporary = out / f"._{name}{suffix}.new"
     shutil.copy2(built, temporary)
-    temporary.replace(out / f"_native{suffix}")
+    temporary.replace(out / f"_{name}{suffix}")
 
 
-def build(out: Path) -> None:
-    """Build all of it into `out`, which is or becomes the package's folder."""
-    with tempfile.TemporaryDirectory(prefix="vcuda-build-") as temporary:
-        work = Path(temporary)
-        for what, step in (
-            ("shims", lambda: build_shims(out, work)),
-            ("simulated driver", lambda: build_driver(out, work)),
-            ("programs", lambda: build_programs(out)),
-            ("cffi module", lambda: build_module(out, work)),
-        ):
-            print(f"building {what}", file=sys.stderr)
-            step()
+STEPS: dict[str, Callable[[Path, Path], None]] = {
+    "shims": build_shims,
+    "driver": build_driver,
+    "programs": build_programs,
+    "shim-module": lambda out, work: build_module(out, work, "shim"),
+    "sim-module": lambda out, work: build_module(out, work, "sim"),
+}
+
+
+def build(out: Path, only: Sequence[str] = ()) -> None:
+    """Build all, or only some steps, into `out`, which is or becomes the package's folder."""
+    with tempfile.TemporaryDirectory(prefix="vcuda-build-") as work:
+        for name in only or STEPS:
+            print(f"building {name}", file=sys.stderr)
+            STEPS[name](out, Path(work))
 
 
 class BuildNative(build_ext):
@@ -188,4 +192,4 @@ class BuildNative(build_ext):
 
 
 if __name__ == "__main__":
-    build(Path(__file__).resolve().parent)
+    build(Path(__file__).resolve().parent, sys.argv[1:])
