@@ -6,8 +6,9 @@
     _shim.*.so                                   cffi: the shim's layouts and pure units
     _sim.*.so                                    cffi: the simulated GPUs' shared state
 
-Used by setuptools (`pip install .`, editable too) and, while working, by `python -m
-vcuda_shim.build [STEP …]`. Imports nothing of this package: it runs before the package can be imported.
+Used by setuptools (`pip install .`, editable too) and, while working, as
+`python -m vcuda_shim.build [STEP …]`. Imports nothing of this package: it runs before the package
+can be imported.
 """
 
 import importlib.util
@@ -30,16 +31,26 @@ NATIVE = ROOT / "native"
 DRIVER_VERSION = "555.58.02"
 """What the simulated driver calls itself; the release whose exports it copies."""
 
-CFLAGS = (
-    "-std=c11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -pthread -D_GNU_SOURCE"
-).split()
+CFLAGS = [
+    "-std=c11",
+    "-O2",
+    "-g",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+    "-D_GNU_SOURCE",
+]
 
 
 def run(command: Sequence[str | Path]) -> str:
     """Run a tool; a failure ends the build with the tool's own words."""
-    finished = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    words = [str(word) for word in command]
+    finished = subprocess.run(words, check=False, capture_output=True, text=True)
     if finished.returncode != 0:
-        raise SystemExit(f"{shlex.join(map(str, command))}\n{finished.stderr}")
+        raise SystemExit(f"{shlex.join(words)}\n{finished.stderr}")
     return finished.stdout
 
 
@@ -89,10 +100,13 @@ def build_shims(out: Path, work: Path) -> None:
         shared_library(stub, [empty], [f"-Wl,-soname,{real}", "-Wno-error"])
         shared_library(
             out / "lib" / "shim" / soname,
-            [*sources(shim / "core", shim / "runtime", shim / name), *generated.glob(f"{name}_*.c")],
+            [
+                *sources(shim / "core", shim / "runtime", shim / name),
+                *generated.glob(f"{name}_*.c"),
+            ],
             [
                 *includes(NATIVE / "include", shim, generated),
-                f"-DVCUDA_REAL_SONAME=\"{real}\"",
+                f'-DVCUDA_REAL_SONAME="{real}"',
                 f"-Wl,-soname,{soname}",
                 f"-Wl,--version-script,{generated / (name + '.map')}",
                 "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
@@ -105,7 +119,7 @@ def build_shims(out: Path, work: Path) -> None:
 
 
 def build_driver(out: Path, work: Path) -> None:
-    """The simulated driver: libcuda -Bsymbolic as the real one, libnvidia-ml not, as the real one."""
+    """The simulated driver: libcuda is -Bsymbolic and libnvidia-ml is not, as the real ones."""
     generated = work / "sim"
     generated.mkdir()
     load(NATIVE / "sim" / "table" / "generate.py").generate(generated)
@@ -119,7 +133,7 @@ def build_driver(out: Path, work: Path) -> None:
             [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")],
             [
                 *includes(NATIVE / "include", sim, generated),
-                f"-DSIM_DRIVER_VERSION=\"{DRIVER_VERSION}\"",
+                f'-DSIM_DRIVER_VERSION="{DRIVER_VERSION}"',
                 f"-Wl,-soname,{soname}",
                 f"-Wl,--version-script,{generated / (name + '.map')}",
                 *binding,
@@ -133,7 +147,16 @@ def build_programs(out: Path, _work: Path) -> None:
     (out / "bin").mkdir(parents=True, exist_ok=True)
     for source in sources(NATIVE / "programs"):
         target = out / "bin" / source.stem
-        flags = ["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread"]
+        flags = [
+            "-std=c11",
+            "-O2",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-D_GNU_SOURCE",
+            "-pthread",
+        ]
         temporary = target.with_name(f".{target.name}.new")
         run([*compiler(), *flags, *includes(NATIVE / "include"), "-o", temporary, source, "-ldl"])
         temporary.replace(target)

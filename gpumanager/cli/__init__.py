@@ -1,0 +1,106 @@
+"""The command line: one module per command, imported only when its command is called.
+
+Exit status: 0 the command did its job; 2 bad usage or unreadable input, with one line on stderr;
+1 anything else that went wrong, with one line too. A traceback is shown only to who asks for it
+with GPUMANAGER_DEBUG=1.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final, Never
+
+import click
+
+from gpumanager.errors import GpuManagerError
+
+COMMANDS: Final = {
+    "agent": "The node agent: answers the kubelet, serves containers their limits.",
+    "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
+    "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
+}
+"""Command name to its line in `gpumanager --help`; each is the `command` of its module here."""
+
+INTERRUPTED: Final = 130
+
+
+class LazyCommands(click.Group):
+    """Knows the commands by name; imports one when it is called or asked for its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"gpumanager.cli.{cmd_name}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"gpumanager.cli.{cmd_name}.command is not a command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-manager", prog_name="gpumanager")
+def gpumanager() -> None:
+    """Share GPUs between containers: exact memory limits, promised compute shares."""
+
+
+def main(arguments: Sequence[str] | None = None) -> Never:
+    """Run the command line and leave with its exit status."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; what went wrong is one line on stderr."""
+    try:
+        result = gpumanager.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="gpumanager",
+            standalone_mode=False,
+        )
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nobody catches after us
+        return explain(error)
+    return result if isinstance(result, int) else 0
+
+
+def explain(error: BaseException) -> int:
+    """Say what went wrong as its kind deserves, and give the exit status for it."""
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.format_message(), err=True)
+            return 2
+        case click.ClickException():
+            return complain(_with_command(error), 2)
+        case GpuManagerError():
+            return complain(str(error), error.exit_status)
+        case click.Abort() | KeyboardInterrupt():
+            return complain("interrupted", INTERRUPTED)
+        case _:
+            if os.environ.get("GPUMANAGER_DEBUG"):
+                traceback.print_exception(error)
+            advice = "set GPUMANAGER_DEBUG=1 to see where, and please report it"
+            return complain(f"internal error: {type(error).__name__}: {error} ({advice})", 1)
+
+
+def complain(text: str, status: int) -> int:
+    """Say it in one line on stderr."""
+    click.echo("gpumanager: " + " ".join(text.split()), err=True)
+    return status
+
+
+def _with_command(error: click.ClickException) -> str:
+    """The message of a usage error, with the command it was about and where help is."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or context.parent is None:
+        return f"{error.format_message()} See gpumanager --help."
+    name = context.info_name
+    return f"{name}: {error.format_message()} See gpumanager {name} --help."

@@ -1,0 +1,56 @@
+# Two commands do everything: `make demo` and `make test`. The rest are their parts.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXAMPLES := $(sort $(wildcard examples/*.yaml))
+NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: demo
+demo: $(VENV)/installed ## set up, then run the examples on a simulated node
+	$(BIN)/gpumanager simulate $(EXAMPLES)
+
+.PHONY: test
+test: lint types unit ## set up, then lint, types and the whole test suite
+
+.PHONY: lint
+lint: $(VENV)/developing ## ruff, clang-format, generated modules up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files 'native/*.c' 'native/*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	$(BIN)/python tests/generated.py
+
+.PHONY: types
+types: $(VENV)/developing ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(VENV)/developing ## the test suite
+	$(BIN)/pytest -q -n 2 --dist loadfile
+
+.PHONY: format
+format: $(VENV)/developing ## put all sources into their format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only -q .
+	git ls-files 'native/*.c' 'native/*.h' | xargs $(BIN)/clang-format -i
+
+.PHONY: clean
+clean: ## remove everything built
+	rm -rf $(VENV) build dist *.egg-info vcuda_shim/lib vcuda_shim/bin vcuda_shim/*.so
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(NATIVE) | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[examples]'
+	@touch $@
+
+$(VENV)/developing: $(NATIVE) | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $(VENV)/installed $@

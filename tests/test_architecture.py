@@ -1,0 +1,103 @@
+"""Who may import whom, read from the code: the drawing in docs/architecture.md, enforced."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "gpumanager"
+
+VALUES = {"names", "units", "errors", "gpu", "placement"}
+MAY_IMPORT = {
+    "names": set[str](),
+    "units": set[str](),
+    "errors": set[str](),
+    "gpu": {"units", "errors", "names"},
+    "placement": {"gpu", "units", "errors"},
+    "volume": VALUES,
+    "virtual": VALUES,
+    "kubelet": VALUES,
+    "allocator": VALUES | {"kubelet", "virtual", "volume"},
+    "deviceplugin": VALUES | {"allocator"},
+    "sim": VALUES | {"volume", "virtual", "kubelet", "allocator", "deviceplugin"},
+}
+"""What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
+
+OWNERS = {
+    "grpc": {"deviceplugin", "kubelet", "runtime", "virtual", "monitor", "sim"},
+    "pynvml": {"gpu"},
+    "kubernetes": {"cluster", "scheduler"},
+    "elftools": {"volume"},
+    "vcuda_shim": {"virtual", "sim", "cli"},
+    "cffi": set[str](),
+    "click": {"cli"},
+    "rich": {"cli"},
+}
+"""Which packages may import a third party's."""
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
+
+
+def part_of(path: Path) -> str:
+    """The package a module belongs to: the first name below `gpumanager`."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(path: Path) -> list[str]:
+    part = part_of(path)
+    if part in {"cli", "__main__", "__init__"}:
+        return []
+    found = []
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        ours = rest.partition(".")[0]
+        if top == "gpumanager" and ours and ours != part and ours not in MAY_IMPORT[part]:
+            found.append(f"{path.relative_to(ROOT)} imports {name}")
+        if top in OWNERS and part not in OWNERS[top]:
+            found.append(f"{path.relative_to(ROOT)} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
+    assert violations(path) == []
+
+
+def test_every_package_has_its_row_in_the_table() -> None:
+    assert {part_of(path) for path in modules()} <= {*MAY_IMPORT, "cli", "__main__", "__init__"}
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ("placement", "from gpumanager.allocator import journal"),
+        ("allocator", "import gpumanager.sim"),
+        ("volume", "from gpumanager import cli"),
+        ("placement", "import grpc"),
+        ("allocator", "from pynvml import nvmlInit"),
+    ],
+)
+def test_a_wrong_import_is_found(
+    part: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_architecture.PACKAGE", tmp_path)
+    monkeypatch.setattr("test_architecture.ROOT", tmp_path)
+    planted = tmp_path / part / "planted.py"
+    planted.parent.mkdir()
+    planted.write_text(line + "\n")
+
+    assert violations(planted) != []
