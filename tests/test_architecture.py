@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "names": set[str](),
     "units": set[str](),
     "errors": set[str](),
+    "settings": {"names"},
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},
     "volume": VALUES,

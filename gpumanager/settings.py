@@ -1,0 +1,53 @@
+"""Settings of the node agent, as its flags give them.
+
+Names, defaults and meanings of gpu-manager's flags are kept; flags that are new say so. A flag the
+agent accepts for its callers' sake and does not use yet is in `NOT_USED_YET`, and said aloud.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.names import DEVICE_PLUGIN_PATH
+
+DRIVERS: Final = ("nvidia",)
+
+NOT_USED_YET: Final = {
+    "kubeconfig": "this agent does not talk to the API server yet",
+    "node-labels": "this agent does not label its node yet",
+    "query-addr": "the display service comes later",
+    "query-port": "the display service comes later",
+    "sample-period": "the sampler comes later",
+    "cgroup-driver": "containers are known by their socket",
+    "container-runtime-endpoint": "containers are known by their socket",
+    "runtime-request-timeout": "containers are known by their socket",
+}
+"""Accepted flags without effect, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What the agent runs on.
+
+    share_mode: allow requests below 100 cores, as gpu-manager's flag does.
+    allocation_check_period, wait_timeout: seconds.
+    volume_base, driver_root, device_directory, kubelet_endpoint, kubelet_token: new.
+    """
+
+    volume_config: Path
+    share_mode: bool = False
+    virtual_manager_path: Path = Path("/etc/gpu-manager/vm")
+    device_plugin_path: Path = Path(DEVICE_PLUGIN_PATH)
+    checkpoint_path: Path = Path("/etc/gpu-manager/checkpoint")
+    allocation_check_period: float = 30.0
+    wait_timeout: float = 60.0
+    extra_devices: tuple[str, ...] = ()
+    volume_base: Path | None = None
+    """Where mirrors are kept; None: where volume.conf says."""
+    driver_root: Path = Path("/")
+    """The root of the file system the driver is installed in."""
+    device_directory: Path = Path("/dev")
+    """Where the host's device nodes lie; containers see them in /dev."""
+    kubelet_endpoint: str = "https://127.0.0.1:10250"
+    """The kubelet's own API, for /pods."""
+    kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

@@ -1,0 +1,76 @@
+"""Which driver a host runs: the one whose libcuda its dynamic linker opens.
+
+A host may keep several (an upgrade, CUDA's compatibility package). All of their libraries carry
+the version at the end of the file name, which is how the others' are told apart and left out.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.volume.errors import DriverNotFound
+from gpumanager.volume.find import Component, find_libraries
+from gpumanager.volume.host import Host
+
+_VERSIONED: Final = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """version: `555.58.02`, all of it. cuda: its 64-bit libcuda. others: versions beside it."""
+
+    version: str
+    cuda: Component
+    others: frozenset[str] = frozenset()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self._about_others(), *self._about_binding())
+
+    def owns(self, component: Component) -> bool:
+        """Whether a library is not another version's."""
+        return not component.path.name.endswith(tuple(f".so.{other}" for other in self.others))
+
+    def _about_others(self) -> Iterable[str]:
+        if self.others:
+            others = ", ".join(sorted(self.others))
+            yield (
+                f"several drivers are installed: {self.version} is used, as libcuda.so.1 leads "
+                f"to {self.cuda.path}; left out: {others}"
+            )
+
+    def _about_binding(self) -> Iterable[str]:
+        if not self.cuda.elf.symbolic:
+            yield f"{self.cuda.path} is not linked -Bsymbolic: its own calls may meet the shim"
+
+
+def find_driver(host: Host) -> Driver:
+    """Raises DriverNotFound."""
+    found = [c for c in find_libraries(host, ["libcuda.so"]).components if c.elf.is_64_bit]
+    if not found:
+        raise DriverNotFound(host.root, "its ld.so.cache names no 64-bit libcuda.so that exists")
+    versions = {component.path: version(component.path) for component in found}
+    preferred = _behind_soname(host, [component.path for component in found])
+    cuda = next(component for component in found if component.path == preferred)
+    chosen = versions[preferred]
+    if chosen is None:
+        raise DriverNotFound(host.root, f"{preferred.name} has no driver version in its name")
+    others = {other for other in versions.values() if other is not None} - {chosen}
+    return Driver(chosen, cuda, frozenset(others))
+
+
+def version(path: Path) -> str | None:
+    """`555.58.02` of `libcuda.so.555.58.02`."""
+    match = _VERSIONED.fullmatch(path.name)
+    return match[1] if match else None
+
+
+def _behind_soname(host: Host, paths: list[Path]) -> Path:
+    """What libcuda.so.1 opens; without such a name in the cache, the newest of these."""
+    for entry in host.cache:
+        path = host.resolve(entry.path) if entry.name == "libcuda.so.1" else None
+        if path is not None and path in paths:
+            return path
+    return max(paths, key=lambda path: [int(part) for part in (version(path) or "0").split(".")])

@@ -1,0 +1,161 @@
+"""Publish planned driver directories so that nobody ever sees half of one.
+
+    <base>/nvidia                      -> nvidia-4f0c…      switched atomically; this is mounted
+    <base>/nvidia-4f0c…/bin lib lib64                       named by its content, never changed
+    <base>/nvidia-81aa…                                     an earlier one, maybe still mounted
+    <base>/nvidia.aside-03d1…                               found in the way: damaged, or made by
+                                                            the original, which had no link here
+    <base>/.nvidia-77b2…                                    being built; swept up after a crash
+
+A directory is built beside its place and renamed into it. Publishing the same again changes
+nothing. One process at a time, by a lock that the kernel drops with its holder.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gpumanager.volume.disk import Disk
+from gpumanager.volume.errors import MirrorFailed
+from gpumanager.volume.layout import DIRECTORIES, File, Link, Plan, digest
+
+LOCK_NAME: Final = ".lock"
+LOCK_SECONDS: Final = 60.0
+"""How long to wait for another process that publishes; a driver is copied in a few seconds."""
+
+DISK: Final = Disk()
+
+
+def mirror(plan: Plan, base: Path, name: str, disk: Disk = DISK) -> Path:
+    """Publish the plan as `<base>/<name>`; returns the directory that this now leads to.
+
+    Raises MirrorFailed; what was published before is then still in place.
+    """
+    target = base / f"{name}-{digest(plan)}"
+    with _owned(base):
+        _sweep(base, name, disk)
+        if not is_complete(plan, target):
+            _build(plan, target, name, disk)
+        _switch(base / name, target, disk)
+    return target
+
+
+def is_complete(plan: Plan, target: Path) -> bool:
+    """Whether everything planned is there: files by size, links by where they lead."""
+    return all(_is_there(entry, target / entry.path) for entry in plan) and all(
+        (target / part).is_dir() for part in DIRECTORIES
+    )
+
+
+def prune(base: Path, name: str, keep: Collection[Path], disk: Disk = DISK) -> tuple[Path, ...]:
+    """Remove directories of this volume that are neither current nor in `keep`; returns them.
+
+    keep: directories that containers still mount. Raises MirrorFailed.
+    """
+    pattern = re.compile(rf"{re.escape(name)}(-[0-9a-f]{{16}}|\.aside-[0-9a-f]{{8}})")
+    with _owned(base):
+        _sweep(base, name, disk)
+        wanted = {path.resolve() for path in (*keep, base / name)}
+        found = [path for path in sorted(base.iterdir()) if pattern.fullmatch(path.name)]
+        doomed = tuple(path for path in found if path.resolve() not in wanted)
+        for path in doomed:
+            hidden = _fresh(base, f".{name}-")
+            disk.rename(path, hidden)
+            disk.remove_tree(hidden)
+    return doomed
+
+
+@contextmanager
+def _owned(base: Path) -> Iterator[None]:
+    """Alone in `base`; trouble with the disk inside becomes ours."""
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with (base / LOCK_NAME).open("a") as lock:
+            _acquire(lock.fileno(), base)
+            yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise MirrorFailed(base, f"{error.strerror}{where}") from error
+
+
+def _acquire(lock: int, base: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise MirrorFailed(base, "another process has been publishing for long") from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _sweep(base: Path, name: str, disk: Disk) -> None:
+    """Remove what a crash left: nobody else is building, and nobody was told of it."""
+    pattern = re.compile(rf"\.{re.escape(name)}-[0-9a-f]{{8}}")
+    for path in base.iterdir():
+        if not pattern.fullmatch(path.name):
+            continue
+        if path.is_symlink():
+            path.unlink()
+        else:
+            disk.remove_tree(path)
+
+
+def _build(plan: Plan, target: Path, name: str, disk: Disk) -> None:
+    hidden = _fresh(target.parent, f".{name}-")
+    try:
+        _fill(plan, hidden, disk)
+    except OSError:
+        _sweep(target.parent, name, disk)
+        raise
+    if os.path.lexists(target):
+        _set_aside(target, name, disk)
+    disk.rename(hidden, target)
+    disk.sync(target.parent)
+
+
+def _fill(plan: Plan, directory: Path, disk: Disk) -> None:
+    disk.make_directory(directory)
+    for part in DIRECTORIES:
+        disk.make_directory(directory / part)
+    for entry in plan:
+        if isinstance(entry, Link):
+            disk.link(entry.target, directory / entry.path)
+        else:
+            disk.place(entry, directory / entry.path)
+    for part in (*DIRECTORIES, ""):
+        disk.sync(directory / part)
+
+
+def _switch(link: Path, target: Path, disk: Disk) -> None:
+    if link.is_symlink() and str(link.readlink()) == target.name:
+        return
+    hidden = _fresh(link.parent, f".{link.name}-")
+    disk.link(target.name, hidden)
+    if link.exists() and not link.is_symlink():
+        _set_aside(link, link.name, disk)
+    disk.rename(hidden, link)
+    disk.sync(link.parent)
+
+
+def _set_aside(path: Path, name: str, disk: Disk) -> None:
+    """Out of the way but not away: containers may have it mounted."""
+    disk.rename(path, _fresh(path.parent, f"{name}.aside-"))
+
+
+def _fresh(base: Path, prefix: str) -> Path:
+    return base / f"{prefix}{secrets.token_hex(4)}"
+
+
+def _is_there(entry: File | Link, path: Path) -> bool:
+    if isinstance(entry, Link):
+        return path.is_symlink() and str(path.readlink()) == entry.target
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size

@@ -1,0 +1,108 @@
+"""Put the shims in place of libcuda and libnvidia-ml in a planned driver directory.
+
+The names a program opens lead to the shims, and beside them stands the name under which each
+shim needs the driver's own file:
+
+    lib64/libvcuda-shim-<digest>.so
+    lib64/libcuda.so.1             -> libvcuda-shim-<digest>.so
+    lib64/libcuda.so               -> libcuda.so.1
+    lib64/libvcuda-real.so.1       -> libcuda.so.555.58.02
+
+A shim is named by its content and never rewritten: a running process maps the file it opened.
+32-bit programs are not limited and keep the driver's own libraries.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gpumanager.volume.driver import Driver
+from gpumanager.volume.elf import read_elf
+from gpumanager.volume.errors import DriverNotFound, ShimUnusable
+from gpumanager.volume.find import Component
+from gpumanager.volume.host import Host
+from gpumanager.volume.layout import File, Link, Plan
+
+LIB: Final = PurePosixPath("lib64")
+
+
+@dataclass(frozen=True, slots=True)
+class Shims:
+    """The built shims: the files that take the place of libcuda.so.1 and libnvidia-ml.so.1."""
+
+    cuda: Path
+    ml: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """library: the name a linker uses. real: the name the shim needs. shim: begins its file's."""
+
+    library: str
+    real: str
+    shim: str
+
+    @property
+    def soname(self) -> str:
+        return f"{self.library}.1"
+
+
+_CUDA: Final = _Role("libcuda.so", "libvcuda-real.so.1", "libvcuda-shim")
+_ML: Final = _Role("libnvidia-ml.so", "libvcuda-real-ml.so.1", "libvcuda-shim-ml")
+
+
+def put_shims(
+    plan: Plan, libraries: Sequence[Component], shims: Shims, driver: Driver, host: Host
+) -> Plan:
+    """The plan with the shims in it; raises DriverNotFound, ShimUnusable."""
+    entries = {entry.path: entry for entry in plan}
+    for role, shim in ((_CUDA, shims.cuda), (_ML, shims.ml)):
+        own = _own_library(role, libraries, driver, host)
+        entries |= {entry.path: entry for entry in _replacement(role, shim, own)}
+    return tuple(entries[path] for path in sorted(entries))
+
+
+def _own_library(
+    role: _Role, libraries: Sequence[Component], driver: Driver, host: Host
+) -> Component:
+    """The driver's own file of this role, the one of the driver's version if there are several."""
+    found = [
+        library
+        for library in libraries
+        if library.elf.is_64_bit and library.name.startswith(role.library)
+    ]
+    if not found:
+        cause = f"no 64-bit {role.library} of driver {driver.version} among the volume's libraries"
+        raise DriverNotFound(host.root, cause)
+    exact = f"{role.library}.{driver.version}"
+    return next((library for library in found if library.name == exact), found[0])
+
+
+def _replacement(role: _Role, shim: Path, own: Component) -> Iterator[File | Link]:
+    content = _read_shim(shim, own)
+    stamp = hashlib.sha256(content).hexdigest()[:16]
+    name = f"{role.shim}-{stamp}.so"
+    yield File(LIB / name, shim, len(content), stamp, owned=True)
+    yield Link(LIB / role.soname, name)
+    yield Link(LIB / role.library, role.soname)
+    if own.name in (role.soname, role.library):
+        status = own.path.stat()
+        yield File(LIB / role.real, own.path, status.st_size, str(status.st_mtime_ns))
+    else:
+        yield Link(LIB / role.real, own.name)
+
+
+def _read_shim(shim: Path, own: Component) -> bytes:
+    try:
+        content = shim.read_bytes()
+    except OSError as error:
+        raise ShimUnusable(shim, f"cannot be read: {error.strerror}; is it built?") from error
+    elf = read_elf(shim)
+    if elf is None:
+        raise ShimUnusable(shim, "not an ELF file; build it again")
+    if (elf.bits, elf.machine) != (own.elf.bits, own.elf.machine):
+        wanted = f"{own.elf.machine} as {own.path}"
+        raise ShimUnusable(shim, f"built for {elf.machine}, but the driver is {wanted}")
+    return content

@@ -1,0 +1,107 @@
+"""The top of the command line: exit statuses, and one line on stderr whatever happens."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from gpumanager.cli import COMMANDS, gpumanager, run
+from gpumanager.errors import GpuManagerError, InputError
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the `plan` command raise `error`."""
+
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(gpumanager, "get_command", lambda ctx, name: failing)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (InputError("topo.txt", "no GPU row", line=3), 2, "gpumanager: topo.txt:3: no GPU row"),
+        (GpuManagerError("the agent died"), 1, "gpumanager: the agent died"),
+        (click.UsageError("no"), 2, "gpumanager: no See gpumanager --help."),
+        (KeyboardInterrupt(), 130, "gpumanager: interrupted"),
+        (GpuManagerError("two\nlines"), 1, "gpumanager: two lines"),
+    ],
+)
+def test_an_error_is_one_line_and_its_exit_status(
+    error: BaseException,
+    status: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fail_with(error, monkeypatch)
+
+    assert run(["plan"]) == status
+
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_a_fault_of_ours_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GPUMANAGER_DEBUG", raising=False)
+    fail_with(ZeroDivisionError("oops"), monkeypatch)
+
+    assert run(["plan"]) == 1
+
+    shown = capsys.readouterr().err
+    assert shown.startswith("gpumanager: internal error: ZeroDivisionError: oops")
+    assert shown.count("\n") == 1
+
+
+def test_the_traceback_is_shown_to_who_asks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUMANAGER_DEBUG", "1")
+    fail_with(ZeroDivisionError("oops"), monkeypatch)
+
+    run(["plan"])
+
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["plan", "--nope"], ["--nope"], [""]])
+def test_bad_usage_is_status_2_and_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("gpumanager: ")
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+
+    assert "Usage: gpumanager" in capsys.readouterr().out
+
+
+def test_no_command_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+
+    shown = capsys.readouterr().err
+    assert all(name in shown for name in COMMANDS)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = f"{sys.executable} -m gpumanager --help | true"
+    finished = subprocess.run(["sh", "-c", script], check=False, capture_output=True, text=True)
+
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_help_does_not_load_what_commands_need() -> None:
+    script = "import sys, gpumanager.cli as c; c.run(['--help']); sys.exit('grpc' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
