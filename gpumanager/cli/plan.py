@@ -1,0 +1,163 @@
+"""`gpumanager plan`: what would be placed where, on a machine described by text.
+
+Requests are placed one after another, each on what the ones before it left. A refused request is
+an answer, not a failure.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from gpumanager.errors import InputError
+from gpumanager.gpu.topology_text import read_topology
+from gpumanager.gpu.values import Topology
+from gpumanager.placement.place import place
+from gpumanager.placement.values import Books, Grant, Refusal, Request
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks, format_bytes, parse_bytes
+
+Decision = Grant | Refusal
+
+_AMOUNT: Final = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
+_OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
+
+
+@click.command("plan")
+@click.option(
+    "--topology",
+    "path",
+    metavar="FILE",
+    required=True,
+    help="What `nvidia-smi topo -m` printed; - reads standard input.",
+)
+@click.option(
+    "--memory", "size", metavar="SIZE", default="16GiB", show_default=True, help="Of each GPU."
+)
+@click.option(
+    "--occupied",
+    metavar="GPU=CORES[:BLOCKS]",
+    multiple=True,
+    help="What a container already holds of a GPU; 100 cores are the whole GPU. Repeatable.",
+)
+@click.option(
+    "--request",
+    "requests",
+    metavar="CORES[:BLOCKS]",
+    multiple=True,
+    required=True,
+    help="What a container asks for: 1-99 cores with blocks of 256 MiB, or 100 per whole GPU. "
+    "Repeatable: placed one after another.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    path: str, size: str, occupied: Sequence[str], requests: Sequence[str], *, as_json: bool
+) -> None:
+    """Show which GPUs requests would get, and why."""
+    asked = [Request(*_amount(f"--request {text}", text)) for text in requests]
+    topology = read_topology(path, _memory(size))
+    books = _occupy(topology, occupied)
+    decisions = _place_all(topology, books, asked)
+    if as_json:
+        click.echo(json.dumps({"decisions": [_as_json(decision) for decision in decisions]}))
+    else:
+        _print_table(topology, decisions)
+
+
+def _place_all(topology: Topology, books: Books, requests: Sequence[Request]) -> list[Decision]:
+    decisions = []
+    for request in requests:
+        decision = place(topology, books, request)
+        if isinstance(decision, Grant):
+            books = books.take(decision)
+        decisions.append(decision)
+    return decisions
+
+
+def _memory(text: str) -> Bytes:
+    try:
+        memory = parse_bytes(text)
+    except ValueError as error:
+        raise InputError("--memory", str(error)) from error
+    if memory < MEMORY_BLOCK:
+        raise InputError("--memory", f"{text!r} is less than one memory block of 256 MiB")
+    return memory
+
+
+def _amount(source: str, text: str) -> tuple[int, int]:
+    """Cores and blocks of `30`, `30:8`; raises InputError."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise InputError(source, "expected CORES or CORES:BLOCKS, for example 30:8 or 200")
+    return int(match[1]), int(match[2] or 0)
+
+
+def _occupy(topology: Topology, occupied: Sequence[str]) -> Books:
+    """Books in which every `--occupied` is held; raises InputError where they contradict."""
+    books = Books.empty(topology)
+    for text in occupied:
+        source = f"--occupied {text}"
+        match = _OCCUPIED.fullmatch(text)
+        if match is None:
+            raise InputError(source, "expected GPU=CORES or GPU=CORES:BLOCKS, for example 0=30:8")
+        held = _amount(source, match[2])
+        books = _hold(source, topology, books, int(match[1]), held)
+    return books
+
+
+def _hold(
+    source: str, topology: Topology, books: Books, index: int, held: tuple[int, int]
+) -> Books:
+    cores, memory_blocks = held
+    if index >= len(topology.gpus):
+        raise InputError(source, f"no GPU {index}: the topology has {len(topology.gpus)} GPUs")
+    gpu = topology.gpus[index]
+    free = books.of(gpu)
+    if not 0 < cores <= CORES_PER_GPU:
+        raise InputError(source, f"{cores} cores: one container holds 1 to 100 of a GPU")
+    if cores > free.free_cores:
+        raise InputError(source, f"GPU {index} has only {free.free_cores} cores left")
+    if memory_blocks > free.free_blocks:
+        raise InputError(source, f"GPU {index} has only {free.free_blocks} blocks left")
+    if cores == CORES_PER_GPU:
+        memory_blocks = blocks(gpu.memory)
+    return books.occupy(gpu.uuid, cores, memory_blocks)
+
+
+def _as_json(decision: Decision) -> dict[str, object]:
+    asked = {"cores": decision.request.cores, "blocks": decision.request.blocks}
+    if isinstance(decision, Refusal):
+        return {"request": asked, "refused": str(decision)}
+    return {
+        "request": asked,
+        "evaluator": decision.evaluator.value,
+        "gpus": [gpu.index for gpu in decision.gpus],
+    }
+
+
+def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
+    """For people. rich is imported here because only this needs it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    size = format_bytes(topology.gpus[0].memory)
+    table = Table(box=SIMPLE_HEAD, title=f"{len(topology.gpus)} GPUs of {size}", pad_edge=False)
+    for column in ("asked", "rule", "GPUs", "why"):
+        table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
+    for decision in decisions:
+        table.add_row(_asked(decision.request), *_row(decision))
+    Console(highlight=False).print(table)
+
+
+def _asked(request: Request) -> str:
+    memory = f"\n{request.blocks} blocks" if request.blocks else ""
+    return f"{request.cores} cores{memory}"
+
+
+def _row(decision: Decision) -> tuple[str, str, str]:
+    if isinstance(decision, Refusal):
+        return "[red]refused[/]", "-", str(decision)
+    gpus = ", ".join(str(gpu.index) for gpu in decision.gpus)
+    return decision.evaluator.value, f"[green]{gpus}[/]", decision.why

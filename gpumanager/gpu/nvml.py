@@ -1,0 +1,227 @@
+"""The GPUs of this machine, as NVML tells them.
+
+`Nvml` is the little we ask of the library; `driver()` opens the real one. Topology is a matter of
+degree: a virtual machine, or a driver that answers "not supported", still has GPUs that can be
+shared, so whatever is not known of a pair becomes the loosest bond. No driver at all is an error,
+and says what to do about it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import pynvml
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.units import Bytes
+
+SYSFS: Final = Path("/sys")
+NVIDIA_VENDOR: Final = "0x10de"
+
+_LEVELS: Final = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: Level.BOARD,
+    pynvml.NVML_TOPOLOGY_SINGLE: Level.PIX,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: Level.PXB,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: Level.PHB,
+    pynvml.NVML_TOPOLOGY_NODE: Level.NODE,
+    pynvml.NVML_TOPOLOGY_SYSTEM: Level.SYS,
+}
+
+_ADVICE: Final = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        "libnvidia-ml.so.1 is not found: install the NVIDIA driver, "
+        "or put its libraries on the library path of this container"
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA kernel module is not loaded: load it with `modprobe nvidia`, "
+        "or give this container /dev/nvidiactl"
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the driver's libraries and its kernel module have different versions: "
+        "reboot, or reload the kernel module, to finish the driver's update"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "no permission: run as a user who may open /dev/nvidiactl and /dev/nvidia*"
+    ),
+    pynvml.NVML_ERROR_GPU_IS_LOST: (
+        "the GPU has fallen off the bus: look for Xid 79 in the kernel's log; it needs a reset"
+    ),
+}
+
+T = TypeVar("T")
+
+
+class NvmlError(GpuManagerError):
+    """NVML cannot be asked: no driver, no permission, half an update."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvLinks:
+    """The active NVLinks of one GPU.
+
+    peers: how many end at each bus id. switch: how many end at NVSwitches, which join all GPUs
+    that have such links.
+    """
+
+    peers: Counter[str] = field(default_factory=Counter)
+    switch: int = 0
+
+
+class Nvml(Protocol):
+    """What is asked of NVML. Every method raises NvmlError where it cannot answer."""
+
+    def count(self) -> int:
+        """How many GPUs there are."""
+
+    def gpu(self, index: int) -> Gpu:
+        """One of them."""
+
+    def level(self, a: int, b: int) -> Level | None:
+        """Where the PCIe paths of two of them meet; None if the driver cannot tell."""
+
+    def nvlinks(self, index: int) -> NvLinks:
+        """The active NVLinks of one of them; none if the driver cannot tell."""
+
+
+def discover(nvml: Nvml) -> Topology:
+    """All GPUs and their bonds."""
+    gpus = [nvml.gpu(index) for index in range(nvml.count())]
+    links = [nvml.nvlinks(gpu.index) for gpu in gpus]
+    bonds: list[list[Bond | None]] = [[None] * len(gpus) for _ in gpus]
+    for a, first in enumerate(gpus):
+        for b, second in enumerate(gpus[:a]):
+            level = nvml.level(first.index, second.index) or Level.SYS
+            bond = Bond(level, _joint_links(first, links[a], second, links[b]))
+            bonds[a][b] = bonds[b][a] = bond
+    return topology(gpus, bonds)
+
+
+def discover_here(sysfs: Path = SYSFS) -> Topology:
+    """All GPUs of this machine and their bonds; raises NvmlError."""
+    with driver(sysfs) as nvml:
+        return discover(nvml)
+
+
+def _joint_links(first: Gpu, links: NvLinks, second: Gpu, others: NvLinks) -> int:
+    """NVLinks that join two GPUs: direct ones, else as many as both have to the switches."""
+    direct = min(links.peers[_full_bus_id(second.bus_id)], others.peers[_full_bus_id(first.bus_id)])
+    return direct or min(links.switch, others.switch)
+
+
+def _full_bus_id(bus_id: str) -> str:
+    """One spelling for `0000:07:00.0` and `00000000:07:00.0`."""
+    domain, _, rest = bus_id.upper().partition(":")
+    return f"{domain:0>8}:{rest}"
+
+
+@contextmanager
+def driver(sysfs: Path = SYSFS) -> Iterator[Nvml]:
+    """The NVML of the installed driver, open; raises NvmlError."""
+    _ask(pynvml.nvmlInit, "opening NVML")
+    try:
+        yield DriverNvml(sysfs)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNvml:
+    """NVML through nvidia-ml-py. Open while `driver()` is."""
+
+    sysfs: Path = SYSFS
+
+    def count(self) -> int:
+        return int(_ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
+
+    def gpu(self, index: int) -> Gpu:
+        return _ask(partial(self._gpu, index), f"asking for GPU {index}")
+
+    def level(self, a: int, b: int) -> Level | None:
+        ancestor = partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle(a), _handle(b))
+        found = _if_supported(ancestor, None)
+        return None if found is None else _LEVELS.get(found)
+
+    def nvlinks(self, index: int) -> NvLinks:
+        handle, peers, switch = _handle(index), Counter[str](), 0
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            if not _if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
+                continue
+            kind, remote = _far_end(handle, link)
+            if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                switch += 1
+            elif kind != pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU and remote:
+                peers[_full_bus_id(remote)] += 1
+        return NvLinks(peers, switch)
+
+    def _gpu(self, index: int) -> Gpu:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        bus_id = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        return Gpu(
+            index=index,
+            minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
+            uuid=GpuUUID(_text(pynvml.nvmlDeviceGetUUID(handle))),
+            bus_id=bus_id,
+            model=_text(pynvml.nvmlDeviceGetName(handle)),
+            memory=Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+            numa_node=self._numa_node(handle, bus_id),
+        )
+
+    def _numa_node(self, handle: object, bus_id: str) -> int | None:
+        """The processors' node that is nearest.
+
+        NVML's own answer comes second: where GPU memory is a NUMA node of its own, it names that.
+        """
+        node = _sysfs_numa_node(self.sysfs, bus_id)
+        if node is None:
+            node = _if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
+        return None if node is None or node < 0 else int(node)
+
+
+def _sysfs_numa_node(sysfs: Path, bus_id: str) -> int | None:
+    """What the kernel says; None for -1, and for a device that is not NVIDIA's."""
+    domain, _, rest = bus_id.lower().partition(":")
+    device = sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
+    try:
+        if (device / "vendor").read_text().strip() != NVIDIA_VENDOR:
+            return None
+        node = int((device / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _far_end(handle: object, link: int) -> tuple[int, str]:
+    """What kind of device a link ends at, and its bus id; old drivers tell only the second."""
+    unknown = pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN
+    kind = _if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), unknown)
+    remote = _if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
+    return kind, "" if remote is None else _text(remote.busId)
+
+
+def _handle(index: int) -> object:
+    return _ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
+
+
+def _text(answer: str | bytes) -> str:
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _ask(question: Callable[[], T], doing: str) -> T:
+    try:
+        return question()
+    except pynvml.NVMLError as error:
+        advice = _ADVICE.get(error.value, f"NVML answered: {error}")
+        raise NvmlError(f"{doing}: {advice}") from error
+
+
+def _if_supported(question: Callable[[], T], otherwise: T) -> T:
+    """The answer, or `otherwise` where this driver, GPU or machine has none."""
+    try:
+        return question()
+    except pynvml.NVMLError:
+        return otherwise

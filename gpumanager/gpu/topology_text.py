@@ -1,0 +1,256 @@
+"""The topology of a machine, read from the text of `nvidia-smi topo -m`.
+
+The text is a square table: a header that names GPUs, then network adapters, then affinity columns;
+one row for each device; a legend. Columns are parted by tabs or, once pasted somewhere, by spaces,
+and the header is underlined with escape codes. What the text does not say is filled in: UUIDs are
+derived from the index, minor numbers equal it, the memory is the caller's word.
+
+A table that is cut short, or that contradicts itself, is refused: half a topology would place
+containers wrongly without anybody noticing.
+"""
+
+import re
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import InputError
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.units import Bytes
+
+STDIN: Final = "-"
+LONGEST_TEXT: Final = 1 << 20
+"""Bytes; the table of 64 GPUs has about 40,000."""
+
+_LEVELS: Final = {
+    "SYS": Level.SYS,
+    "SOC": Level.SYS,  # as drivers before 384 called it
+    "NODE": Level.NODE,
+    "PHB": Level.PHB,
+    "PXB": Level.PXB,
+    "PIX": Level.PIX,
+}
+_NVLINKS: Final = re.compile(r"NV([1-9][0-9]{0,2})")
+_SELF: Final = ("X", "x")
+_UNKNOWN: Final = "N/A"
+_ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_AFFINITY: Final = re.compile(
+    r"\s+CPU\s+Affinity(?P<numa>\s+NUMA\s+Affinity)?(?P<memory>\s+GPU\s+NUMA\s+ID)?$"
+)
+_AFFINITY_WORDS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
+_RANGES: Final = re.compile(r"[0-9]{1,6}([-,][0-9]{1,6})*")
+_GPU: Final = re.compile(r"GPU[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line that says something, without escape codes."""
+
+    source: str
+    number: int
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        return self.text.split()
+
+    def error(self, cause: str) -> InputError:
+        return InputError(self.source, cause, line=self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """devices: GPUs first, then network adapters. affinity: how many columns follow them."""
+
+    line: _Line
+    devices: tuple[str, ...]
+    gpus: int
+    affinity: int
+    has_numa: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    line: _Line
+    cells: tuple[str, ...]
+    numa_node: int | None
+
+
+def read_topology(path: str | Path, memory: Bytes) -> Topology:
+    """The topology in a file, or on standard input for `-`; raises InputError."""
+    source = "standard input" if str(path) == STDIN else str(path)
+    try:
+        content = _content(path)
+    except (OSError, ValueError) as error:
+        raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
+    if len(content) > LONGEST_TEXT:
+        raise InputError(source, f"longer than {LONGEST_TEXT} bytes: not a topology")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(source, "not text: expected what `nvidia-smi topo -m` prints") from error
+    return parse_topology(text, memory, source)
+
+
+def _content(path: str | Path) -> bytes:
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read(LONGEST_TEXT + 1)
+    with Path(path).open("rb") as file:
+        return file.read(LONGEST_TEXT + 1)
+
+
+def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
+    """The topology in `text`; every GPU has `memory`. Raises InputError, which names `source`."""
+    lines = _table(source, text)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
+    header = _header(first)
+    rows = _rows(header, lines)
+    gpus = [_gpu(index, row.numa_node, memory) for index, row in enumerate(rows[: header.gpus])]
+    return topology(gpus, _bonds(header, rows))
+
+
+def _table(source: str, text: str) -> Iterator[_Line]:
+    """The lines of the table; after the legend begins, no line of a table may follow."""
+    legend = False
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = _Line(source, number, _ESCAPE.sub("", raw))
+        words = line.words
+        legend = legend or "Legend:" in words
+        if legend and words and _GPU.fullmatch(words[0]):
+            raise line.error("a second table after the legend")
+        if words and not legend:
+            yield line
+
+
+def _header(line: _Line) -> _Header:
+    affinity = _AFFINITY.search(line.text.rstrip())
+    devices = tuple(line.text[: affinity.start()].split() if affinity else line.words)
+    gpus = sum(1 for name in devices if _GPU.fullmatch(name))
+    if devices[:gpus] != tuple(f"GPU{index}" for index in range(gpus)) or not gpus:
+        raise line.error("not a header: expected columns GPU0, GPU1, … in order")
+    if any(name in _SELF for name in devices):
+        raise line.error("not a header but the row of a device: the header above it is missing")
+    if cut := _AFFINITY_WORDS.intersection(devices):
+        raise line.error(f"the header is cut short at {min(cut)!r}")
+    if len(set(devices)) != len(devices):
+        raise line.error("the header names a device twice")
+    numa, own = (bool(affinity and affinity[name]) for name in ("numa", "memory"))
+    return _Header(line, devices, gpus, bool(affinity) + numa + own, numa)
+
+
+def _rows(header: _Header, lines: Iterator[_Line]) -> list[_Row]:
+    """One row for each device of the header, in its order."""
+    rows: dict[str, _Row] = {}
+    for line in lines:
+        name = line.words[0]
+        if name not in header.devices:
+            raise line.error(f"a row for {name[:40]!r}, which the header does not name")
+        if name in rows:
+            raise line.error(f"a second row for {name}; the first is line {rows[name].line.number}")
+        rows[name] = _row(header, line)
+    for name in header.devices:
+        if name not in rows:
+            raise header.line.error(f"cut short: the header names {name}, but there is no such row")
+    return [rows[name] for name in header.devices]
+
+
+def _row(header: _Header, line: _Line) -> _Row:
+    name, *words = line.words
+    columns = len(header.devices)
+    if len(words) < columns:
+        raise line.error(f"{name} has {len(words)} cells, but the header names {columns} devices")
+    cells = tuple(words[:columns])
+    for column, cell in zip(header.devices, cells, strict=True):
+        _check_cell(line, name, column, cell)
+    if header.devices.index(name) >= header.gpus:
+        return _adapter_row(header, line, cells)
+    affinity = _affinity(header, line)
+    return _Row(line, cells, _numa_node(line, affinity[1]) if header.has_numa else None)
+
+
+def _check_cell(line: _Line, row: str, column: str, cell: str) -> None:
+    if (cell in _SELF) != (row == column):
+        expected = "X, itself" if row == column else f"not X: {column} is another device"
+        raise line.error(f"{row} to {column} is {cell[:40]!r}, expected {expected}")
+    if cell not in _LEVELS and cell not in _SELF and not _NVLINKS.fullmatch(cell):
+        known = "NV1, NV2, …, PIX, PXB, PHB, NODE or SYS"
+        raise line.error(f"{row} to {column} is {cell[:40]!r}, expected {known}")
+
+
+def _adapter_row(header: _Header, line: _Line, cells: tuple[str, ...]) -> _Row:
+    if len(line.words) > 1 + len(header.devices):
+        raise line.error("more cells than the header names")
+    return _Row(line, cells, None)
+
+
+def _affinity(header: _Header, line: _Line) -> Sequence[str]:
+    """The affinity cells of a GPU's row, `N/A` for those the driver left empty."""
+    words = line.words[1 + len(header.devices) :]
+    fields = [field.strip() for field in line.text.lstrip().split("\t")][1 + len(header.devices) :]
+    if len(words) > header.affinity:
+        raise line.error("more cells than the header names")
+    if len(words) < header.affinity:
+        words = _with_gaps(header, line, words, fields)
+    if words and words[0] != _UNKNOWN and not _RANGES.fullmatch(words[0]):
+        raise line.error(f"CPU affinity is {words[0][:40]!r}, expected processors such as 0-15")
+    return words
+
+
+def _with_gaps(header: _Header, line: _Line, words: list[str], fields: list[str]) -> list[str]:
+    """Virtual machines have empty affinity cells; a line that just ends is cut short."""
+    if len(fields) >= header.affinity:
+        return [field or _UNKNOWN for field in fields[: header.affinity]]
+    if words and set(words) == {_UNKNOWN}:
+        return [_UNKNOWN] * header.affinity
+    raise line.error(
+        f"cut short: {len(words)} affinity cells, but the header names {header.affinity}"
+    )
+
+
+def _numa_node(line: _Line, cell: str) -> int | None:
+    """The node; None where the driver knows none, or several."""
+    if cell == _UNKNOWN:
+        return None
+    if not _RANGES.fullmatch(cell):
+        raise line.error(f"NUMA affinity is {cell[:40]!r}, expected a node such as 0, or N/A")
+    return int(cell) if cell.isdigit() else None
+
+
+def _gpu(index: int, numa_node: int | None, memory: Bytes) -> Gpu:
+    bus, domain = (index + 1) % 256, (index + 1) // 256
+    return Gpu(
+        index=index,
+        minor=index,
+        uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
+        bus_id=f"{domain:08X}:{bus:02X}:00.0",
+        model="GPU",
+        memory=memory,
+        numa_node=numa_node,
+    )
+
+
+def _bonds(header: _Header, rows: Sequence[_Row]) -> list[list[Bond | None]]:
+    rows = rows[: header.gpus]
+    for a, row in enumerate(rows):
+        for b, other in enumerate(rows[:a]):
+            if _bond(row, other, row.cells[b]) != _bond(other, row, other.cells[a]):
+                raise row.line.error(
+                    f"GPU{a} to GPU{b} is {row.cells[b]}, but GPU{b} to GPU{a} is {other.cells[a]}"
+                )
+    return [
+        [None if a == b else _bond(row, rows[b], row.cells[b]) for b in range(header.gpus)]
+        for a, row in enumerate(rows)
+    ]
+
+
+def _bond(row: _Row, other: _Row, cell: str) -> Bond:
+    """NV# hides the PCIe level. Taken for the loosest that the NUMA nodes allow."""
+    if cell in _LEVELS:
+        return Bond(_LEVELS[cell])
+    together = row.numa_node is not None and row.numa_node == other.numa_node
+    return Bond(Level.NODE if together else Level.SYS, int(cell.removeprefix("NV")))

@@ -1,0 +1,86 @@
+"""The topology as a tree for people: who sits under the same switch, bridge, socket.
+
+A group holds the GPUs that are joined by bonds of at least its level. Levels that separate nobody
+are left out. NVLinks run across the tree and are listed below it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from gpumanager.gpu.values import Gpu, Level, Topology
+from gpumanager.units import format_bytes
+
+Group = tuple[int, ...]
+
+_TITLES: Final = {
+    Level.SYS: "across sockets (SYS)",
+    Level.NODE: "NUMA node (NODE)",
+    Level.PHB: "host bridge (PHB)",
+    Level.PXB: "PCIe switches (PXB)",
+    Level.PIX: "PCIe switch (PIX)",
+    Level.BOARD: "board",
+}
+_LEVELS: Final = tuple(sorted(Level))
+
+
+def render_tree(topology: Topology) -> str:
+    """The tree, one GPU a line; always the same text for the same topology."""
+    sockets = groups(topology, tuple(range(len(topology.gpus))), Level.NODE)
+    return "\n".join(["machine", *_branches(topology, sockets, ""), *_nvlinks(topology)])
+
+
+def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...]:
+    """`members` parted into those that bonds of at least `level` join, by lowest position."""
+    found: list[Group] = []
+    left = list(members)
+    while left:
+        group = [left.pop(0)]
+        for member in group:  # grows while it is walked
+            group += [other for other in left if topology.bond(member, other).level >= level]
+            left = [other for other in left if other not in group]
+        found.append(tuple(sorted(group)))
+    return tuple(found)
+
+
+def _branches(topology: Topology, parts: Sequence[Group], indent: str) -> Iterator[str]:
+    for number, part in enumerate(parts, start=1):
+        joint, below = ("└── ", "    ") if number == len(parts) else ("├── ", "│   ")
+        if len(part) == 1:
+            yield f"{indent}{joint}{_leaf(topology.gpus[part[0]])}"
+            continue
+        level = _tightest(topology, part)
+        yield f"{indent}{joint}{_TITLES[level]}"
+        yield from _branches(topology, _parts(topology, part, level), indent + below)
+
+
+def _tightest(topology: Topology, members: Group) -> Level:
+    """The tightest level that joins all of them."""
+    return max(level for level in _LEVELS if len(groups(topology, members, level)) == 1)
+
+
+def _parts(topology: Topology, members: Group, level: Level) -> Sequence[Group]:
+    """What a group joined at `level` falls into one level tighter."""
+    if level is _LEVELS[-1]:
+        return [(member,) for member in members]
+    return groups(topology, members, _LEVELS[_LEVELS.index(level) + 1])
+
+
+def _leaf(gpu: Gpu) -> str:
+    node = "" if gpu.numa_node is None else f"  NUMA {gpu.numa_node}"
+    return f"GPU{gpu.index}  {gpu.model}  {format_bytes(gpu.memory)}  {gpu.bus_id}{node}"
+
+
+def _nvlinks(topology: Topology) -> list[str]:
+    """Which GPUs NVLinks join; one line where all pairs are alike."""
+    pairs = list(combinations(range(len(topology.gpus)), 2))
+    bonds = [topology.bond(a, b) for a, b in pairs]
+    if not any(bond.nvlinks for bond in bonds):
+        return []
+    if len({bond.nvlinks for bond in bonds}) == 1:
+        return ["", f"NVLink: {bonds[0]} between every pair"]
+    return ["", "NVLink:"] + [
+        f"    GPU{topology.gpus[a].index} - GPU{topology.gpus[b].index}  {bond}"
+        for (a, b), bond in zip(pairs, bonds, strict=True)
+        if bond.nvlinks
+    ]

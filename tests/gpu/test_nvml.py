@@ -1,0 +1,200 @@
+"""Discovery: what NVML says becomes a topology, and what it cannot say does no harm."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from gpumanager.gpu.nvml import DriverNvml, NvLinks, Nvml, NvmlError, discover, driver
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level
+from gpumanager.units import GIB, Bytes
+
+
+def gpu(index: int, **known: int | None) -> Gpu:
+    bus_id = f"00000000:{index + 1:02X}:00.0"
+    return Gpu(index, index, GpuUUID(f"GPU-{index}"), bus_id, "T4", Bytes(GIB), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldNvml(Nvml):
+    """Answers what it was told."""
+
+    gpus: tuple[Gpu, ...]
+    levels: Mapping[frozenset[int], Level] = field(default_factory=dict)
+    links: Mapping[int, NvLinks] = field(default_factory=dict)
+
+    def count(self) -> int:
+        return len(self.gpus)
+
+    def gpu(self, index: int) -> Gpu:
+        return self.gpus[index]
+
+    def level(self, a: int, b: int) -> Level | None:
+        return self.levels.get(frozenset({a, b}))
+
+    def nvlinks(self, index: int) -> NvLinks:
+        return self.links.get(index, NvLinks())
+
+
+def test_levels_become_bonds() -> None:
+    levels = {frozenset({0, 1}): Level.BOARD, frozenset({0, 2}): Level.PHB}
+    nvml = ToldNvml((gpu(0), gpu(1), gpu(2)), levels)
+
+    topology = discover(nvml)
+
+    assert topology.gpus == nvml.gpus
+    assert topology.bond(0, 1) == Bond(Level.BOARD)
+    assert topology.bond(2, 0) == Bond(Level.PHB)
+
+
+def test_a_pair_of_which_nothing_is_known_gets_the_loosest_bond() -> None:
+    topology = discover(ToldNvml((gpu(0), gpu(1))))
+
+    assert topology.bond(0, 1) == Bond(Level.SYS)
+
+
+def test_direct_nvlinks_are_counted_for_each_pair_however_the_bus_id_is_spelled() -> None:
+    links = {
+        0: NvLinks(Counter({"00000000:02:00.0": 2, "00000000:03:00.0": 1})),
+        1: NvLinks(Counter({"00000000:01:00.0": 2})),
+        2: NvLinks(Counter({"00000000:01:00.0": 1})),
+    }
+    topology = discover(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
+
+    assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [2, 1, 0]
+
+
+def test_links_to_switches_join_every_pair_by_as_many_as_both_have() -> None:
+    links = {0: NvLinks(switch=12), 1: NvLinks(switch=12), 2: NvLinks(switch=11)}
+    topology = discover(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
+
+    assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [12, 11, 11]
+
+
+def test_one_gpu_needs_no_bonds_and_none_needs_nothing() -> None:
+    assert discover(ToldNvml((gpu(0),))).bonds == ((None,),)
+    assert discover(ToldNvml(())).gpus == ()
+
+
+ADVICE = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "install the NVIDIA driver",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "modprobe nvidia",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "reboot, or reload the kernel module",
+    pynvml.NVML_ERROR_NO_PERMISSION: "/dev/nvidiactl",
+    pynvml.NVML_ERROR_UNKNOWN: "NVML answered: Unknown Error",
+}
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_a_driver_that_cannot_be_opened_says_what_to_do(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+
+    with pytest.raises(NvmlError, match=f"opening NVML: .*{ADVICE[code]}") as caught, driver():
+        pytest.fail("opened")
+    assert caught.value.exit_status == 1
+
+
+@dataclass(frozen=True, slots=True)
+class PciAddress:
+    busId: bytes  # noqa: N815 - as pynvml calls it
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAmount:
+    total: int
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """nvidia-ml-py for one GPU with links to a switch, a GPU and a POWER processor."""
+    kinds = {
+        0: pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH,
+        1: pynvml.NVML_NVLINK_DEVICE_TYPE_GPU,
+        2: pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU,
+        4: pynvml.NVML_NVLINK_DEVICE_TYPE_GPU,
+    }
+
+    def state(_handle: object, link: int) -> int:
+        if link > max(kinds):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return int(link in kinds)
+
+    answers = {
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetMinorNumber": lambda _: 3,
+        "nvmlDeviceGetUUID": lambda _: "GPU-0",
+        "nvmlDeviceGetName": lambda _: b"Tesla T4",
+        "nvmlDeviceGetPciInfo": lambda _: PciAddress(b"00000000:3B:00.0"),
+        "nvmlDeviceGetMemoryInfo": lambda _: MemoryAmount(GIB),
+        "nvmlDeviceGetNumaNodeId": lambda _: 1,
+        "nvmlDeviceGetNvLinkState": state,
+        "nvmlDeviceGetNvLinkRemoteDeviceType": lambda _, link: kinds[link],
+        "nvmlDeviceGetNvLinkRemotePciInfo": lambda *_: PciAddress(b"0000:af:00.0"),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    return monkeypatch
+
+
+def kernel_says(sysfs: Path, vendor: str, node: str) -> None:
+    device = sysfs / "bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "numa_node").write_text(f"{node}\n")
+
+
+@pytest.mark.usefixtures("library")
+def test_a_gpu_is_read_with_its_minor_number_and_the_kernels_numa_node(tmp_path: Path) -> None:
+    kernel_says(tmp_path, "0x10de", "0")
+
+    found = DriverNvml(tmp_path).gpu(7)
+
+    bus_id = "00000000:3B:00.0"
+    assert found == Gpu(7, 3, GpuUUID("GPU-0"), bus_id, "Tesla T4", Bytes(GIB), numa_node=0)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("vendor", "node"), [("0x10de", "-1"), ("0x8086", "0"), ("0x10de", "?")])
+def test_nvml_is_asked_for_the_numa_node_where_the_kernel_does_not_know(
+    tmp_path: Path, vendor: str, node: str
+) -> None:
+    kernel_says(tmp_path, vendor, node)
+
+    assert DriverNvml(tmp_path).gpu(0).numa_node == 1
+
+
+def test_links_are_told_apart_by_what_they_end_at(library: pytest.MonkeyPatch) -> None:
+    assert DriverNvml().nvlinks(0) == NvLinks(Counter({"00000000:AF:00.0": 2}), switch=1)
+
+    def missing(*_: object) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    library.setattr(pynvml, "nvmlDeviceGetNvLinkRemoteDeviceType", missing)
+    assert DriverNvml().nvlinks(0) == NvLinks(Counter({"00000000:AF:00.0": 4}))
+
+
+def test_a_driver_without_topology_gives_gpus_without_levels(library: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    library.setattr(pynvml, "nvmlDeviceGetTopologyCommonAncestor", unsupported)
+
+    assert DriverNvml().level(0, 1) is None
+
+
+def test_a_lost_gpu_is_named_with_what_to_look_for(library: pytest.MonkeyPatch) -> None:
+    def lost(_: int) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    library.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
+
+    with pytest.raises(NvmlError, match=r"asking for GPU 2: .*Xid 79"):
+        DriverNvml().gpu(2)
