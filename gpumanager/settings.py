@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpumanager.names import DEVICE_PLUGIN_PATH
+from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
 
 DRIVERS: Final = ("nvidia",)
 
@@ -31,10 +31,11 @@ class AgentSettings:
 
     share_mode: allow requests below 100 cores, as gpu-manager's flag does.
     allocation_check_period, wait_timeout: seconds.
-    volume_base, driver_root, device_directory, kubelet_endpoint, kubelet_token: new.
+    The fields from volume_base on are new.
     """
 
-    volume_config: Path
+    volume_config: Path | None = None
+    """None: the one shipped with the package."""
     share_mode: bool = False
     virtual_manager_path: Path = Path("/etc/gpu-manager/vm")
     device_plugin_path: Path = Path(DEVICE_PLUGIN_PATH)
@@ -51,3 +52,4 @@ class AgentSettings:
     kubelet_endpoint: str = "https://127.0.0.1:10250"
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    pod_resources_socket: Path = Path(POD_RESOURCES_SOCKET)

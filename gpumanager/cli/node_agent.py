@@ -1,0 +1,101 @@
+"""The node agent, put together: the one place where its parts meet.
+
+In the order of its start: GPUs by NVML, driver directories, journal and sockets of what runs
+already, device plugin. What only waits for the outside (the kubelet) waits in the background.
+"""
+
+import asyncio
+import logging
+import signal
+from typing import Final
+
+import vcuda_shim
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.allocator.answer import DeviceFiles
+from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.nvml import discover_here
+from gpumanager.gpu.tree import render_tree
+from gpumanager.kubelet.pod_resources import PodResources
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.settings import AgentSettings
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.volume.config import SHIPPED, read_config
+from gpumanager.volume.manager import publish
+from gpumanager.volume.shims import Shims
+from gpumanager.volume.values import DriverVolumes
+
+log = logging.getLogger(__name__)
+
+SHIMS: Final = Shims(vcuda_shim.SHIM_CUDA, vcuda_shim.SHIM_NVML)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+async def serve(settings: AgentSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
+    stopping = _stop_on_signals()
+    topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
+    log.info("GPUs of this node:\n%s", render_tree(topology))
+    volumes = await asyncio.to_thread(publish_driver, settings)
+    virtual = VirtualSockets(settings.virtual_manager_path)
+    allocator = Allocator(topology, surroundings(settings, volumes, virtual))
+    plugin = DevicePlugin(allocator, settings.device_plugin_path)
+    try:
+        await allocator.recover()
+        await plugin.start()
+        await _until_stopped(stopping, allocator, plugin, settings)
+    finally:
+        await plugin.stop()
+        await virtual.stop()
+
+
+def publish_driver(settings: AgentSettings) -> DriverVolumes:
+    """Mirror the host's driver, with and without the shims."""
+    config = read_config(settings.volume_config or SHIPPED)
+    volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
+    log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
+    return volumes
+
+
+def surroundings(
+    settings: AgentSettings, volumes: DriverVolumes, virtual: VirtualSockets
+) -> Surroundings:
+    return Surroundings(
+        virtual=virtual,
+        volumes=volumes,
+        journal=JournalFile(settings.checkpoint_path / FILE_NAME),
+        books=KubeletBooks(
+            settings.device_plugin_path / KUBELET_CHECKPOINT,
+            PodResources(settings.pod_resources_socket),
+        ),
+        pods=KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token),
+        files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+        share_mode=settings.share_mode,
+    )
+
+
+async def _until_stopped(
+    stopping: asyncio.Event, allocator: Allocator, plugin: DevicePlugin, settings: AgentSettings
+) -> None:
+    reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
+    registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
+    told = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((registering, told), return_when=asyncio.FIRST_COMPLETED)
+        if registering.done():
+            registering.result()  # raises what kept us from the kubelet
+            log.info("registered with the kubelet")
+        await told
+    finally:
+        for task in (reconciling, registering, told):
+            task.cancel()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stopping = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping

@@ -1,0 +1,127 @@
+"""`gpumanager simulate`: a whole node in a box, with your pods on it.
+
+Progress goes to standard error while it works; the result goes to standard output, as a table for
+people or as JSON for programs.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpumanager.cli.simulate_progress import Progress
+from gpumanager.cli.simulate_report import as_json, machines_table, print_report
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.machine import Machine
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import Pod, read_pods
+from gpumanager.sim.results import ContainerResult
+
+DEFAULT_MACHINE = "dgx-a100"
+
+
+class NotFinished(GpuManagerError):
+    """The pods ran longer than they were given."""
+
+
+def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    del param
+    if wanted:
+        machines_table()
+        ctx.exit()
+
+
+@click.command("simulate")
+@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", type=click.Path(path_type=Path))
+@click.option(
+    "--machine",
+    metavar="NAME|FILE",
+    default=DEFAULT_MACHINE,
+    show_default=True,
+    help="The node's hardware; see --list-machines.",
+)
+@click.option("--json", "as_text", is_flag=True, help="The result as JSON.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the choices a kubelet makes freely, such as the order of resources.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=86400),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up after this long.",
+)
+@click.option(
+    "--list-machines",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=list_machines,
+    help="Show the machines that come with gpumanager, and exit.",
+)
+def command(
+    pods: Sequence[Path],
+    machine: str,
+    as_text: bool,  # noqa: FBT001
+    seed: int,
+    timeout: float,
+) -> None:
+    """A whole node in a box: real node agent, simulated GPUs and kubelet, your pods.
+
+    The pods are admitted one after another; the command of each container runs as a process of this
+    host, in a mount namespace of its own, behind the real shim.
+
+    \b
+    Example:
+      gpumanager simulate examples/half-a-gpu.yaml
+    """
+    if not pods:
+        raise click.UsageError(
+            "name at least one pod to run, such as: "
+            "gpumanager simulate --machine t4x4 examples/half-a-gpu.yaml"
+        )
+    described = load_machine(machine)
+    wanted = read_pods(pods)
+    results = asyncio.run(simulate(described, wanted, seed, timeout))
+    if as_text:
+        click.echo(json.dumps(as_json(described, results), indent=2))
+    else:
+        print_report(described, results)
+
+
+async def simulate(
+    machine: Machine, pods: Sequence[Pod], seed: int, seconds: float
+) -> tuple[ContainerResult, ...]:
+    """Run the pods on a fresh node; raises NotFinished and what the node raises."""
+    with Progress(machine) as progress, _ending_on_sigterm():
+        try:
+            async with asyncio.timeout(seconds):
+                async with SimulatedNode(machine, seed=seed, on_event=progress.show) as node:
+                    return await node.run(pods)
+        except TimeoutError:
+            raise NotFinished(
+                f"not finished after {seconds:g} s: {progress.unfinished}; "
+                "give it longer with --timeout"
+            ) from None
+
+
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Any:
+    """SIGTERM ends a simulation as Ctrl-C does: nothing of it is left behind."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
