@@ -6,6 +6,7 @@ already, device plugin. What only waits for the outside (the kubelet) waits in t
 
 import asyncio
 import logging
+import resource
 import signal
 from typing import Final
 
@@ -37,6 +38,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     stopping = _stop_on_signals()
+    allow_many_files()
     topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings)
@@ -45,6 +47,7 @@ async def serve(settings: AgentSettings) -> None:
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     try:
         await allocator.recover()
+        await close_leftovers(virtual, allocator)
         await plugin.start()
         await _until_stopped(stopping, allocator, plugin, settings)
     finally:
@@ -75,6 +78,19 @@ def surroundings(
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
     )
+
+
+async def close_leftovers(virtual: VirtualSockets, allocator: Allocator) -> None:
+    """Remove the directories that a crash left behind: the journal does not know them."""
+    for name in set(virtual.allocations()) - set(allocator.journal.allocations):
+        log.info("removing what is left of allocation %s", name)
+        await virtual.close(name)
+
+
+def allow_many_files() -> None:
+    """Three descriptors for each allocation and one for each process: use all the system grants."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _until_stopped(

@@ -1,7 +1,8 @@
 /* What is said on /etc/vcuda/vcuda.sock: one HELLO, one WELCOME, then the manager hangs up.
  *
  * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
- * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write).
+ * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for
+ * an observer read-only).
  * The manager takes the caller's host pid from SO_PEERCRED; what the caller says of itself is
  * for messages only.
  */
@@ -28,15 +29,16 @@ struct vcuda_hello {
     uint16_t kind; /* VCUDA_HELLO */
     uint32_t region_abi;
     uint32_t flags;
-    int32_t pid;       /* as the caller sees itself */
-    char program[44];  /* 0-terminated, for people */
+    int32_t pid;      /* as the caller sees itself */
+    char program[44]; /* 0-terminated, for people */
 };
 
 struct vcuda_welcome {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;  /* VCUDA_WELCOME */
-    int32_t status; /* 0, or a negated errno: EPROTO wrong version, ENOSPC no free slot */
+    int32_t status; /* 0, or a negated errno: EPROTO wrong version, ENOSPC no free slot, ESRCH the
+                       manager cannot see the process, EAGAIN trouble of its own that may pass */
     int32_t slot;   /* this process's slot in the books, or VCUDA_NO_SLOT */
     char reason[VCUDA_REASON_SIZE]; /* why not, 0-terminated */
     uint8_t reserved[16];

@@ -40,12 +40,12 @@ enum {
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
 struct vcuda_limit {
-    uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
-    VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
-    VCUDA_ATOMIC(uint32_t) core_percent;  /* promised compute share, 1-99; 100 or more: no limit */
-    VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
-    VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
-    VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
+    uint8_t uuid[16];                    /* the GPU, as cuDeviceGetUuid says it */
+    VCUDA_ATOMIC(uint64_t) memory_bytes; /* hard limit; 0 refuses everything */
+    VCUDA_ATOMIC(uint32_t) core_percent; /* promised compute share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_ceiling; /* may burst up to this; equal to core_percent if not */
+    VCUDA_ATOMIC(uint32_t) rate_ppm;     /* GPU time per time allowed now, in millionths */
+    VCUDA_ATOMIC(uint32_t) burst_us;     /* how much unused time may be saved up */
     uint8_t reserved[88];
 };
 
@@ -68,7 +68,8 @@ struct vcuda_slot {
 };
 
 enum {
-    VCUDA_DEGRADED_LOCK = 1,   /* the file lock is unavailable: the limit is held per process */
+    VCUDA_DEGRADED_LOCK =
+        1, /* no file lock: the limit holds, but room may be refused for a moment */
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
 };
@@ -79,7 +80,7 @@ struct vcuda_meter {
     VCUDA_ATOMIC(uint64_t) charged_ns;   /* GPU time charged so far */
     VCUDA_ATOMIC(uint64_t) throttled_ns; /* time launches were made to wait */
     VCUDA_ATOMIC(uint64_t) launches;
-    VCUDA_ATOMIC(uint64_t) memory_peak; /* most bytes reserved at once */
+    VCUDA_ATOMIC(uint64_t) memory_peak;   /* most bytes reserved at once */
     VCUDA_ATOMIC(uint64_t) memory_denied; /* reservations refused at the limit */
     uint8_t reserved[80];
 };
@@ -89,7 +90,8 @@ struct vcuda_books {
     uint32_t abi;
     uint32_t size;
     VCUDA_ATOMIC(uint32_t) slot_limit; /* slots at or above this were never used */
-    uint8_t reserved[112];
+    uint8_t boot[16]; /* boot_id of the kernel they count under: none of it outlives a reboot */
+    uint8_t reserved[96];
     struct vcuda_meter meters[VCUDA_DEVICES];
     struct vcuda_slot slots[VCUDA_SLOTS];
     VCUDA_ATOMIC(uint64_t) used[VCUDA_DEVICES][VCUDA_SLOTS];     /* bytes, by the slot's owner */

@@ -1,3 +1,9 @@
 /* What Python sees of the shim: the layouts and the pure units. */
 #include "vcuda_protocol.h"
 #include "vcuda_region.h"
+
+#include "core/books.h"
+#include "core/cost.h"
+#include "core/limiter.h"
+#include "core/pointers.h"
+#include "core/region.h"

@@ -1,0 +1,154 @@
+"""One allocation being served: its directory, its regions, its socket, its living processes.
+
+Opened again after a crash of the manager it finds everything in its files: the slots of processes
+that live are watched again, all others are emptied, and the socket takes the dead one's place.
+"""
+
+import errno
+import logging
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from gpumanager.virtual.books import BOOKS, Books, boot_id
+from gpumanager.virtual.config import CONFIG, Config
+from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
+from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher
+from gpumanager.virtual.protocol import (
+    NO_SLOT,
+    Hello,
+    Refused,
+    refusal,
+    refused_by_system,
+    welcome,
+)
+from gpumanager.virtual.region import usage
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID, Limit
+
+log = logging.getLogger(__name__)
+
+_UCRED: Final = struct.Struct("3i")  # pid, uid, gid
+
+
+class ServedAllocation:
+    """Serves `directory`, which exists, in the running loop until close().
+
+    May raise RegionBroken, SocketPathTooLong and OSError, and then holds nothing.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        allocation: AllocationID,
+        limits: Sequence[Limit],
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self.directory = directory
+        self._config_path = str(directory / CONFIG.name)
+        self._books_path = str(directory / BOOKS.name)
+        self._slots: dict[Process, int] = {}
+        with ExitStack() as undo:
+            self._watcher = Watcher(poll_seconds)
+            undo.callback(self._watcher.close)
+            self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
+            self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            self._reconcile()
+            self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
+            undo.callback(self._listener.close)
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Stop serving. The files stay, and so do the limits of running processes."""
+        self._undo.close()
+
+    def write(self, limits: Sequence[Limit]) -> None:
+        self._config.write(limits)
+
+    def usage(self) -> AllocationUsage:
+        return usage(self._config, self._books)
+
+    def _reconcile(self) -> None:
+        """Watch the living, empty all other slots: nobody was here to see the deaths."""
+        for slot, owner in self._books.owners():
+            if owner is not None and self._watcher.watch(owner, self._release):
+                self._slots[owner] = slot
+            else:
+                self._books.free(slot)
+
+    def _release(self, process: Process) -> None:
+        slot = self._slots.pop(process, None)
+        if slot is not None:
+            self._books.release(slot, process)
+
+    def _answer(self, connection: socket.socket, hello: Hello | Refused) -> None:
+        """One WELCOME. A caller that has gone meanwhile is no error."""
+        try:
+            outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
+            if isinstance(outcome, Refused):
+                log.info("%s: refused: %s", self.directory, outcome.reason)
+                connection.send(refusal(outcome))
+        except OSError as error:
+            log.info("%s: caller lost: %s", self.directory, error.strerror)
+
+    def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
+        try:
+            with self._descriptors(hello) as descriptors:
+                if hello.observer:
+                    _send_welcome(connection, NO_SLOT, descriptors)
+                    return None
+                return self._admit_process(connection, descriptors)
+        except OSError as error:
+            return refused_by_system("opening the regions", error)
+
+    def _admit_process(self, connection: socket.socket, descriptors: list[int]) -> Refused | None:
+        pid = _peer_pid(connection)
+        if pid == 0:
+            return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
+        process = self._watcher.watch_pid(pid, self._release)
+        if process is None:
+            return Refused(errno.ESRCH, "the process has ended")
+        slot = self._books.claim(process)
+        if slot is None:
+            self._watcher.forget(process)
+            return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
+        self._slots[process] = slot
+        if not _send_welcome(connection, slot, descriptors):
+            self._watcher.forget(process)
+            self._release(process)
+        return None
+
+    @contextmanager
+    def _descriptors(self, hello: Hello) -> Iterator[list[int]]:
+        """Opened anew for each process: a lock of theirs belongs to the open file description."""
+        opened: list[int] = []
+        try:
+            opened.append(os.open(self._config_path, os.O_RDONLY | os.O_CLOEXEC))
+            access = os.O_RDONLY if hello.observer else os.O_RDWR
+            opened.append(os.open(self._books_path, access | os.O_CLOEXEC))
+            yield opened
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+
+def _peer_pid(connection: socket.socket) -> int:
+    """Who connected, as the kernel says; 0 for a process outside the manager's pid namespace."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, _uid, _gid = _UCRED.unpack(raw)
+    return int(pid)
+
+
+def _send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:
+    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
+    message = welcome(slot)
+    try:
+        return socket.send_fds(connection, [message], descriptors) == len(message)
+    except OSError:
+        return False

@@ -1,0 +1,98 @@
+"""The books of an allocation: who holds how much.
+
+Counters belong to the processes, slots to the manager. Books count for one boot of the machine:
+their processes and their clock end with it, so those of an earlier boot are begun anew.
+"""
+
+import errno
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.names import BOOKS_NAME
+from gpumanager.units import Bytes
+from gpumanager.virtual.mapping import Layout, Region, begin, create, lost_with_the_machine
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.usage import DeviceUsage, ProcessUsage
+from gpumanager.virtual.values import Limit
+from vcuda_shim._shim import ffi, lib
+
+log = logging.getLogger(__name__)
+
+BOOKS: Final = Layout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
+MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> bytes:
+    """16 bytes that differ from one boot of this machine to the next; zeros if it does not say."""
+    try:
+        return uuid.UUID(_BOOT_ID.read_text().strip()).bytes
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+class Books(Region):
+    """The books, mapped."""
+
+    layout = BOOKS
+
+    @classmethod
+    def prepare(cls, directory: Path, boot: bytes) -> "Books":
+        """Open the books, begun anew if there are none of this boot."""
+        path = directory / BOOKS_NAME
+        if not lost_with_the_machine(path):
+            books = cls(path, writable=True)
+            if bytes(ffi.buffer(books.words.boot)) == boot:
+                return books
+            log.info("%s: of an earlier boot, begun anew", path)
+            books.close()
+        create(directory, BOOKS, _books_head(boot))
+        return cls(path, writable=True)
+
+    def claim(self, process: Process) -> int | None:
+        """An empty slot for this process, its own one again if it had one; None when full."""
+        slot: int = lib.region_slot_claim(self.words, process.pid, process.start_time)
+        return None if slot == -errno.ENOSPC else slot
+
+    def release(self, slot: int, process: Process) -> bool:
+        """Empty and free its slot; False if that is another's by now."""
+        answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
+        return answer == 0
+
+    def free(self, slot: int) -> None:
+        """Empty and free a slot, whoever has it."""
+        lib.region_slot_free(self.words, slot)
+
+    def owners(self) -> Iterator[tuple[int, Process | None]]:
+        """Each slot that was ever used, and whose it is."""
+        for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
+            words = self.words.slots[slot]
+            yield slot, Process(words.pid, words.start_time) if words.pid else None
+
+    def device(self, device: int, limit: Limit) -> DeviceUsage:
+        meter = self.words.meters[device]
+        return DeviceUsage(
+            limit=limit,
+            held=Bytes(lib.region_device_bytes(self.words, device)),
+            peak=Bytes(meter.memory_peak),
+            denied=meter.memory_denied,
+            charged_ns=meter.charged_ns,
+            throttled_ns=meter.throttled_ns,
+            launches=meter.launches,
+        )
+
+    def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
+        held = (lib.region_slot_bytes(self.words, device, slot) for device in range(devices))
+        flags: int = self.words.slots[slot].flags
+        return ProcessUsage(slot, process.pid, process.start_time, flags, tuple(map(Bytes, held)))
+
+
+def _books_head(boot: bytes) -> bytes:
+    books: Any = ffi.new("struct vcuda_books *")
+    begin(books, BOOKS)
+    books.boot = boot
+    return bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]

@@ -1,0 +1,100 @@
+"""The configuration of an allocation: what it may use of each GPU.
+
+Written by the manager alone, word by word, under processes that read it; each word stands for
+itself, and the generation grows after the last.
+"""
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CONFIG_NAME
+from gpumanager.units import CORES_PER_GPU, Bytes
+from gpumanager.virtual.mapping import Layout, Region, begin, create, lost_with_the_machine
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import ffi, lib
+
+CONFIG: Final = Layout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
+MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
+MILLION: Final = 1_000_000
+
+_GPU_PREFIX: Final = "GPU-"
+
+
+class Config(Region):
+    """The configuration, mapped."""
+
+    layout = CONFIG
+
+    @classmethod
+    def prepare(
+        cls, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
+    ) -> "Config":
+        """Open the configuration, created if need be, and make it say `limits`."""
+        path = directory / CONFIG_NAME
+        if lost_with_the_machine(path):
+            create(directory, CONFIG, _config_head(allocation))
+        config = cls(path, writable=True)
+        try:
+            config.write(limits)
+        except GpuManagerError:
+            config.close()
+            raise
+        return config
+
+    def limits(self) -> tuple[Limit, ...]:
+        """One per device, in the order of the books' devices."""
+        count = min(self.words.device_count, MAX_DEVICES)
+        return tuple(_read_limit(self.words.limits[device]) for device in range(count))
+
+    def write(self, limits: Sequence[Limit]) -> None:
+        """Make it say `limits`, in running processes too.
+
+        A device keeps its place for good, since the books count by it; one that is no longer
+        listed keeps a limit of 0.
+        """
+        wanted = {limit.gpu: limit for limit in limits}
+        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in self.limits()]
+        target += wanted.values()
+        if len(target) > MAX_DEVICES:
+            raise GpuManagerError(f"{self.path}: {len(target)} GPUs, {MAX_DEVICES} at most")
+        gpus = [gpu_bytes(limit.gpu) for limit in target]
+        for device, limit in enumerate(target):
+            _store_limit(self.words, device, limit)
+        for gpu in gpus[self.words.device_count :]:
+            lib.region_device_add(self.words, gpu)
+        lib.region_config_publish(self.words)
+
+
+def withdrawn(gpu: GpuUUID) -> Limit:
+    """Nothing more may be used of this GPU."""
+    return Limit(gpu, memory=Bytes(0), cores=0, ceiling=0)
+
+
+def _store_limit(words: Any, device: int, limit: Limit) -> None:
+    rate = min(limit.cores, CORES_PER_GPU) * MILLION // CORES_PER_GPU
+    burst_us = 0  # the shim's own choice
+    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling, rate, burst_us)
+
+
+def _config_head(allocation: AllocationID) -> bytes:
+    config: Any = ffi.new("struct vcuda_config *")
+    begin(config, CONFIG)
+    config.allocation = allocation.encode()
+    return bytes(ffi.buffer(config))
+
+
+def _read_limit(words: Any) -> Limit:
+    gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(words.uuid)))))
+    return Limit(gpu, Bytes(words.memory_bytes), words.core_percent, words.core_ceiling)
+
+
+def gpu_bytes(gpu: GpuUUID) -> bytes:
+    """The 16 bytes the driver gives for a GPU that NVML writes as `GPU-…`."""
+    try:
+        return uuid.UUID(gpu.removeprefix(_GPU_PREFIX)).bytes
+    except ValueError as error:
+        raise GpuManagerError(f"{gpu!r} is not the UUID of a GPU") from error

@@ -1,0 +1,174 @@
+"""The socket of one allocation: from a connection to a HELLO, whatever the other side does.
+
+Anything in the container can connect, so everything is bounded: the time one caller has, the bytes
+it may send, the callers at once, the work done before the loop sees other sockets. Callers beyond
+the bound wait in the kernel's queue. A handshake usually needs no second look: the HELLO is there
+when the connection is, and is answered on the spot.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.names import SOCKET_NAME
+from gpumanager.virtual.protocol import HELLO_SIZE, Hello, Refused, parse_hello
+
+log = logging.getLogger(__name__)
+
+PATH_LIMIT: Final = 107
+"""Longest path of a socket, in bytes, without its final 0 (unix(7))."""
+
+DEADLINE_SECONDS: Final = 2.0
+MAX_CALLERS: Final = 64
+BATCH: Final = 16
+PAUSE_SECONDS: Final = 0.1
+BACKLOG: Final = 1024
+
+Answer = Callable[[socket.socket, Hello | Refused], None]
+"""Sends one WELCOME; the listener closes the connection after it."""
+
+
+class SocketPathTooLong(GpuManagerError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: {len(os.fsencode(path))} bytes, a socket's path may have {PATH_LIMIT}; "
+            "choose a shorter --virtual-manager-path"
+        )
+
+
+def bind(directory: Path) -> socket.socket:
+    """Listen as `vcuda.sock` in `directory`, in place of what a dead manager left there.
+
+    It takes its name when it listens already, so that nobody meets a closed door between.
+    """
+    path, temporary = directory / SOCKET_NAME, directory / ".sock"
+    if len(os.fsencode(path)) > PATH_LIMIT:
+        raise SocketPathTooLong(path)
+    temporary.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.bind(str(temporary))
+        temporary.chmod(0o777)  # containers run as any user; the mount decides who reaches it
+        listening.listen(BACKLOG)
+        temporary.replace(path)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class Listener:
+    """Accepts callers in the running loop until close()."""
+
+    def __init__(
+        self, directory: Path, answer: Answer, *, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.deadline_seconds = deadline_seconds
+        self._directory = directory
+        self._answer = answer
+        self._callers: set[Caller] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._listening = False
+        self._socket = bind(directory)
+        self._listen()
+
+    def close(self) -> None:
+        self._stop_listening()
+        self._socket.close()
+        for caller in list(self._callers):
+            caller.close()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._listening = True
+        self.loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _stop_listening(self) -> None:
+        self._listening = False
+        self.loop.remove_reader(self._socket.fileno())
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            if len(self._callers) >= MAX_CALLERS:
+                self._stop_listening()
+                return
+            try:
+                connection, _address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors or memory
+                self._rest(error)
+                return
+            self._serve(connection)
+
+    def _rest(self, error: OSError) -> None:
+        log.warning("%s: cannot accept: %s", self._directory, error.strerror)
+        self._stop_listening()
+        self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        caller = Caller(connection, self)
+        self._callers.add(caller)
+        caller.read()
+
+    def answer(self, connection: socket.socket, hello: Hello | Refused) -> None:
+        self._answer(connection, hello)
+
+    def forget(self, caller: "Caller") -> None:
+        self._callers.discard(caller)
+        if not self._listening and self._pause is None and self._socket.fileno() >= 0:
+            self._listen()
+
+
+class Caller:
+    """One connection, from accept to hang-up."""
+
+    def __init__(self, connection: socket.socket, listener: Listener) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._received = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def read(self) -> None:
+        """Take what is there; answer when that is enough, wait when it is not."""
+        try:
+            chunk = self._connection.recv(HELLO_SIZE - len(self._received))
+        except BlockingIOError:
+            self._wait()
+            return
+        except OSError:
+            chunk = b""
+        self._received += chunk
+        hello = parse_hello(bytes(self._received)) if chunk else None
+        if chunk and hello is None:
+            self._wait()
+            return
+        try:
+            if hello is not None:
+                self._listener.answer(self._connection, hello)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self._listener.loop.remove_reader(self._connection.fileno())
+        self._connection.close()
+        self._listener.forget(self)
+
+    def _wait(self) -> None:
+        if self._deadline is None:
+            loop = self._listener.loop
+            self._deadline = loop.call_later(self._listener.deadline_seconds, self.close)
+            loop.add_reader(self._connection.fileno(), self.read)

@@ -1,0 +1,120 @@
+"""The virtual manager: one directory with one `vcuda.sock` per allocation.
+
+    <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
+        vcuda.sock                 HELLO here; the kernel says who it is
+        config                     what the container may use; readable by all, written by us
+        books                      who holds how much; handed over as a descriptor only
+
+It keeps nothing that is not in those files: after a crash, opening the allocations again is all
+there is to recovery.
+"""
+
+import asyncio
+import logging
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.virtual.allocation import ServedAllocation
+from gpumanager.virtual.listener import DEADLINE_SECONDS
+from gpumanager.virtual.processes import POLL_SECONDS
+from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID, Limit
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class VirtualManagerFailed(GpuManagerError):
+    """The file system refuses what the virtual manager needs."""
+
+    def __init__(self, doing: str, path: Path, error: OSError) -> None:
+        super().__init__(f"{doing} {path}: {error.strerror or error}")
+
+
+class VirtualSockets:
+    """Serves allocations under `root`, in the loop of its first open(), until stop().
+
+    deadline_seconds: for a caller to finish its HELLO.
+    """
+
+    def __init__(
+        self,
+        root: Path = DEFAULT_ROOT,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._directory = root / "alloc"
+        self._deadline_seconds = deadline_seconds
+        self._poll_seconds = poll_seconds
+        self._served: dict[AllocationID, ServedAllocation] = {}
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
+        directory = self.directory(allocation)
+        served = self._served.get(allocation)
+        if served is not None:
+            served.write(limits)
+            return directory
+        try:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            directory.chmod(0o755)
+            self._served[allocation] = self._serve(directory, allocation, limits)
+        except OSError as error:
+            raise VirtualManagerFailed("cannot serve", directory, error) from error
+        return directory
+
+    async def close(self, allocation: AllocationID) -> None:
+        """Stop serving it and remove its directory; an unknown allocation is no error."""
+        directory = self.directory(allocation)
+        served = self._served.pop(allocation, None)
+        if served is not None:
+            served.close()
+        try:
+            await asyncio.to_thread(shutil.rmtree, directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VirtualManagerFailed("cannot remove", directory, error) from error
+
+    async def stop(self) -> None:
+        """Stop serving all of them. Directories stay; running containers stay limited."""
+        for served in self._served.values():
+            served.close()
+        self._served.clear()
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        """What it uses, served or not; raises RegionUnreadable for an unknown one."""
+        served = self._served.get(allocation)
+        return read_usage(self.directory(allocation)) if served is None else served.usage()
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        """Those that have a directory, served or not: also what a crash has left over."""
+        try:
+            found = sorted(path.name for path in self._directory.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return ()
+        return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
+
+    def directory(self, allocation: AllocationID) -> Path:
+        if not _NAME.fullmatch(allocation):
+            raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
+        return self._directory / allocation
+
+    def _serve(
+        self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
+    ) -> ServedAllocation:
+        return ServedAllocation(
+            directory,
+            allocation,
+            limits,
+            deadline_seconds=self._deadline_seconds,
+            poll_seconds=self._poll_seconds,
+        )

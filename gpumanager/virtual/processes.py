@@ -1,0 +1,128 @@
+"""Processes of this machine: which one a pid means, and the moment it dies.
+
+A pid alone is reused; a pid and its start time are not. Death is told by a pidfd, at once. Where
+the kernel gives none (before 5.3, or when descriptors run out) /proc is looked at twice a second.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+POLL_SECONDS: Final = 0.5
+
+# in /proc/<pid>/stat, counted from the state, the first field after the program's name
+_STATE, _THREADS, _START_TIME = 0, 17, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """start_time: in clock ticks since boot, field 22 of /proc/<pid>/stat."""
+
+    pid: int
+    start_time: int
+
+
+def find(pid: int) -> Process | None:
+    """The living process of this pid; None if there is none.
+
+    A zombie is dead, unless it is a leader whose other threads still run.
+    """
+    stat = _read_stat(pid)
+    fields = stat.rpartition(b")")[2].split()
+    if len(fields) <= _START_TIME or (fields[_STATE] in b"ZX" and int(fields[_THREADS]) <= 1):
+        return None
+    return Process(pid, int(fields[_START_TIME]))
+
+
+def _read_stat(pid: int) -> bytes:
+    """/proc/<pid>/stat, empty if there is none. Every HELLO passes here: hence no pathlib."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # it died meanwhile
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def alive(process: Process) -> bool:
+    return find(process.pid) == process
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable at the process's death; None where there are none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError, OverflowError):
+        return None
+
+
+class Watcher:
+    """Tells of the death of processes, each once, in the running event loop."""
+
+    def __init__(self, poll_seconds: float = POLL_SECONDS) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._poll_seconds = poll_seconds
+        self._polled: dict[Process, Callable[[Process], None]] = {}
+        self._pidfds: dict[Process, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, process: Process, on_death: Callable[[Process], None]) -> bool:
+        """Call `on_death` when it dies; False, and no call, if it is dead already."""
+        return alive(process) and self.watch_pid(process.pid, on_death) == process
+
+    def watch_pid(self, pid: int, on_death: Callable[[Process], None]) -> Process | None:
+        """The living process of this pid, watched from now on; None if there is none.
+
+        A process that is watched already keeps its first `on_death`.
+        """
+        pidfd = _open_pidfd(pid)
+        process = find(pid)  # after the pidfd: found alive, it is the one that the pidfd means
+        if process is None or process in self._pidfds or process in self._polled:
+            if pidfd is not None:
+                os.close(pidfd)
+            return process
+        if pidfd is None:
+            self._poll(process, on_death)
+        else:
+            self._pidfds[process] = pidfd
+            self._loop.add_reader(pidfd, self._died, process, on_death)
+        return process
+
+    def forget(self, process: Process) -> None:
+        self._polled.pop(process, None)
+        pidfd = self._pidfds.pop(process, None)
+        if pidfd is not None:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        for process in [*self._pidfds, *self._polled]:
+            self.forget(process)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _died(self, process: Process, on_death: Callable[[Process], None]) -> None:
+        self.forget(process)
+        on_death(process)
+
+    def _poll(self, process: Process, on_death: Callable[[Process], None]) -> None:
+        self._polled[process] = on_death
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._poll_seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        dead = [process for process in self._polled if not alive(process)]
+        for process in dead:
+            with suppress(KeyError):
+                self._polled.pop(process)(process)
+        if self._polled and self._timer is None:
+            self._timer = self._loop.call_later(self._poll_seconds, self._look)

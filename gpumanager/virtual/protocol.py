@@ -1,0 +1,77 @@
+"""HELLO and WELCOME as values: bytes in, values out, and back.
+
+The structs are the compiler's (native/include/vcuda_protocol.h). What a caller says of itself is
+for messages only; who it is the kernel says.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vcuda_shim._shim import ffi, lib
+
+HELLO_SIZE: Final[int] = ffi.sizeof("struct vcuda_hello")
+NO_SLOT: Final[int] = lib.VCUDA_NO_SLOT
+
+_MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A caller that speaks as we do. observer: only reads, needs no slot. pid: its own view."""
+
+    observer: bool
+    pid: int
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No WELCOME: an errno, and why in words."""
+
+    number: int
+    reason: str
+
+
+def parse_hello(received: bytes) -> Hello | Refused | None:
+    """What the bytes received so far say; None while more must come."""
+    if not received.startswith(_MAGIC[: len(received)]):
+        return Refused(errno.EPROTO, "this socket speaks the vcuda protocol only")
+    if len(received) < HELLO_SIZE:
+        return None
+    hello: Any = ffi.from_buffer("struct vcuda_hello *", received)
+    spoken = (hello.version, hello.kind, hello.region_abi)
+    ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
+    if spoken != ours:
+        words = "protocol {}, message {}, layout {}"
+        reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
+        return Refused(errno.EPROTO, reason)
+    program = bytes(ffi.buffer(hello.program)).partition(b"\0")[0]
+    observer = bool(hello.flags & lib.VCUDA_HELLO_OBSERVER)
+    return Hello(observer, hello.pid, program.decode(errors="replace"))
+
+
+def welcome(slot: int) -> bytes:
+    """A WELCOME; the two descriptors travel with it."""
+    return _welcome(0, slot, "")
+
+
+def refusal(refused: Refused) -> bytes:
+    return _welcome(-refused.number, NO_SLOT, refused.reason)
+
+
+def _welcome(status: int, slot: int, reason: str) -> bytes:
+    message: Any = ffi.new("struct vcuda_welcome *")
+    message.magic = lib.VCUDA_PROTOCOL_MAGIC
+    message.version = lib.VCUDA_PROTOCOL_VERSION
+    message.kind = lib.VCUDA_WELCOME
+    message.status = status
+    message.slot = slot
+    message.reason = reason.encode()[: lib.VCUDA_REASON_SIZE - 1]
+    return bytes(ffi.buffer(message))
+
+
+def refused_by_system(doing: str, error: OSError) -> Refused:
+    """The manager itself met an error, which may pass: the caller may try again."""
+    return Refused(errno.EAGAIN, f"manager: {doing}: {os.strerror(error.errno or errno.EIO)}")

@@ -1,0 +1,41 @@
+"""The two regions of an allocation together: what it may use, and what it uses."""
+
+from pathlib import Path
+from typing import Any
+
+from gpumanager.names import BOOKS_NAME, CONFIG_NAME
+from gpumanager.virtual.books import Books
+from gpumanager.virtual.config import Config
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
+from vcuda_shim._shim import ffi
+
+
+def usage(config: Config, books: Books) -> AllocationUsage:
+    """What the two say at this moment; words are read one by one, under running processes."""
+    limits = config.limits()
+    return AllocationUsage(
+        allocation=AllocationID(_name(config)),
+        generation=config.words.generation,
+        devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
+        processes=tuple(
+            books.process(slot, owner, len(limits)) for slot, owner in books.owners() if owner
+        ),
+    )
+
+
+def read_usage(directory: Path) -> AllocationUsage:
+    """The usage of an allocation by its directory, with or without a manager.
+
+    Raises RegionUnreadable and RegionBroken.
+    """
+    with (
+        Config(directory / CONFIG_NAME, writable=False) as config,
+        Books(directory / BOOKS_NAME, writable=False) as books,
+    ):
+        return usage(config, books)
+
+
+def _name(config: Config) -> str:
+    words: Any = ffi.string(config.words.allocation)
+    return bytes(words).decode(errors="replace")

@@ -1,0 +1,45 @@
+"""What the books of an allocation say, as values: per GPU, and per process."""
+
+from dataclasses import dataclass
+
+from gpumanager.units import Bytes
+from gpumanager.virtual.values import AllocationID, Limit
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """One GPU of the allocation.
+
+    held, peak: bytes reserved by all its processes, now and at most.
+    denied: reservations refused at the limit.
+    charged_ns, throttled_ns: GPU time paid for, and time launches were made to wait.
+    """
+
+    limit: Limit
+    held: Bytes
+    peak: Bytes
+    denied: int
+    charged_ns: int
+    throttled_ns: int
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """One process. held: bytes per GPU, in the order of the devices. degraded: VCUDA_DEGRADED_*."""
+
+    slot: int
+    pid: int
+    start_time: int
+    degraded: int
+    held: tuple[Bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationUsage:
+    """All of one allocation. A device withdrawn from it stays listed, with a limit of 0."""
+
+    allocation: AllocationID
+    generation: int
+    devices: tuple[DeviceUsage, ...]
+    processes: tuple[ProcessUsage, ...]

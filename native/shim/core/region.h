@@ -1,0 +1,41 @@
+/* The manager's moves on the two regions: every word it changes under running processes.
+ *
+ * The manager is one thread in one process, so these need order but no lock. A crash between any
+ * two stores leaves books that the next manager can put right: a slot counts as taken only when its
+ * pid is there, and a pid goes only when the slot's bytes are gone.
+ */
+#ifndef VCUDA_CORE_REGION_H
+#define VCUDA_CORE_REGION_H
+
+#include "vcuda_region.h"
+
+/* Change what may be used of one device. Call region_config_publish() after the last change. */
+void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t memory_bytes,
+                        uint32_t core_percent, uint32_t core_ceiling, uint32_t rate_ppm,
+                        uint32_t burst_us);
+
+/* Name one more device, whose limit is stored already. `uuid` is 16 bytes. Returns 0, or -ENOSPC.
+ */
+int region_device_add(struct vcuda_config *config, const uint8_t *uuid);
+
+/* Tell running processes that words of the configuration have changed. */
+void region_config_publish(struct vcuda_config *config);
+
+/* Take a slot for a process: empty, and its own from before if it had one (exec keeps the pid and
+ * drops the memory). Returns the slot, or -ENOSPC and nothing changed. */
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time);
+
+/* Empty and free a slot, if it is still this process's. Returns 0, or -ESTALE if it is not. */
+int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
+                        uint64_t start_time);
+
+/* Empty and free a slot, whoever has it: for a manager that starts on the books of a dead one. */
+void region_slot_free(struct vcuda_books *books, uint32_t slot);
+
+/* Bytes one slot holds of a device, the driver's own share in it included. */
+uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot);
+
+/* Bytes all slots hold of a device. Not a snapshot: the words are read one after another. */
+uint64_t region_device_bytes(const struct vcuda_books *books, uint32_t device);
+
+#endif

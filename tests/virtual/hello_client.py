@@ -1,0 +1,131 @@
+"""A process of a container, as far as the manager can tell: says HELLO and uses the regions.
+
+As a program (`python hello_client.py SOCKET [--observer]`) it says HELLO, prints what came back as
+one line of JSON, then obeys one command per line: `hold BYTES`, `limit`, `exec`. It ends with its
+input.
+"""
+
+import json
+import mmap
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcuda_shim._shim import ffi, lib
+
+HELLO_SIZE = ffi.sizeof("struct vcuda_hello")
+WELCOME_SIZE = ffi.sizeof("struct vcuda_welcome")
+
+
+def hello(**changes: int) -> bytes:
+    """The bytes of a good HELLO, but for `changes`."""
+    message: Any = ffi.new("struct vcuda_hello *")
+    message.magic = lib.VCUDA_PROTOCOL_MAGIC
+    message.version = lib.VCUDA_PROTOCOL_VERSION
+    message.kind = lib.VCUDA_HELLO
+    message.region_abi = lib.VCUDA_REGION_ABI
+    message.pid = os.getpid()
+    message.program = b"hello_client"
+    for name, value in changes.items():
+        setattr(message, name, value)
+    return bytes(ffi.buffer(message))
+
+
+OBSERVER = hello(flags=lib.VCUDA_HELLO_OBSERVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One WELCOME: its words, and the descriptors that came with it."""
+
+    status: int
+    slot: int
+    reason: str
+    descriptors: tuple[int, ...]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+def receive(connection: socket.socket) -> Answer | None:
+    """The WELCOME; None if the manager hung up without one."""
+    raw, descriptors, _flags, _address = socket.recv_fds(connection, WELCOME_SIZE, 4)
+    if len(raw) < WELCOME_SIZE:
+        return None
+    words: Any = ffi.from_buffer("struct vcuda_welcome *", raw)
+    reason: Any = ffi.string(words.reason)
+    return Answer(words.status, words.slot, bytes(reason).decode(), tuple(descriptors))
+
+
+def connect(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(10)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def exchange(path: Path, message: bytes) -> Answer | None:
+    with connect(path) as connection:
+        connection.sendall(message)
+        return receive(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """The mappings a process of the container has. They last as long as this object, no longer."""
+
+    config: Any
+    books: Any
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Regions":
+        config, books = answer.descriptors
+        pages = mmap.mmap(config, 0, access=mmap.ACCESS_READ)
+        ledger = mmap.mmap(books, 0, access=mmap.ACCESS_WRITE)
+        return cls(
+            ffi.from_buffer("struct vcuda_config *", pages),
+            ffi.from_buffer("struct vcuda_books *", ledger),
+        )
+
+    def hold(self, slot: int, amount: int) -> int:
+        """Reserve so many bytes more of the first GPU."""
+        self.books.used[0][slot] += amount
+        return int(self.books.used[0][slot])
+
+    def memory_limit(self) -> int:
+        return int(self.config.limits[0].memory_bytes)
+
+
+def tell(words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+def main(path: Path, message: bytes) -> None:
+    answer = exchange(path, message)
+    if answer is None:
+        sys.exit("no answer")
+    tell([answer.status, answer.slot, answer.reason])
+    if answer.status != 0:
+        return
+    regions = Regions.of(answer)
+    for line in sys.stdin:
+        match line.split():
+            case ["hold", amount]:
+                tell(regions.hold(answer.slot, int(amount)))
+            case ["limit"]:
+                tell(regions.memory_limit())
+            case ["exec"]:
+                os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), OBSERVER if "--observer" in sys.argv else hello())

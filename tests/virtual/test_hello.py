@@ -1,0 +1,63 @@
+"""The protocol as values: what is a HELLO, what is not, what is not yet."""
+
+import errno
+
+import pytest
+from hello_client import HELLO_SIZE, OBSERVER, hello
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.virtual.protocol import Hello, Refused, parse_hello, refusal, welcome
+from vcuda_shim._shim import lib
+
+
+def test_a_good_hello_says_who_the_caller_thinks_it_is() -> None:
+    assert parse_hello(hello(pid=42)) == Hello(observer=False, pid=42, program="hello_client")
+    assert parse_hello(OBSERVER).observer  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("length", range(HELLO_SIZE))
+def test_a_hello_cut_short_is_waited_for(length: int) -> None:
+    assert parse_hello(hello()[:length]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 2}, "shim: protocol 2, message 1, layout 1; manager: protocol 1, "),
+        ({"region_abi": 9}, "layout 9; manager: protocol 1, message 1, layout 1"),
+        ({"kind": 7}, "message 7"),
+    ],
+)
+def test_another_version_is_refused_with_both_versions(
+    changes: dict[str, int], reason: str
+) -> None:
+    refused = parse_hello(hello(**changes))
+
+    assert isinstance(refused, Refused)
+    assert refused.number == errno.EPROTO
+    assert reason in refused.reason
+    assert len(refused.reason) < lib.VCUDA_REASON_SIZE
+
+
+def test_another_protocol_is_known_by_its_first_byte() -> None:
+    assert isinstance(parse_hello(b"PRI * HTTP/2.0\r\n"), Refused)
+    assert isinstance(parse_hello(b"\0"), Refused)
+
+
+@given(st.binary(max_size=HELLO_SIZE))
+def test_any_bytes_have_an_answer(received: bytes) -> None:
+    answer = parse_hello(received)
+    assert answer is None or isinstance(answer, Refused | Hello)
+
+
+@given(st.binary(min_size=HELLO_SIZE - 16, max_size=HELLO_SIZE - 16))
+def test_any_words_behind_a_good_head_have_an_answer(tail: bytes) -> None:
+    assert isinstance(parse_hello(hello()[:16] + tail), Hello)
+
+
+def test_a_reason_too_long_for_its_field_is_cut() -> None:
+    message = refusal(Refused(errno.ENOSPC, "x" * 500))
+
+    assert len(message) == len(welcome(0))
+    assert message.count(b"x") == lib.VCUDA_REASON_SIZE - 1

@@ -1,0 +1,291 @@
+"""The manager dies, at every instant there is, and the next one finds everything in the files."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from container_process import HERE, ContainerProcess, eventually
+from hello_client import OBSERVER, Answer, Regions, exchange, hello
+from manager_process import LIMIT
+
+from gpumanager.units import Bytes
+from gpumanager.virtual.books import Books, boot_id
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.mapping import RegionUnreadable
+from gpumanager.virtual.processes import Process, find
+from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
+
+NAME = AllocationID("a1")
+TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
+StartProcess = Callable[..., Awaitable[ContainerProcess]]
+Scenario = Callable[[], Coroutine[Any, Any, object]]
+
+
+def die_before_call(number: int) -> None:
+    """From now on, be killed just before the n-th call out of Python that the manager makes."""
+    left = number
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal left
+        if event == "c_call" and any(name in frame.f_code.co_filename for name in TRACED):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+
+
+def forked(scenario: Scenario) -> int:
+    """Run a scenario in a child process; returns its pid."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            asyncio.run(scenario())
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def was_killed(pid: int) -> bool:
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+def recovered(root: Path) -> AllocationUsage:
+    """What the next manager finds, after it has opened the allocation."""
+
+    async def reopen() -> AllocationUsage:
+        sockets = VirtualSockets(root)
+        await sockets.open(NAME, [LIMIT])
+        usage = sockets.usage(NAME)
+        await sockets.stop()
+        return usage
+
+    return asyncio.run(reopen())
+
+
+def test_a_manager_killed_anywhere_in_its_first_opening_leaves_nothing_in_the_way(
+    root: Path,
+) -> None:
+    def opening(at: int) -> Scenario:
+        async def run() -> None:
+            die_before_call(at)
+            await VirtualSockets(root / str(at)).open(NAME, [LIMIT])
+
+        return run
+
+    at = 1
+    while was_killed(forked(opening(at))):
+        usage = recovered(root / str(at))
+        assert [device.limit for device in usage.devices] == [LIMIT]
+        assert usage.processes == ()
+        at += 1
+
+    assert at > 30, "the sweep met hardly any call"
+
+
+def a_process_that_is_gone() -> Process:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        found = find(process.pid)
+        process.kill()
+    assert found is not None
+    return found
+
+
+def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(root: Path) -> None:
+    me, gone = find(os.getpid()), a_process_that_is_gone()
+    assert me is not None
+
+    def found_books(at: int) -> Path:
+        directory = root / str(at) / "alloc" / NAME
+        directory.mkdir(parents=True)
+        with Books.prepare(directory, boot_id()) as books:
+            for process, amount in ((gone, 500), (me, 77)):
+                books.words.used[0][books.claim(process)] = amount
+        return root / str(at)
+
+    def reopening(at: int, place: Path) -> Scenario:
+        async def run() -> None:
+            die_before_call(at)
+            await VirtualSockets(place).open(NAME, [LIMIT])
+
+        return run
+
+    at = 1
+    while was_killed(forked(reopening(at, found_books(at)))):
+        usage = recovered(root / str(at))
+        assert [(one.pid, one.held) for one in usage.processes] == [(me.pid, (77,))]
+        assert usage.devices[0].held == 77
+        at += 1
+
+    assert at > 30, "the sweep met hardly any call"
+
+
+class DoomedManager:
+    """A manager in a child process that dies at the n-th call after it has begun to serve."""
+
+    def __init__(self, root: Path, at: int) -> None:
+        ready, tell = os.pipe()
+
+        async def serve() -> None:
+            await VirtualSockets(root).open(NAME, [LIMIT])
+            die_before_call(at)
+            os.write(tell, b"x")
+            await asyncio.sleep(30)
+
+        self.socket = root / "alloc" / NAME / "vcuda.sock"
+        self.pid = forked(serve)
+        os.close(tell)
+        assert os.read(ready, 1) == b"x"
+        os.close(ready)
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def attempt(path: Path, message: bytes) -> Answer | None:
+    try:
+        return exchange(path, message)
+    except (TimeoutError, ConnectionError):
+        return None
+
+
+def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(root: Path) -> None:
+    at, finished = 1, False
+    while not finished:
+        place = root / str(at)
+        manager = DoomedManager(place, at)
+        answer = attempt(manager.socket, hello())
+        if answer is not None:
+            Regions.of(answer).hold(answer.slot, 77)
+            answer.close()
+        after = attempt(manager.socket, OBSERVER)
+        if after is not None:
+            after.close()
+            finished = True
+        manager.end()
+
+        processes = recovered(place).processes
+        if answer is None:
+            assert [(one.pid, one.held) for one in processes] in ([], [(os.getpid(), (0,))])
+        else:
+            assert [(one.slot, one.held) for one in processes] == [(answer.slot, (77,))]
+        at += 1
+
+    assert at > 30, "the sweep met hardly any call"
+
+
+@pytest.mark.parametrize("left", [500, 0], ids=["before zeroing", "before freeing"])
+def test_a_crash_while_a_dead_process_is_cleared_is_finished_by_the_next_manager(
+    root: Path, left: int
+) -> None:
+    directory = root / "alloc" / NAME
+    directory.mkdir(parents=True)
+    with Books.prepare(directory, boot_id()) as books:
+        slot = books.claim(a_process_that_is_gone())
+        books.words.used[0][slot] = left
+
+    usage = recovered(root)
+
+    assert usage.processes == ()
+    assert usage.devices[0].held == 0
+
+
+def test_books_scribbled_over_by_a_container_cannot_stop_the_manager(root: Path) -> None:
+    directory = root / "alloc" / NAME
+    directory.mkdir(parents=True)
+    with Books.prepare(directory, boot_id()) as books:
+        books.words.slot_limit = 2**32 - 1
+        for slot in (0, 1, 1023):
+            books.words.slots[slot].pid = 2**32 - 1 - slot
+            books.words.used[0][slot] = 2**64 - 1
+
+    usage = recovered(root)
+
+    assert usage.processes == ()
+    assert usage.devices[0].held == 0
+
+
+@pytest.fixture
+async def start_manager(root: Path) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    started = []
+
+    async def start() -> asyncio.subprocess.Process:
+        manager = await asyncio.create_subprocess_exec(
+            sys.executable, HERE / "manager_process.py", root, NAME, stdout=asyncio.subprocess.PIPE
+        )
+        started.append(manager)
+        assert manager.stdout is not None
+        assert await asyncio.wait_for(manager.stdout.readline(), 20) == b"ready\n"
+        return manager
+
+    yield start
+    for manager in started:
+        if manager.returncode is None:
+            manager.kill()
+        await manager.wait()
+
+
+async def test_a_killed_manager_is_missed_by_no_container_and_its_heir_finds_them_all(
+    root: Path, start_manager: Callable[[], Awaitable[Any]], start_process: StartProcess
+) -> None:
+    directory = root / "alloc" / NAME
+    manager = await start_manager()
+    living, dying = [await start_process(directory / "vcuda.sock") for _ in range(2)]
+    await living.answer()
+    _status, freed, _reason = await dying.answer()
+    assert await living.ask("hold 1000") == 1000
+    assert await dying.ask("hold 30") == 30
+
+    manager.kill()
+    await manager.wait()
+    await dying.kill()
+
+    assert await living.ask("limit") == LIMIT.memory
+    with pytest.raises(ConnectionRefusedError):
+        exchange(directory / "vcuda.sock", hello())
+    assert read_usage(directory).devices[0].held == 1030
+
+    await start_manager()
+
+    assert [(one.pid, one.held) for one in read_usage(directory).processes] == [
+        (living.pid, (Bytes(1000),))
+    ]
+    newcomer = await start_process(directory / "vcuda.sock")
+    assert await newcomer.answer() == [0, freed, ""]
+    living.process.kill()
+    assert await eventually(lambda: read_usage(directory).devices[0].held == 0)
+
+
+async def test_two_openings_of_one_allocation_are_one(root: Path, sockets: VirtualSockets) -> None:
+    first = await sockets.open(NAME, [LIMIT])
+    inode = (first / "books").stat().st_ino
+
+    assert await sockets.open(NAME, [LIMIT]) == first
+
+    assert (first / "books").stat().st_ino == inode
+
+
+async def test_a_manager_that_stops_leaves_its_directories(
+    root: Path, sockets: VirtualSockets
+) -> None:
+    directory = await sockets.open(NAME, [LIMIT])
+    await sockets.stop()
+
+    assert sockets.usage(NAME).devices[0].limit == LIMIT
+    assert {path.name for path in directory.iterdir()} == {"vcuda.sock", "config", "books"}
+    with pytest.raises(RegionUnreadable):
+        sockets.usage(AllocationID("unknown"))

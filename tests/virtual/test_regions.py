@@ -1,0 +1,249 @@
+"""The two files of an allocation: limits that reach running processes, books that survive."""
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.books import MAX_PROCESSES, Books
+from gpumanager.virtual.config import MAX_DEVICES, Config
+from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import ffi
+
+NAME = AllocationID("a1")
+BOOT = bytes(range(16))
+
+
+def gpu(number: int) -> GpuUUID:
+    return GpuUUID(f"GPU-00000000-0000-0000-0000-{number:012x}")
+
+
+def limit(number: int = 0, memory: int = GIB, cores: int = 30) -> Limit:
+    return Limit(gpu(number), memory=Bytes(memory), cores=cores, ceiling=cores)
+
+
+def mapped(path: Path) -> Any:
+    """The configuration as a process of the container has it."""
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return ffi.from_buffer("struct vcuda_config *", pages)
+
+
+def test_a_changed_limit_shows_in_a_mapping_made_before(tmp_path: Path) -> None:
+    with Config.prepare(tmp_path, NAME, [limit(memory=GIB)]) as config:
+        seen = mapped(tmp_path / "config")
+        before = seen.generation
+
+        config.write([limit(memory=2 * GIB, cores=60)])
+
+        assert (seen.limits[0].memory_bytes, seen.limits[0].core_percent) == (2 * GIB, 60)
+        assert seen.limits[0].rate_ppm == 600_000
+        assert seen.generation > before
+
+
+def test_a_device_keeps_its_place_and_a_withdrawn_one_may_use_nothing(tmp_path: Path) -> None:
+    with Config.prepare(tmp_path, NAME, [limit(0), limit(1)]) as config:
+        config.write([limit(1), limit(2)])
+
+        assert config.limits() == (limit(0, memory=0, cores=0), limit(1), limit(2))
+
+
+def test_more_gpus_than_a_region_holds_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    with Config.prepare(tmp_path, NAME, [limit(0)]) as config:
+        with pytest.raises(GpuManagerError, match="16 at most"):
+            config.write([limit(number) for number in range(MAX_DEVICES + 1)])
+
+        assert config.limits() == (limit(0),)
+
+
+def test_a_name_that_is_no_gpu_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    with Config.prepare(tmp_path, NAME, [limit(0)]) as config:
+        wrong = Limit(GpuUUID("GPU-zero"), Bytes(1), 1, 1)
+        with pytest.raises(GpuManagerError, match="'GPU-zero' is not the UUID of a GPU"):
+            config.write([limit(0, memory=5), wrong])
+
+        assert config.limits() == (limit(0),)
+
+
+def test_books_of_this_boot_are_opened_as_they_are(tmp_path: Path) -> None:
+    with Books.prepare(tmp_path, BOOT) as books:
+        slot = books.claim(Process(7, 70))
+        books.words.used[0][slot] = 123
+    inode = (tmp_path / "books").stat().st_ino
+
+    with Books.prepare(tmp_path, BOOT) as books:
+        assert dict(books.owners()) == {slot: Process(7, 70)}
+        assert books.device(0, limit()).held == 123
+    assert (tmp_path / "books").stat().st_ino == inode
+
+
+def test_books_of_an_earlier_boot_are_begun_anew(tmp_path: Path) -> None:
+    with Books.prepare(tmp_path, BOOT) as books:
+        books.claim(Process(7, 70))
+        books.words.meters[0].virtual_time = 10**18
+
+    with Books.prepare(tmp_path, bytes(16)) as books:
+        assert list(books.owners()) == []
+        assert books.words.meters[0].virtual_time == 0
+
+
+@pytest.mark.parametrize("name", ["config", "books"])
+@pytest.mark.parametrize("left", [b"", bytes(4096)], ids=["empty", "zeros"])
+def test_a_file_that_lost_its_bytes_with_the_machine_is_begun_anew(
+    tmp_path: Path, name: str, left: bytes
+) -> None:
+    (tmp_path / name).write_bytes(left)
+
+    Config.prepare(tmp_path, NAME, [limit()]).close()
+    Books.prepare(tmp_path, BOOT).close()
+
+    assert read_usage(tmp_path).devices[0].limit == limit()
+
+
+def prepare(directory: Path, name: str) -> None:
+    if name == "config":
+        Config.prepare(directory, NAME, [limit()]).close()
+    else:
+        Books.prepare(directory, BOOT).close()
+
+
+@pytest.mark.parametrize("name", ["config", "books"])
+@pytest.mark.parametrize(
+    ("offset", "patch", "cause"),
+    [
+        (0, b"junk", "not a .* file: it starts with 0x6b6e756a"),
+        (4, b"\x09\0\0\0", "layout 9; this manager knows 1"),
+        (8, b"\x01\0\0\0", "says it has 1 bytes"),
+        (None, b"x" * 100, "has 100 bytes, not"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_names_file_cause_and_remedy(
+    tmp_path: Path, name: str, offset: int | None, patch: bytes, cause: str
+) -> None:
+    prepare(tmp_path, name)
+    path = tmp_path / name
+    whole = bytearray(path.read_bytes())
+    if offset is None:
+        whole = bytearray(patch)
+    else:
+        whole[offset : offset + len(patch)] = patch
+    path.write_bytes(whole)
+
+    with pytest.raises(RegionBroken, match=f"{path}: {cause}.*; delete the pod, then remove"):
+        prepare(tmp_path, name)
+    assert path.read_bytes() == whole
+
+
+def test_the_usage_of_a_directory_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(RegionUnreadable, match=r"config: cannot be opened: No such file"):
+        read_usage(tmp_path)
+
+
+def test_usage_sums_what_the_processes_hold(tmp_path: Path) -> None:
+    Config.prepare(tmp_path, NAME, [limit(0), limit(1)]).close()
+    with Books.prepare(tmp_path, BOOT) as books:
+        first, second = books.claim(Process(7, 70)), books.claim(Process(8, 80))
+        books.words.used[0][first], books.words.used[1][second] = 100, 20
+        books.words.overhead[0][second] = 3
+        books.words.meters[0].memory_peak = 500
+        books.words.meters[0].memory_denied = 4
+
+    usage = read_usage(tmp_path)
+
+    assert usage.allocation == NAME
+    assert [device.held for device in usage.devices] == [103, 20]
+    assert (usage.devices[0].peak, usage.devices[0].denied) == (500, 4)
+    assert [(process.pid, process.held) for process in usage.processes] == [
+        (7, (100, 0)),
+        (8, (3, 20)),
+    ]
+
+
+def test_the_configuration_is_for_all_to_read_and_the_books_for_nobody_else(tmp_path: Path) -> None:
+    for name in ("config", "books"):
+        prepare(tmp_path, name)
+
+    assert (tmp_path / "config").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "books").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Any:
+    with Books.prepare(tmp_path, BOOT) as opened:
+        yield opened
+
+
+def test_when_every_slot_is_taken_the_next_process_gets_none(books: Books) -> None:
+    for pid in range(1, MAX_PROCESSES + 1):
+        assert books.claim(Process(pid, 1)) == pid - 1
+
+    assert books.claim(Process(5000, 1)) is None
+
+    assert books.release(17, Process(18, 1))
+    assert books.claim(Process(5000, 1)) == 17
+
+
+def test_a_process_that_says_hello_again_has_its_slot_again_and_holds_nothing(books: Books) -> None:
+    slot = books.claim(Process(7, 70))
+    books.words.used[3][slot] = 55
+
+    assert books.claim(Process(7, 70)) == slot
+    assert books.words.used[3][slot] == 0
+
+
+def test_a_pid_that_came_back_does_not_inherit_what_the_dead_one_held(books: Books) -> None:
+    slot = books.claim(Process(7, 70))
+    assert slot is not None
+    books.words.used[0][slot] = 55
+
+    assert books.claim(Process(7, 99)) == slot
+    assert books.words.used[0][slot] == 0
+    assert not books.release(slot, Process(7, 70))
+    assert dict(books.owners()) == {slot: Process(7, 99)}
+
+
+def test_a_crash_between_start_time_and_pid_leaves_a_free_slot(books: Books) -> None:
+    books.words.slot_limit = 1
+    books.words.slots[0].start_time = 70
+
+    assert dict(books.owners()) == {0: None}
+    assert books.claim(Process(8, 80)) == 0
+
+
+Step = tuple[str, int]
+steps = st.lists(st.tuples(st.sampled_from(["claim", "release", "use"]), st.integers(1, 6)))
+
+
+@given(steps)
+def test_any_history_of_processes_leaves_each_with_its_own_slot_and_bytes(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Step]
+) -> None:
+    directory = tmp_path_factory.mktemp("b")
+    slots: dict[int, int | None] = {}
+    held: dict[int, int] = {}
+    with Books.prepare(directory, BOOT) as books:
+        for verb, pid in history:
+            if verb == "claim":
+                slots[pid], held[pid] = books.claim(Process(pid, 1)), 0
+            elif pid in slots and verb == "use":
+                books.words.used[0][slots[pid]] += pid
+                held[pid] += pid
+            elif pid in slots:
+                slot = slots.pop(pid)
+                assert slot is not None
+                assert books.release(slot, Process(pid, 1))
+                del held[pid]
+
+        owners = {owner.pid: slot for slot, owner in books.owners() if owner}
+        assert owners == slots
+        assert len(set(slots.values())) == len(slots)
+        assert books.device(0, limit()).held == sum(held.values())
