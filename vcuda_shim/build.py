@@ -133,7 +133,6 @@ def build_driver(out: Path, work: Path) -> None:
             [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")],
             [
                 *includes(NATIVE / "include", sim, generated),
-                f'-DSIM_DRIVER_VERSION="{DRIVER_VERSION}"',
                 f"-Wl,-soname,{soname}",
                 f"-Wl,--version-script,{generated / (name + '.map')}",
                 *binding,
@@ -144,22 +143,13 @@ def build_driver(out: Path, work: Path) -> None:
 
 
 def build_programs(out: Path, _work: Path) -> None:
+    """One program per folder of native/programs, named after it."""
     (out / "bin").mkdir(parents=True, exist_ok=True)
-    for source in sources(NATIVE / "programs"):
-        target = out / "bin" / source.stem
-        flags = [
-            "-std=c11",
-            "-O2",
-            "-g",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-D_GNU_SOURCE",
-            "-pthread",
-        ]
-        temporary = target.with_name(f".{target.name}.new")
-        run([*compiler(), *flags, *includes(NATIVE / "include"), "-o", temporary, source, "-ldl"])
-        temporary.replace(target)
+    flags = ["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]
+    for folder in sorted(path for path in (NATIVE / "programs").iterdir() if path.is_dir()):
+        temporary = out / "bin" / f".{folder.name}.new"
+        run([*compiler(), *flags, "-o", temporary, *sources(folder), "-ldl", "-lm"])
+        temporary.replace(out / "bin" / folder.name)
 
 
 def cdef_text(header: Path, folders: Sequence[Path]) -> str:

@@ -1,0 +1,264 @@
+"""Simulated GPUs: their device nodes, their driver, and what they themselves account.
+
+The device nodes are files of a directory: `nvidiactl` is the state that every process on the
+simulated machine shares, and a GPU is visible exactly where its `nvidia<minor>` is. The account is
+kept by the simulated driver per tenant, which is a mount namespace and so a container; it knows
+nothing of limits and is therefore what limits can be checked against.
+
+The kernel gives the inode of a mount namespace that is gone to the next new one. Since Linux 6.11
+the account tells the two apart; before, hold the namespace open until its account was read, and
+`retire` it then.
+"""
+
+import os
+import platform
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import vcuda_shim
+from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.gpu.values import Gpu, GpuUUID, Level
+from gpumanager.sim.machine import Machine
+from vcuda_shim import _sim
+
+LEVELS: Final = {
+    Level.BOARD: 0,
+    Level.PIX: 10,
+    Level.PXB: 20,
+    Level.PHB: 30,
+    Level.NODE: 40,
+    Level.SYS: 50,
+}
+"""As NVML numbers them (nvmlGpuTopologyLevel_t)."""
+
+LIBRARIES: Final = Path("usr/lib", f"{platform.machine()}-linux-gnu")
+"""Where Debian's packages put the driver, under the root."""
+
+SONAMES: Final = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml.so.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAccount:
+    """One tenant on one GPU; bytes exactly as asked for, times of CLOCK_MONOTONIC, 0 for never.
+
+    refused: allocations that the GPU had no room for. busy_ns: GPU time received.
+    """
+
+    bytes_now: int
+    bytes_peak: int
+    refused: int
+    busy_ns: int
+    first_launch_ns: int
+    last_end_ns: int
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAccount:
+    """What one container, by the inode of its mount namespace, holds and held on every GPU."""
+
+    mount_namespace: int
+    serial: int
+    devices: Mapping[GpuUUID, DeviceAccount]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """One process on one GPU; allocations: how many it has now."""
+
+    pid: int
+    gpu: GpuUUID
+    mount_namespace: int
+    bytes_now: int
+    allocations: int
+    busy_ns: int
+
+
+@dataclass(slots=True)
+class SimulatedGpus:
+    """The GPUs of one simulated machine. Close it; processes that use it keep what they have."""
+
+    machine: Machine
+    device_directory: Path
+    _state: Any = field(repr=False)
+
+    @classmethod
+    def create(cls, directory: Path, machine: Machine) -> Self:
+        """Make `directory`/dev with a machine's device nodes; raises when it is there already."""
+        devices = directory / "dev"
+        control = devices / "nvidiactl"
+        try:
+            devices.mkdir(parents=True, exist_ok=True)
+            _check(_sim.lib.sim_create(bytes(control), _description(machine)), "creating", control)
+            for name in ("nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in machine.topology.gpus)):
+                (devices / name).touch()
+        except OSError as error:
+            raise GpuManagerError(f"{devices}: no simulated device nodes: {error}") from error
+        return cls(machine, devices, _mapped(control))
+
+    def tenants(self) -> Sequence[TenantAccount]:
+        """In the order in which they first used a GPU."""
+        rows = _filled("struct sim_tenant[]", _sim.lib.account_tenants, self._open)
+        accounts = [self._account(row) for row in rows]
+        return sorted(accounts, key=lambda account: account.serial)
+
+    def retire(self, mount_namespace: int) -> TenantAccount | None:
+        """The account of a container that has ended, and the end of that account."""
+        row = _sim.ffi.new("struct sim_tenant *")
+        found = _sim.lib.account_retire(self._open, mount_namespace, row) == 0
+        return self._account(row[0]) if found else None
+
+    def processes(self) -> Sequence[Occupant]:
+        """Every process that has a context or memory, once per GPU."""
+        rows = _filled("struct sim_occupant[]", _sim.lib.account_occupants, self._open)
+        return tuple(
+            Occupant(
+                pid=row.pid,
+                gpu=self.machine.topology.gpus[row.gpu].uuid,
+                mount_namespace=row.mount_namespace,
+                bytes_now=row.bytes,
+                allocations=row.allocations,
+                busy_ns=row.busy_ns,
+            )
+            for row in rows
+        )
+
+    def device_bytes(self, gpu: GpuUUID) -> int:
+        """What all processes together hold on a GPU; raises KeyError for one of another machine."""
+        for position, known in enumerate(self.machine.topology.gpus):
+            if known.uuid == gpu:
+                return int(_sim.lib.account_used(self._open, position))
+        raise KeyError(gpu)
+
+    def close(self) -> None:
+        """Let go of the state; its files stay."""
+        if self._state is not None:
+            _sim.lib.sim_close(self._state)
+            self._state = None
+
+    @property
+    def _open(self) -> Any:
+        if self._state is None:
+            raise GpuManagerError(f"{self.device_directory}: these simulated GPUs are closed")
+        return self._state
+
+    def _account(self, row: Any) -> TenantAccount:
+        gpus = enumerate(self.machine.topology.gpus)
+        devices = {gpu.uuid: _device_account(row.gpus[position]) for position, gpu in gpus}
+        return TenantAccount(row.mount_namespace, row.serial, devices)
+
+
+def install_driver(root: Path) -> Path:
+    """Lay the simulated driver under `root` as a package would; returns the libraries' folder."""
+    folder = root / LIBRARIES
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in _driver_files():
+        _link_or_copy(file, folder / file.name)
+        name = file.name[: file.name.index(".so") + len(".so")]
+        _symlink(folder / SONAMES[name], file.name)
+        _symlink(folder / name, SONAMES[name])
+    return folder
+
+
+def _driver_files() -> list[Path]:
+    files = sorted(vcuda_shim.SIMULATED_DRIVER.glob("lib*.so.*.*"))
+    if len(files) != len(SONAMES):
+        raise GpuManagerError(
+            f"{vcuda_shim.SIMULATED_DRIVER}: no simulated driver; build it: pip install ."
+        )
+    return files
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another filesystem
+        shutil.copy2(source, target)
+
+
+def _symlink(link: Path, target: str) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _filled(kind: str, ask: Any, state: Any) -> list[Any]:
+    """All rows of a question that fills an array and says how many there are."""
+    capacity = 64
+    while True:
+        rows = _sim.ffi.new(kind, capacity)
+        count = ask(state, rows, capacity)
+        if count <= capacity:
+            return list(rows[0:count])
+        capacity = count
+
+
+def _device_account(usage: Any) -> DeviceAccount:
+    return DeviceAccount(
+        bytes_now=usage.bytes,
+        bytes_peak=usage.peak_bytes,
+        refused=usage.refused,
+        busy_ns=usage.busy_ns,
+        first_launch_ns=usage.first_launch_ns,
+        last_end_ns=usage.last_end_ns,
+        launches=usage.launches,
+    )
+
+
+def _mapped(control: Path) -> Any:
+    state = _sim.ffi.new("struct sim_state **")
+    _check(_sim.lib.sim_open(bytes(control), state), "opening", control)
+    return state[0]
+
+
+def _check(result: int, doing: str, path: Path) -> None:
+    if result != 0:
+        raise GpuManagerError(f"{doing} {path}: {os.strerror(-result)}")
+
+
+def _description(machine: Machine) -> Any:
+    """The machine as the simulated driver reads it; raises InputError for one it cannot be."""
+    gpus = machine.topology.gpus
+    if not 0 < len(gpus) <= _sim.lib.SIM_GPUS:
+        raise InputError(machine.name, f"{len(gpus)} GPUs; a machine has 1 to {_sim.lib.SIM_GPUS}")
+    described: Any = _sim.ffi.new("struct sim_machine *")
+    described.gpu_count = len(gpus)
+    described.cuda_version = machine.cuda_version
+    described.driver_version = _driver_version().encode()
+    for position, gpu in enumerate(gpus):
+        _describe_gpu(described.gpus[position], gpu, machine)
+        for other in range(position):
+            _describe_bond(described, position, other, machine)
+    return described
+
+
+def _driver_version() -> str:
+    return _driver_files()[0].name.partition(".so.")[2]
+
+
+def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
+    model = machine.models.get(gpu.model)
+    if model is None:
+        raise InputError(machine.name, f"GPU {gpu.index}: unknown model {gpu.model!r}")
+    try:
+        domain, bus, device = (int(part, 16) for part in gpu.bus_id.split(".")[0].split(":"))
+        row.uuid = uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes
+    except ValueError as error:
+        raise InputError(machine.name, f"GPU {gpu.index}: {gpu.bus_id}, {gpu.uuid}") from error
+    row.name = model.name.encode()[: _sim.lib.SIM_NAME_SIZE - 1]
+    row.memory_bytes, row.context_bytes = gpu.memory, model.context_bytes
+    row.pci_domain, row.pci_bus, row.pci_device = domain, bus, device
+    row.minor = gpu.minor
+    row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node
+    row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
+    row.capability_major, row.capability_minor = model.compute_capability
+
+
+def _describe_bond(described: Any, a: int, b: int, machine: Machine) -> None:
+    bond = machine.topology.bond(a, b)
+    described.level[a][b] = described.level[b][a] = LEVELS[bond.level]
+    described.nvlinks[a][b] = described.nvlinks[b][a] = bond.nvlinks

@@ -1,0 +1,30 @@
+/* What Python sees of the simulated GPUs. */
+#include "core/machine.h"
+#ifdef VCUDA_CDEF
+struct sim_state;
+struct sim_process;
+int sim_create(const char *path, const struct sim_machine *machine);
+int sim_open(const char *path, struct sim_state **out);
+void sim_close(struct sim_state *state);
+const struct sim_machine *account_machine(const struct sim_state *state);
+unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity);
+unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity);
+int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out);
+uint64_t account_used(struct sim_state *state, unsigned gpu);
+
+/* The timeline, for tests that bring their own clock. */
+uint64_t sim_lock(struct sim_state *state);
+void sim_unlock(struct sim_state *state);
+int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out);
+void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now);
+int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                    uint64_t duration_ns, uint64_t now, uint64_t *position);
+uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
+                          unsigned gpu, uint64_t position);
+uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
+                      unsigned gpu, uint64_t position);
+#else
+#include "core/account.h"
+#include "core/process.h"
+#include "core/timeline.h"
+#endif

@@ -1,0 +1,99 @@
+#include "core/account.h"
+#include "core/ledger.h"
+#include "core/timeline.h"
+#include <errno.h>
+
+static void look(struct sim_state *state) {
+    uint64_t now = sim_lock(state);
+    sim_reap(state, now);
+    timeline_settle(state, now);
+}
+
+static struct sim_tenant tenant_account(const struct sim_state *state, unsigned tenant) {
+    struct sim_tenant account = state->tenants[tenant];
+    for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++)
+        account.gpus[gpu].bytes = ledger_used_by_tenant(state, gpu, tenant);
+    return account;
+}
+
+unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity) {
+    unsigned count = 0;
+    look(state);
+    for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++) {
+        if (state->tenants[tenant].mount_namespace == 0)
+            continue;
+        if (count < capacity)
+            out[count] = tenant_account(state, tenant);
+        count++;
+    }
+    sim_unlock(state);
+    return count;
+}
+
+static bool occupies(const struct sim_process *process, unsigned gpu) {
+    return process->pid != 0 && (process->contexts[gpu] > 0 || process->bytes[gpu] > 0);
+}
+
+static struct sim_occupant occupant(const struct sim_state *state,
+                                    const struct sim_process *process, unsigned gpu) {
+    return (struct sim_occupant){
+        .pid = process->pid,
+        .gpu = gpu,
+        .mount_namespace = state->tenants[process->tenant].mount_namespace,
+        .bytes = process->bytes[gpu],
+        .allocations = process->allocations[gpu],
+        .busy_ns = process->busy_ns[gpu],
+        .contexts = process->contexts[gpu],
+        .sm_percent = process->queues[gpu].sm_percent,
+        .sample_ns = state->timelines[gpu].period_start_ns,
+    };
+}
+
+unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity) {
+    unsigned count = 0;
+    look(state);
+    for (unsigned slot = 0; slot < state->process_limit; slot++) {
+        for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++) {
+            if (!occupies(&state->processes[slot], gpu))
+                continue;
+            if (count < capacity)
+                out[count] = occupant(state, &state->processes[slot], gpu);
+            count++;
+        }
+    }
+    sim_unlock(state);
+    return count;
+}
+
+int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out) {
+    int result = -ENOENT;
+    look(state);
+    for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++) {
+        if (mount_namespace == 0 || state->tenants[tenant].mount_namespace != mount_namespace)
+            continue;
+        if (result != 0 || state->tenants[tenant].serial > out->serial)
+            *out = tenant_account(state, tenant);
+        state->tenants[tenant].mount_namespace = 0;
+        result = 0;
+    }
+    sim_unlock(state);
+    return result;
+}
+
+uint64_t account_used(struct sim_state *state, unsigned gpu) {
+    look(state);
+    uint64_t used = ledger_used(state, gpu);
+    sim_unlock(state);
+    return used;
+}
+
+unsigned account_busy_percent(struct sim_state *state, unsigned gpu) {
+    look(state);
+    unsigned percent = state->timelines[gpu].busy_percent;
+    sim_unlock(state);
+    return percent;
+}
+
+const struct sim_machine *account_machine(const struct sim_state *state) {
+    return &state->machine;
+}

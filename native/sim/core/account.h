@@ -1,0 +1,25 @@
+/* What an observer may ask: each call takes the lock, removes the dead and settles the past first.
+ * Nothing here needs to be called with the lock held, nothing here changes who holds what.
+ */
+#ifndef SIM_ACCOUNT_H
+#define SIM_ACCOUNT_H
+
+#include "core/state.h"
+
+/* Fill up to `capacity` entries; return how many there are. */
+unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity);
+unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity);
+
+/* Copy the account of the mount namespace (of several with one inode the latest) and close it:
+ * whoever comes next with that inode starts from nothing. Returns 0, or -ENOENT. */
+int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out);
+
+/* Bytes all processes hold on a GPU. */
+uint64_t account_used(struct sim_state *state, unsigned gpu);
+
+/* Percent of the last sample period in which anything ran. */
+unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
+
+const struct sim_machine *account_machine(const struct sim_state *state);
+
+#endif

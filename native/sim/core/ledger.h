@@ -1,0 +1,22 @@
+/* Who holds how much memory. Exactly the bytes asked for are charged, without rounding, so that
+ * other books can be compared with these to the byte. */
+#ifndef SIM_LEDGER_H
+#define SIM_LEDGER_H
+
+#include "core/state.h"
+
+/* 0, or -ENOMEM when the GPU's physical memory is exhausted; that is counted as refused. */
+int ledger_charge(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                  uint64_t bytes, uint64_t now);
+void ledger_release(struct sim_process *process, unsigned gpu, uint64_t bytes);
+
+/* A process's first context on a GPU takes memory; its last one gives it back. */
+int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                        uint64_t now);
+void ledger_close_context(struct sim_state *state, struct sim_process *process, unsigned gpu);
+
+/* Bytes all processes together hold. */
+uint64_t ledger_used(const struct sim_state *state, unsigned gpu);
+uint64_t ledger_used_by_tenant(const struct sim_state *state, unsigned gpu, uint32_t tenant);
+
+#endif

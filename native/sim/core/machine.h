@@ -1,0 +1,79 @@
+/* What a simulated machine is, and what an observer reads of it. Plain values, read by C and cffi.
+ */
+#ifndef SIM_MACHINE_H
+#define SIM_MACHINE_H
+
+#ifndef VCUDA_CDEF
+#include <stdint.h>
+#endif
+
+enum {
+    SIM_GPUS = 16,
+    SIM_PROCESSES = 256,
+    SIM_TENANTS = 256,
+    SIM_NAME_SIZE = 96,
+    SIM_NOWHERE = -1, /* numa_node: the machine does not say */
+};
+
+struct sim_gpu {
+    char name[SIM_NAME_SIZE];
+    uint8_t uuid[16];
+    uint64_t memory_bytes;
+    uint64_t context_bytes; /* what a process's first context on the GPU takes */
+    uint32_t pci_domain;
+    uint32_t pci_bus;
+    uint32_t pci_device;
+    uint32_t minor; /* N of /dev/nvidia<N> */
+    int32_t numa_node;
+    uint32_t sm_count;
+    uint32_t threads_per_sm;
+    uint32_t capability_major;
+    uint32_t capability_minor;
+};
+
+/* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). */
+struct sim_machine {
+    uint32_t gpu_count;
+    int32_t cuda_version;
+    char driver_version[SIM_NAME_SIZE];
+    struct sim_gpu gpus[SIM_GPUS];
+    uint8_t level[SIM_GPUS][SIM_GPUS];
+    uint8_t nvlinks[SIM_GPUS][SIM_GPUS];
+};
+
+/* One tenant on one GPU. Times are nanoseconds of CLOCK_MONOTONIC; 0: never.
+ * busy_ns: GPU time received. refused: allocations beyond the physical memory. */
+struct sim_usage {
+    uint64_t bytes;
+    uint64_t peak_bytes;
+    uint64_t refused;
+    uint64_t busy_ns;
+    uint64_t first_launch_ns;
+    uint64_t last_end_ns;
+    uint64_t launches;
+};
+
+/* A tenant is a mount namespace: on a node, a container. The kernel gives the inode of a namespace
+ * that is gone to the next one; identity is its number that is never used again (Linux 6.11; 0
+ * before). serial: tenants in the order of their arrival, from 1. */
+struct sim_tenant {
+    uint64_t mount_namespace; /* inode */
+    uint64_t identity;
+    uint64_t serial;
+    struct sim_usage gpus[SIM_GPUS];
+};
+
+/* One process on one GPU. sm_percent: share of the last sample period, which ended at sample_ns. */
+struct sim_occupant {
+    int32_t pid;
+    uint32_t gpu;
+    uint64_t mount_namespace;
+    uint64_t bytes;
+    uint64_t allocations;
+    uint64_t busy_ns;
+    uint32_t contexts;
+    uint32_t sm_percent;
+    uint64_t sample_ns;
+};
+
+#endif

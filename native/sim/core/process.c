@@ -1,0 +1,165 @@
+#include "core/process.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of /proc/<pid>/stat: the state letter and the start time, the 3rd and the 22nd field. */
+struct life {
+    char state;
+    uint64_t start_time;
+};
+
+static bool read_life(int pid, struct life *out) {
+    char path[32];
+    char text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    const char *rest = strrchr(text, ')'); /* the name before it may hold anything */
+    unsigned long long start_time;
+    if (rest == NULL || sscanf(rest,
+                               ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                               "%*d %*d %*d %llu",
+                               &out->state, &start_time) != 2)
+        return false;
+    out->start_time = start_time;
+    return true;
+}
+
+static uint64_t namespace_inode(const char *path) {
+    struct stat found;
+    return stat(path, &found) == 0 ? found.st_ino : 0;
+}
+
+/* The never repeated number of this mount namespace; 0 where the kernel has none. */
+static uint64_t mount_namespace_identity(void) {
+    const unsigned long ask = _IOR(0xb7, 5, uint64_t); /* NS_GET_MNTNS_ID */
+    uint64_t identity = 0;
+    int file = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    if (ioctl(file, ask, &identity) != 0)
+        identity = 0;
+    close(file);
+    return identity;
+}
+
+static uint64_t own_image(void) {
+    uint64_t image = 0;
+    const void *random = (const void *)getauxval(AT_RANDOM);
+    if (random != NULL)
+        memcpy(&image, random, sizeof image);
+    return image;
+}
+
+bool process_alive(const struct sim_process *process) {
+    struct life life;
+    static _Thread_local uint64_t own_pid_namespace;
+    if (own_pid_namespace == 0)
+        own_pid_namespace = namespace_inode("/proc/self/ns/pid");
+    if (process->pid_namespace != own_pid_namespace)
+        return true; /* its pid means nothing here: somebody of its own namespace will tell */
+    if (!read_life(process->pid, &life))
+        return !(kill(process->pid, 0) != 0 && errno == ESRCH);
+    return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time;
+}
+
+void process_clear(struct sim_process *process) {
+    process->pid = 0;
+    memset(process, 0, sizeof *process);
+}
+
+static bool tenant_in_use(const struct sim_state *state, unsigned tenant) {
+    for (unsigned slot = 0; slot < state->process_limit; slot++)
+        if (state->processes[slot].pid != 0 && state->processes[slot].tenant == tenant)
+            return true;
+    return false;
+}
+
+/* A row for a new tenant: one that was closed, a fresh one, or at last any that nobody uses. */
+static int new_tenant(struct sim_state *state) {
+    for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++)
+        if (state->tenants[tenant].mount_namespace == 0 && !tenant_in_use(state, tenant))
+            return (int)tenant;
+    if (state->tenant_limit < SIM_TENANTS)
+        return (int)state->tenant_limit++;
+    for (unsigned tenant = 0; tenant < SIM_TENANTS; tenant++)
+        if (!tenant_in_use(state, tenant))
+            return (int)tenant;
+    return -ENOSPC;
+}
+
+static int find_tenant(struct sim_state *state, uint64_t mount_namespace, uint64_t identity) {
+    for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++)
+        if (state->tenants[tenant].mount_namespace == mount_namespace &&
+            state->tenants[tenant].identity == identity)
+            return (int)tenant;
+    int tenant = new_tenant(state);
+    if (tenant >= 0)
+        state->tenants[tenant] = (struct sim_tenant){.mount_namespace = mount_namespace,
+                                                     .identity = identity,
+                                                     .serial = ++state->tenant_serial};
+    return tenant;
+}
+
+/* Slots of this very process from before an exec. Another copy of the library in the same image
+ * keeps its own slot. */
+static void forget_earlier_image(struct sim_state *state, const struct sim_process *self) {
+    for (unsigned slot = 0; slot < state->process_limit; slot++) {
+        struct sim_process *process = &state->processes[slot];
+        if (process->pid == self->pid && process->pid_namespace == self->pid_namespace &&
+            process->image != self->image)
+            process_clear(process);
+    }
+}
+
+static struct sim_process *free_slot(struct sim_state *state) {
+    for (unsigned slot = 0; slot < state->process_limit; slot++)
+        if (state->processes[slot].pid == 0)
+            return &state->processes[slot];
+    if (state->process_limit == SIM_PROCESSES)
+        return NULL;
+    return &state->processes[state->process_limit++];
+}
+
+int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out) {
+    struct life life = {0};
+    read_life(getpid(), &life);
+    struct sim_process self = {
+        .pid = getpid(),
+        .start_time = life.start_time,
+        .pid_namespace = namespace_inode("/proc/self/ns/pid"),
+        .image = own_image(),
+    };
+    sim_reap(state, now);
+    forget_earlier_image(state, &self);
+    int tenant =
+        find_tenant(state, namespace_inode("/proc/self/ns/mnt"), mount_namespace_identity());
+    if (tenant < 0)
+        return tenant;
+    self.tenant = (uint32_t)tenant;
+    struct sim_process *slot = free_slot(state);
+    if (slot == NULL)
+        return -ENOSPC;
+    *slot = self;
+    *out = slot;
+    return 0;
+}
+
+struct sim_usage *process_usage(struct sim_state *state, const struct sim_process *process,
+                                unsigned gpu) {
+    return &state->tenants[process->tenant].gpus[gpu];
+}

@@ -1,0 +1,103 @@
+#include "cuda/addresses.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MAP_32BIT
+#define MAP_32BIT 0 /* not on this architecture: the result is checked */
+#endif
+
+static size_t page_round(uint64_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* Index of the first item that starts above `address`. */
+static size_t upper_bound(const struct address_map *map, CUdeviceptr address) {
+    size_t low = 0, high = map->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (map->items[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address) {
+    size_t above = upper_bound(map, address);
+    if (above == 0)
+        return NULL;
+    struct allocation *found = &map->items[above - 1];
+    return address - found->start < found->bytes ? found : NULL;
+}
+
+static int make_room(struct address_map *map) {
+    if (map->count < map->capacity)
+        return 0;
+    size_t capacity = map->capacity > 0 ? 2 * map->capacity : 64;
+    struct allocation *items = realloc(map->items, capacity * sizeof *items);
+    if (items == NULL)
+        return -ENOMEM;
+    map->items = items;
+    map->capacity = capacity;
+    return 0;
+}
+
+static void *reserve(size_t size, bool managed, bool below_4g) {
+    int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (below_4g ? MAP_32BIT : 0);
+    void *start = mmap(NULL, size, access, flags, -1, 0);
+    if (start == MAP_FAILED)
+        return NULL;
+    if (below_4g && (uintptr_t)start + size > UINT32_MAX) {
+        munmap(start, size);
+        return NULL;
+    }
+    return start;
+}
+
+int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
+                  CUdeviceptr *out) {
+    size_t size = page_round(wanted->bytes);
+    if (size < wanted->bytes || make_room(map) != 0)
+        return -ENOMEM;
+    void *start = reserve(size, wanted->managed, below_4g);
+    if (start == NULL)
+        return -ENOMEM;
+    size_t index = upper_bound(map, (CUdeviceptr)(uintptr_t)start);
+    struct allocation *item = &map->items[index];
+    memmove(item + 1, item, (map->count - index) * sizeof *item);
+    map->count++;
+    *item = *wanted;
+    item->start = (CUdeviceptr)(uintptr_t)start;
+    item->mapped = size;
+    item->committed = wanted->managed;
+    *out = item->start;
+    return 0;
+}
+
+bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out) {
+    struct allocation *found = addresses_find(map, start);
+    if (found == NULL || found->start != start)
+        return false;
+    *out = *found;
+    munmap((void *)(uintptr_t)found->start, found->mapped);
+    size_t after = map->count - (size_t)(found - map->items) - 1;
+    memmove(found, found + 1, after * sizeof *found);
+    map->count--;
+    return true;
+}
+
+int addresses_commit(struct allocation *allocation) {
+    void *start = (void *)(uintptr_t)allocation->start;
+    if (allocation->committed)
+        return 0;
+    if (mprotect(start, allocation->mapped, PROT_READ | PROT_WRITE) != 0)
+        return -errno;
+    allocation->committed = true;
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* Device addresses: real addresses of this process that nothing can be read from.
+ *
+ * Each allocation gets its own pages, without access and without memory behind them, so that a GPU
+ * of 80 GB fits on a small host and a program that mistakes a device pointer for its own crashes as
+ * it would with a real driver. Pages become accessible when something is copied to them.
+ * driver->mutex guards the map.
+ */
+#ifndef SIM_CUDA_ADDRESSES_H
+#define SIM_CUDA_ADDRESSES_H
+
+#include "cuda/driver.h"
+
+/* Reserve addresses for `wanted->bytes` and enter it in the map. below_4g: for pointers of 32 bit.
+ * 0, or -ENOMEM. */
+int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
+                  CUdeviceptr *out);
+
+/* Give up the allocation that starts at `start` (NULL if none does): what it was. */
+bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out);
+
+/* The allocation that `address` lies in, or NULL. */
+struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address);
+
+/* Make the allocation's pages accessible. 0, or a negated errno. */
+int addresses_commit(struct allocation *allocation);
+
+#endif

@@ -1,0 +1,57 @@
+/* The part of the CUDA driver API that the simulated driver has: its types and result codes, as the
+ * interface is documented. Our own declarations; handles are pointers to our objects. */
+#ifndef SIM_CUDA_API_H
+#define SIM_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* An export; and a second export of it under another name of the same binary interface. */
+#define API __attribute__((visibility("default")))
+#define ALSO(function, name) extern API __typeof__(function) name __attribute__((alias(#function)))
+
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct context *CUcontext;
+typedef struct module *CUmodule;
+typedef struct module *CUlibrary;
+typedef struct function *CUfunction;
+typedef struct function *CUkernel;
+typedef struct stream *CUstream;
+typedef struct event *CUevent;
+typedef struct pool *CUmemoryPool;
+
+typedef struct {
+    unsigned char bytes[16];
+} CUuuid;
+
+typedef enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_DEINITIALIZED = 4,
+    CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_INVALID_IMAGE = 200,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_FILE_NOT_FOUND = 301,
+    CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE = 708,
+    CUDA_ERROR_NOT_PERMITTED = 800,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_UNKNOWN = 999,
+} CUresult;
+
+typedef struct {
+    unsigned gridDimX, gridDimY, gridDimZ;
+    unsigned blockDimX, blockDimY, blockDimZ;
+    unsigned sharedMemBytes;
+    CUstream hStream;
+    void *attrs;
+    unsigned numAttrs;
+} CUlaunchConfig;
+
+#endif

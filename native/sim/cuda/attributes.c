@@ -1,0 +1,81 @@
+#include "cuda/driver.h"
+
+enum { FIRST_ATTRIBUTE = 1, LAST_ATTRIBUTE = 143 };
+
+/* Device attributes by number that are not 0 and the same for every model: limits of the recent
+ * architectures, and features. */
+static const int constants[LAST_ATTRIBUTE + 1] = {
+    [1] = 1024,                                       /* threads per block */
+    [2] = 1024,                                       /* block, x, y, z */
+    [3] = 1024,        [4] = 64,    [5] = 2147483647, /* grid, x, y, z */
+    [6] = 65535,       [7] = 65535, [8] = 49152,      /* shared memory per block */
+    [9] = 65536,                                      /* constant memory */
+    [10] = 32,                                        /* warp size */
+    [11] = 2147483647,                                /* pitch */
+    [12] = 65536,                                     /* registers per block */
+    [13] = 1410000,                                   /* clock, kHz */
+    [14] = 512,                                       /* texture alignment */
+    [15] = 1,                                         /* copies overlap with kernels */
+    [19] = 1,                                         /* can map host memory */
+    [31] = 1,                                         /* concurrent kernels */
+    [36] = 1215000,                                   /* memory clock, kHz */
+    [37] = 5120,                                      /* memory bus, bits */
+    [38] = 41943040,                                  /* L2 cache */
+    [40] = 3,                                         /* copy engines */
+    [41] = 1,                                         /* unified addressing */
+    [78] = 1,                                         /* stream priorities */
+    [79] = 1,                                         /* global L1 cache */
+    [80] = 1,                                         /* local L1 cache */
+    [81] = 102400,                                    /* shared memory per multiprocessor */
+    [82] = 65536,                                     /* registers per multiprocessor */
+    [83] = 1,                                         /* managed memory */
+    [95] = 1,                                         /* cooperative launch */
+    [97] = 101376,                                    /* shared memory per block, opted in */
+    [106] = 32,                                       /* blocks per multiprocessor */
+    [115] = 1,                                        /* memory pools */
+};
+
+/* Those that depend on the GPU; false for any other. */
+static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value) {
+    switch (attribute) {
+    case 16:
+        *value = (int)gpu->sm_count;
+        return true;
+    case 33:
+        *value = (int)gpu->pci_bus;
+        return true;
+    case 34:
+        *value = (int)gpu->pci_device;
+        return true;
+    case 39:
+        *value = (int)gpu->threads_per_sm;
+        return true;
+    case 50:
+        *value = (int)gpu->pci_domain;
+        return true;
+    case 75:
+        *value = (int)gpu->capability_major;
+        return true;
+    case 76:
+        *value = (int)gpu->capability_minor;
+        return true;
+    case 134:
+        *value = gpu->numa_node;
+        return true;
+    default:
+        return false;
+    }
+}
+
+API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+    struct driver *driver;
+    const struct sim_gpu *gpu;
+    CUresult result = driver_device(device, &driver, &gpu);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (value == NULL || attribute < FIRST_ATTRIBUTE || attribute > LAST_ATTRIBUTE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!of_gpu(gpu, attribute, value))
+        *value = constants[attribute];
+    return CUDA_SUCCESS;
+}

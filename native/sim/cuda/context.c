@@ -1,0 +1,291 @@
+/* Contexts: the stack of each thread, contexts made by hand, and the primary one of each device. */
+#include "cuda/context.h"
+#include "core/ledger.h"
+#include "cuda/memory.h"
+#include "cuda/queue.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STACK_DEPTH = 64, LIMIT_COUNT = 8 };
+
+/* owner: the process that pushed; a forked child starts with an empty stack. */
+static _Thread_local struct {
+    const struct driver *driver;
+    int owner;
+    unsigned depth;
+    struct context *contexts[STACK_DEPTH];
+} stack;
+
+static void check_owner(const struct driver *driver) {
+    if (stack.driver == driver && stack.owner == driver->process->pid)
+        return;
+    stack.driver = driver;
+    stack.owner = driver->process->pid;
+    stack.depth = 0;
+}
+
+struct context *context_current(const struct driver *driver) {
+    check_owner(driver);
+    return stack.depth > 0 ? stack.contexts[stack.depth - 1] : NULL;
+}
+
+static CUresult push(const struct driver *driver, struct context *context) {
+    check_owner(driver);
+    if (stack.depth == STACK_DEPTH)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    stack.contexts[stack.depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static bool is_context(const struct context *context) {
+    return context != NULL && context->kind == CONTEXT;
+}
+
+CUresult context_open(struct driver *driver, struct context *context, CUdevice device,
+                      unsigned flags) {
+    uint64_t now = sim_lock(driver->state);
+    unsigned gpu = driver->gpus[device];
+    int charged = ledger_open_context(driver->state, driver->process, gpu, now);
+    sim_unlock(driver->state);
+    if (charged != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *context = (struct context){.kind = CONTEXT,
+                                .device = device,
+                                .flags = flags,
+                                .number = driver_number(driver),
+                                .limits = {1024, 1048576, 8388608, 2, 2048, 128, 0, 0}};
+    return CUDA_SUCCESS;
+}
+
+void context_close(struct driver *driver, struct context *context) {
+    queue_finish(driver, context->device);
+    pthread_mutex_lock(&driver->mutex);
+    memory_free_all(driver, context);
+    context->kind = NO_OBJECT;
+    pthread_mutex_unlock(&driver->mutex);
+    sim_lock(driver->state);
+    ledger_close_context(driver->state, driver->process, driver->gpus[context->device]);
+    sim_unlock(driver->state);
+}
+
+API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
+    struct driver *driver;
+    const struct sim_gpu *gpu;
+    CUresult result = driver_device(device, &driver, &gpu);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct context *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = context_open(driver, context, device, flags);
+    if (result == CUDA_SUCCESS)
+        result = push(driver, context);
+    if (result != CUDA_SUCCESS) {
+        free(context);
+        return result;
+    }
+    *out = context;
+    return CUDA_SUCCESS;
+}
+ALSO(cuCtxCreate_v2, cuCtxCreate);
+
+API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
+                            CUdevice device) {
+    return affinity == NULL && count == 0 ? cuCtxCreate_v2(out, flags, device)
+                                          : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+API CUresult cuCtxCreate_v4(CUcontext *out, void *parameters, unsigned flags, CUdevice device) {
+    return parameters == NULL ? cuCtxCreate_v2(out, flags, device) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The object stays, marked, so that a late use of the handle is refused rather than fatal. */
+API CUresult cuCtxDestroy_v2(CUcontext context) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == &driver->primaries[context->device])
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_current(driver) == context)
+        stack.depth--;
+    context_close(driver, context);
+    return CUDA_SUCCESS;
+}
+ALSO(cuCtxDestroy_v2, cuCtxDestroy);
+
+API CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_context(context) ? push(driver, context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+ALSO(cuCtxPushCurrent_v2, cuCtxPushCurrent);
+
+API CUresult cuCtxPopCurrent_v2(CUcontext *out) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    stack.depth--;
+    if (out != NULL)
+        *out = context;
+    return CUDA_SUCCESS;
+}
+ALSO(cuCtxPopCurrent_v2, cuCtxPopCurrent);
+
+API CUresult cuCtxSetCurrent(CUcontext context) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (context != NULL && !is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    check_owner(driver);
+    if (stack.depth > 0)
+        stack.depth--;
+    return context != NULL ? push(driver, context) : CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCurrent(CUcontext *out) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = context_current(driver);
+    return CUDA_SUCCESS;
+}
+
+/* The current context, for a function that writes to `out`. */
+static CUresult current_for(const void *out, struct driver **driver, struct context **context) {
+    CUresult result = driver_context(driver, context);
+    if (result == CUDA_SUCCESS && out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *out) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = current_for(out, &driver, &context);
+    if (result == CUDA_SUCCESS)
+        *out = context->device;
+    return result;
+}
+
+API CUresult cuCtxGetFlags(unsigned *out) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = current_for(out, &driver, &context);
+    if (result == CUDA_SUCCESS)
+        *out = context->flags;
+    return result;
+}
+
+API CUresult cuCtxGetId(CUcontext context, unsigned long long *out) {
+    struct driver *driver;
+    struct context *current;
+    CUresult result = driver_get(&driver);
+    if (result == CUDA_SUCCESS && context == NULL)
+        result = current_for(out, &driver, &current);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct context *asked = context != NULL ? context : current;
+    if (out == NULL || !is_context(asked))
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = asked->number;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *out) {
+    enum { API_OF_CONTEXTS = 3020 };
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (context != NULL && !is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *out = API_OF_CONTEXTS;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSynchronize(void) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    return result == CUDA_SUCCESS ? queue_finish(driver, context->device) : result;
+}
+
+API CUresult cuCtxGetLimit(size_t *value, int limit) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = current_for(value, &driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (limit < 0 || limit >= LIMIT_COUNT)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = context->limits[limit];
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetLimit(int limit, size_t value) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (limit < 0 || limit >= LIMIT_COUNT)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetCacheConfig(int *out) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = current_for(out, &driver, &context);
+    if (result == CUDA_SUCCESS)
+        *out = (int)context->cache_config;
+    return result;
+}
+
+API CUresult cuCtxSetCacheConfig(int config) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result == CUDA_SUCCESS)
+        context->cache_config = (unsigned)config;
+    return result;
+}
+
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (least != NULL)
+        *least = 0;
+    if (greatest != NULL)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_context(peer) && flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,99 @@
+/* The driver as one process has it: which GPUs it sees, its slot in the shared state, its objects.
+ *
+ * Everything starts with cuInit, nothing before it. The whole of `struct driver` lies in memory the
+ * kernel wipes on fork, so that a child is not initialised, whatever its parent did.
+ *
+ * Locks: driver->mutex guards the objects of this process; sim_lock() the shared state, and is
+ * taken second. Neither is held while sleeping.
+ */
+#ifndef SIM_CUDA_DRIVER_H
+#define SIM_CUDA_DRIVER_H
+
+#include "core/state.h"
+#include "cuda/api.h"
+#include <stdatomic.h>
+
+enum { DEFAULT_CUDA_VERSION = 12050 };
+
+enum object_kind { /* first word of every object, 0 once it is destroyed */
+                   NO_OBJECT = 0,
+                   CONTEXT = 0x43545830,
+                   MODULE,
+                   FUNCTION,
+                   STREAM,
+                   EVENT,
+                   POOL,
+};
+
+struct context {
+    uint32_t kind;
+    int device;
+    unsigned references; /* of a primary context */
+    unsigned flags;
+    unsigned cache_config;
+    unsigned shared_config;
+    uint64_t number;
+    size_t limits[8];
+};
+
+struct pool {
+    uint32_t kind;
+    int device;
+    uint64_t release_threshold;
+    uint64_t used;
+    uint64_t used_high;
+};
+
+/* One allocation of device memory. Its pages become real when something is copied there. */
+struct allocation {
+    CUdeviceptr start;
+    uint64_t bytes;
+    size_t mapped;
+    struct context *context;
+    struct pool *pool;
+    uint64_t number;
+    bool managed;
+    bool committed;
+};
+
+/* Ordered by address. */
+struct address_map {
+    struct allocation *items;
+    size_t count;
+    size_t capacity;
+};
+
+struct driver {
+    atomic_bool ready; /* set last by cuInit (release), read first by everything (acquire) */
+    pthread_mutex_t starting;
+    pthread_mutex_t mutex;
+    struct sim_state *state;
+    struct sim_process *process;
+    unsigned device_count;
+    unsigned gpus[SIM_GPUS]; /* of each device */
+    struct context primaries[SIM_GPUS];
+    struct pool default_pools[SIM_GPUS];
+    struct pool *pools[SIM_GPUS];
+    struct address_map memory;
+    struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
+    atomic_uint_fast64_t numbers;                     /* last number given to an object */
+};
+
+/* This process's driver; CUDA_ERROR_NOT_INITIALIZED before cuInit. */
+CUresult driver_get(struct driver **out);
+
+/* The driver and a device of it. */
+CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu);
+
+/* The driver and the calling thread's current context; CUDA_ERROR_INVALID_CONTEXT without one. */
+CUresult driver_context(struct driver **driver, struct context **context);
+
+/* The version the installed driver speaks; works without cuInit. */
+int driver_cuda_version(void);
+
+struct context *context_current(const struct driver *driver);
+
+/* A number no other object of this process has. Any thread. */
+uint64_t driver_number(struct driver *driver);
+
+#endif

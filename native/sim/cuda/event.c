@@ -1,0 +1,101 @@
+#include "cuda/queue.h"
+#include <stdlib.h>
+
+enum { DISABLE_TIMING = 2 };
+
+static bool is_event(const struct event *event) {
+    return event != NULL && event->kind == EVENT;
+}
+
+/* The driver and a valid event. */
+static CUresult checked(CUevent event, struct driver **driver) {
+    CUresult result = driver_get(driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_event(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+API CUresult cuEventCreate(CUevent *out, unsigned flags) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct event *event = calloc(1, sizeof *event);
+    if (event == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *event = (struct event){.kind = EVENT, .device = context->device, .flags = flags};
+    *out = event;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuEventDestroy_v2(CUevent event) {
+    struct driver *driver;
+    CUresult result = checked(event, &driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    queue_forget_event(driver, event);
+    pthread_mutex_unlock(&driver->mutex);
+    event->kind = NO_OBJECT;
+    free(event);
+    return CUDA_SUCCESS;
+}
+ALSO(cuEventDestroy_v2, cuEventDestroy);
+
+API CUresult cuEventRecord(CUevent event, CUstream handle) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS)
+        result = queue_stream(driver, handle, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (device != event->device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    queue_submit(driver, stream, device, 0, event);
+    return CUDA_SUCCESS;
+}
+ALSO(cuEventRecord, cuEventRecord_ptsz);
+
+API CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
+    return flags <= 1 ? cuEventRecord(event, handle) : CUDA_ERROR_INVALID_VALUE;
+}
+ALSO(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz);
+
+API CUresult cuEventQuery(CUevent event) {
+    struct driver *driver;
+    CUresult result = checked(event, &driver);
+    if (result != CUDA_SUCCESS || !event->recorded)
+        return result;
+    return queue_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+API CUresult cuEventSynchronize(CUevent event) {
+    struct driver *driver;
+    CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS && event->recorded)
+        queue_wait(driver, event->device, event->position + 1);
+    return result;
+}
+
+API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    struct driver *driver;
+    CUresult result = checked(start, &driver);
+    if (result == CUDA_SUCCESS)
+        result = checked(end, &driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (milliseconds == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (((start->flags | end->flags) & DISABLE_TIMING) != 0 || !start->recorded || !end->recorded ||
+        start->device != end->device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!queue_event_happened(driver, start) || !queue_event_happened(driver, end))
+        return CUDA_ERROR_NOT_READY;
+    *milliseconds = (float)((double)(int64_t)(end->end_ns - start->end_ns) / 1e6);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,81 @@
+/* cuMemset*: `count` elements of 1, 2 or 4 bytes. */
+#include "cuda/addresses.h"
+#include "cuda/queue.h"
+#include <string.h>
+
+struct fill {
+    CUdeviceptr to;
+    uint32_t value;
+    unsigned width;
+    size_t count;
+};
+
+static void write_elements(const struct fill *fill) {
+    char *to = (char *)(uintptr_t)fill->to;
+    if (fill->width == 1) {
+        memset(to, (int)fill->value, fill->count);
+        return;
+    }
+    uint16_t narrow = (uint16_t)fill->value;
+    const void *element = fill->width == 2 ? (const void *)&narrow : (const void *)&fill->value;
+    for (size_t i = 0; i < fill->count; i++)
+        memcpy(to + i * fill->width, element, fill->width);
+}
+
+static CUresult write_checked(struct driver *driver, const struct fill *fill) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver->mutex);
+    struct allocation *found = addresses_find(&driver->memory, fill->to);
+    if (found != NULL && fill->to % fill->width == 0 &&
+        fill->count <= (found->bytes - (fill->to - found->start)) / fill->width &&
+        addresses_commit(found) == 0) {
+        write_elements(fill);
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
+}
+
+static CUresult fill_async(struct fill fill, CUstream handle) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = driver_get(&driver);
+    if (result == CUDA_SUCCESS)
+        result = queue_stream(driver, handle, &stream, &device);
+    if (result == CUDA_SUCCESS && fill.count > 0)
+        result = write_checked(driver, &fill);
+    if (result == CUDA_SUCCESS)
+        queue_submit(driver, stream, device, 0, NULL);
+    return result;
+}
+
+API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+    return fill_async((struct fill){to, value, 1, count}, NULL);
+}
+ALSO(cuMemsetD8_v2, cuMemsetD8_v2_ptds);
+
+API CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
+    return fill_async((struct fill){to, value, 2, count}, NULL);
+}
+ALSO(cuMemsetD16_v2, cuMemsetD16_v2_ptds);
+
+API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+    return fill_async((struct fill){to, value, 4, count}, NULL);
+}
+ALSO(cuMemsetD32_v2, cuMemsetD32_v2_ptds);
+
+API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+    return fill_async((struct fill){to, value, 1, count}, stream);
+}
+ALSO(cuMemsetD8Async, cuMemsetD8Async_ptsz);
+
+API CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+    return fill_async((struct fill){to, value, 2, count}, stream);
+}
+ALSO(cuMemsetD16Async, cuMemsetD16Async_ptsz);
+
+API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+    return fill_async((struct fill){to, value, 4, count}, stream);
+}
+ALSO(cuMemsetD32Async, cuMemsetD32Async_ptsz);

@@ -1,0 +1,85 @@
+/* Kernel launches. Nothing is computed; each takes GPU time on the timeline: a kernel named `spin`
+ * the nanoseconds its first parameter says (an unsigned 64-bit number), any other
+ * DEFAULT_KERNEL_NS.
+ */
+#include "cuda/module.h"
+#include "cuda/queue.h"
+#include <string.h>
+
+#define DEFAULT_KERNEL_NS UINT64_C(10000)
+
+enum { THREADS_PER_BLOCK = 1024 };
+
+/* `extra`: pairs of a tag and a value. */
+static const void *buffer_in(void **extra) {
+    static const uintptr_t END = 0, BUFFER = 1;
+    for (; extra != NULL && (uintptr_t)extra[0] != END; extra += 2)
+        if ((uintptr_t)extra[0] == BUFFER)
+            return extra[1];
+    return NULL;
+}
+
+static CUresult duration_of(const struct function *function, void **parameters, void **extra,
+                            uint64_t *duration_ns) {
+    *duration_ns = DEFAULT_KERNEL_NS;
+    if (!function->spins)
+        return CUDA_SUCCESS;
+    const void *first = parameters != NULL ? parameters[0] : buffer_in(extra);
+    if (first == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(duration_ns, first, sizeof *duration_ns);
+    return CUDA_SUCCESS;
+}
+
+static bool valid_shape(const CUlaunchConfig *shape) {
+    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY;
+    return shape->gridDimX > 0 && shape->gridDimY > 0 && shape->gridDimZ > 0 && threads > 0 &&
+           shape->blockDimZ > 0 && threads <= THREADS_PER_BLOCK &&
+           threads * shape->blockDimZ <= THREADS_PER_BLOCK;
+}
+
+API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
+                              void **extra) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    uint64_t duration_ns;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (shape == NULL || !valid_shape(shape))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function == NULL || function->kind != FUNCTION)
+        return CUDA_ERROR_INVALID_HANDLE;
+    result = queue_stream(driver, shape->hStream, &stream, &device);
+    if (result == CUDA_SUCCESS)
+        result = duration_of(function, parameters, extra, &duration_ns);
+    if (result == CUDA_SUCCESS)
+        queue_submit(driver, stream, device, duration_ns, NULL);
+    return result;
+}
+ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);
+
+API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                            CUstream stream, void **parameters, void **extra) {
+    CUlaunchConfig shape = {.gridDimX = grid_x,
+                            .gridDimY = grid_y,
+                            .gridDimZ = grid_z,
+                            .blockDimX = block_x,
+                            .blockDimY = block_y,
+                            .blockDimZ = block_z,
+                            .sharedMemBytes = shared,
+                            .hStream = stream};
+    return cuLaunchKernelEx(&shape, function, parameters, extra);
+}
+ALSO(cuLaunchKernel, cuLaunchKernel_ptsz);
+
+API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                       unsigned grid_z, unsigned block_x, unsigned block_y,
+                                       unsigned block_z, unsigned shared, CUstream stream,
+                                       void **parameters) {
+    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+                          stream, parameters, NULL);
+}
+ALSO(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz);

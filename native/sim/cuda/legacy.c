@@ -1,0 +1,56 @@
+/* The first memory interface, of 32-bit addresses and sizes. Its names without `_v2` are still
+ * exported, and still mean this. */
+#include "cuda/memory.h"
+
+static uint32_t clamp(uint64_t value) {
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+API CUresult cuMemAlloc(uint32_t *out, unsigned bytes) {
+    struct driver *driver;
+    struct context *context;
+    CUdeviceptr address;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct allocation wanted = {.bytes = bytes, .context = context};
+    result = memory_allocate(driver, wanted, true, &address);
+    if (result == CUDA_SUCCESS)
+        *out = (uint32_t)address;
+    return result;
+}
+
+API CUresult cuMemFree(uint32_t address) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
+}
+
+API CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes) {
+    struct driver *driver;
+    struct context *context;
+    uint64_t available, total;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (free_bytes == NULL || total_bytes == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memory_figures(driver, context->device, &available, &total);
+    *free_bytes = clamp(available);
+    *total_bytes = clamp(total);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
+    struct driver *driver;
+    const struct sim_gpu *gpu;
+    CUresult result = driver_device(device, &driver, &gpu);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (bytes == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *bytes = clamp(gpu->memory_bytes);
+    return CUDA_SUCCESS;
+}

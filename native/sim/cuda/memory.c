@@ -1,0 +1,158 @@
+#include "cuda/memory.h"
+#include "core/ledger.h"
+#include "cuda/addresses.h"
+
+enum { PITCH = 512 };
+
+static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes) {
+    uint64_t now = sim_lock(driver->state);
+    unsigned gpu = driver->gpus[device];
+    int result = ledger_charge(driver->state, driver->process, gpu, bytes, now);
+    sim_unlock(driver->state);
+    return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void release(struct driver *driver, CUdevice device, uint64_t bytes) {
+    sim_lock(driver->state);
+    ledger_release(driver->process, driver->gpus[device], bytes);
+    sim_unlock(driver->state);
+}
+
+static void count_in_pool(struct pool *pool, uint64_t bytes) {
+    if (pool == NULL)
+        return;
+    pool->used += bytes;
+    if (pool->used > pool->used_high)
+        pool->used_high = pool->used;
+}
+
+CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
+                         CUdeviceptr *out) {
+    if (out == NULL || wanted.bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUdevice device = wanted.context->device;
+    CUresult result = charge(driver, device, wanted.bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    wanted.number = driver_number(driver);
+    int added = addresses_add(&driver->memory, &wanted, below_4g, out);
+    if (added == 0)
+        count_in_pool(wanted.pool, wanted.bytes);
+    pthread_mutex_unlock(&driver->mutex);
+    if (added == 0)
+        return CUDA_SUCCESS;
+    release(driver, device, wanted.bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void settle(struct driver *driver, const struct allocation *gone) {
+    if (gone->pool != NULL)
+        gone->pool->used -= gone->bytes;
+    release(driver, gone->context->device, gone->bytes);
+}
+
+CUresult memory_free(struct driver *driver, CUdeviceptr address) {
+    struct allocation gone;
+    if (address == 0)
+        return CUDA_SUCCESS;
+    pthread_mutex_lock(&driver->mutex);
+    bool found = addresses_remove(&driver->memory, address, &gone);
+    if (found)
+        settle(driver, &gone);
+    pthread_mutex_unlock(&driver->mutex);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void memory_free_all(struct driver *driver, const struct context *context) {
+    struct allocation gone;
+    for (size_t i = driver->memory.count; i-- > 0;) {
+        const struct allocation *item = &driver->memory.items[i];
+        if (item->context == context && addresses_remove(&driver->memory, item->start, &gone))
+            settle(driver, &gone);
+    }
+}
+
+void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes,
+                    uint64_t *total_bytes) {
+    unsigned gpu = driver->gpus[device];
+    uint64_t now = sim_lock(driver->state);
+    sim_reap(driver->state, now);
+    uint64_t used = ledger_used(driver->state, gpu);
+    sim_unlock(driver->state);
+    *total_bytes = driver->state->machine.gpus[gpu].memory_bytes;
+    *free_bytes = *total_bytes - used;
+}
+
+/* In the current context. */
+static CUresult allocate(uint64_t bytes, bool managed, CUdeviceptr *out) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct allocation wanted = {.bytes = bytes, .context = context, .managed = managed};
+    return memory_allocate(driver, wanted, false, out);
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
+    return allocate(bytes, false, out);
+}
+
+API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags) {
+    enum { ATTACH_GLOBAL = 1, ATTACH_HOST = 2 };
+    if (flags != ATTACH_GLOBAL && flags != ATTACH_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    return allocate(bytes, true, out);
+}
+
+API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+                                unsigned element) {
+    uint64_t bytes;
+    if (pitch == NULL || (element != 4 && element != 8 && element != 16) ||
+        width > SIZE_MAX - PITCH)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t row = (width + PITCH - 1) / PITCH * PITCH;
+    if (__builtin_mul_overflow((uint64_t)row, (uint64_t)height, &bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = allocate(bytes, false, out);
+    if (result == CUDA_SUCCESS)
+        *pitch = row;
+    return result;
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
+}
+
+API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    struct driver *driver;
+    struct context *context;
+    uint64_t available, total;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (free_bytes == NULL || total_bytes == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memory_figures(driver, context->device, &available, &total);
+    *free_bytes = available;
+    *total_bytes = total;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address) {
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    const struct allocation *found = addresses_find(&driver->memory, address);
+    if (found != NULL && start != NULL)
+        *start = found->start;
+    if (found != NULL && bytes != NULL)
+        *bytes = found->bytes;
+    pthread_mutex_unlock(&driver->mutex);
+    return found != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,20 @@
+/* Device memory of this process: allocated, charged to the shared ledger, freed. */
+#ifndef SIM_CUDA_MEMORY_H
+#define SIM_CUDA_MEMORY_H
+
+#include "cuda/driver.h"
+
+/* Allocate `wanted->bytes` in `wanted->context`; takes driver->mutex. */
+CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
+                         CUdeviceptr *out);
+
+CUresult memory_free(struct driver *driver, CUdeviceptr address);
+
+/* Free everything a context holds; driver->mutex is held. */
+void memory_free_all(struct driver *driver, const struct context *context);
+
+/* Free and total bytes of a device, over all processes. */
+void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes,
+                    uint64_t *total_bytes);
+
+#endif

@@ -1,0 +1,170 @@
+#include "cuda/queue.h"
+#include <stdlib.h>
+
+enum { NOT_CAPTURING = 0 };
+
+/* A stream handle of any kind, for a function that needs one. */
+static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream,
+                      int *device) {
+    CUresult result = driver_get(driver);
+    return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, device) : result;
+}
+
+API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL || flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *stream = (struct stream){.kind = STREAM,
+                              .device = context->device,
+                              .context = context,
+                              .flags = flags,
+                              .priority = priority,
+                              .number = driver_number(driver)};
+    *out = stream;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+    return cuStreamCreateWithPriority(out, flags, 0);
+}
+
+/* Its work goes on, as the interface promises; the queue does not refer to it. */
+API CUresult cuStreamDestroy_v2(CUstream handle) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (stream == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    stream->kind = NO_OBJECT;
+    free(stream);
+    return CUDA_SUCCESS;
+}
+ALSO(cuStreamDestroy_v2, cuStreamDestroy);
+
+API CUresult cuStreamSynchronize(CUstream handle) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result == CUDA_SUCCESS)
+        queue_wait(driver, device, queue_reach(driver, stream, device));
+    return result;
+}
+ALSO(cuStreamSynchronize, cuStreamSynchronize_ptsz);
+
+API CUresult cuStreamQuery(CUstream handle) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    uint64_t reach = queue_reach(driver, stream, device);
+    return queue_reached(driver, device, reach) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+ALSO(cuStreamQuery, cuStreamQuery_ptsz);
+
+/* Within a device the one queue keeps the order already; between devices nothing waits. */
+API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (event == NULL || event->kind != EVENT)
+        return CUDA_ERROR_INVALID_HANDLE;
+    (void)flags;
+    if (event->recorded && event->device == device)
+        queue_submit(driver, stream, device, 0, NULL);
+    return CUDA_SUCCESS;
+}
+ALSO(cuStreamWaitEvent, cuStreamWaitEvent_ptsz);
+
+/* A property of a stream, for a function that writes to `out`. */
+static CUresult property(CUstream handle, const void *out, struct stream **stream) {
+    struct driver *driver;
+    int device;
+    CUresult result = plain(handle, &driver, stream, &device);
+    if (result == CUDA_SUCCESS && out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+API CUresult cuStreamGetFlags(CUstream handle, unsigned *out) {
+    struct stream *stream;
+    CUresult result = property(handle, out, &stream);
+    if (result == CUDA_SUCCESS)
+        *out = stream != NULL ? stream->flags : 0;
+    return result;
+}
+ALSO(cuStreamGetFlags, cuStreamGetFlags_ptsz);
+
+API CUresult cuStreamGetPriority(CUstream handle, int *out) {
+    struct stream *stream;
+    CUresult result = property(handle, out, &stream);
+    if (result == CUDA_SUCCESS)
+        *out = stream != NULL ? stream->priority : 0;
+    return result;
+}
+ALSO(cuStreamGetPriority, cuStreamGetPriority_ptsz);
+
+API CUresult cuStreamGetId(CUstream handle, unsigned long long *out) {
+    struct stream *stream;
+    CUresult result = property(handle, out, &stream);
+    if (result == CUDA_SUCCESS)
+        *out = stream != NULL ? stream->number : (uintptr_t)handle;
+    return result;
+}
+ALSO(cuStreamGetId, cuStreamGetId_ptsz);
+
+API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
+    struct driver *driver;
+    struct stream *stream;
+    CUresult result = property(handle, out, &stream);
+    if (result == CUDA_SUCCESS && driver_get(&driver) == CUDA_SUCCESS)
+        *out = stream != NULL ? stream->context : context_current(driver);
+    return result;
+}
+ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz);
+
+/* Capturing graphs is not simulated: no stream ever does. */
+API CUresult cuStreamIsCapturing(CUstream handle, int *status) {
+    struct stream *stream;
+    CUresult result = property(handle, status, &stream);
+    if (result == CUDA_SUCCESS)
+        *status = NOT_CAPTURING;
+    return result;
+}
+ALSO(cuStreamIsCapturing, cuStreamIsCapturing_ptsz);
+
+/* All versions of cuStreamGetCaptureInfo begin so; what follows is only set while capturing. */
+API CUresult cuStreamGetCaptureInfo(CUstream handle, int *status, uint64_t *number) {
+    (void)number;
+    return cuStreamIsCapturing(handle, status);
+}
+ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz);
+ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2);
+ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2_ptsz);
+ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3);
+ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3_ptsz);
+
+API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int current;
+    if (mode == NULL || *mode < 0 || *mode > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    int former = current;
+    current = *mode;
+    *mode = former;
+    return CUDA_SUCCESS;
+}

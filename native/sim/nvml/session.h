@@ -1,0 +1,30 @@
+/* NVML between the first init and the last shutdown: the state it looks at, the GPUs it shows.
+ * It only observes, and takes no slot in the shared state. */
+#ifndef SIM_NVML_SESSION_H
+#define SIM_NVML_SESSION_H
+
+#include "core/account.h"
+#include "nvml/api.h"
+
+/* A handle: one GPU of the machine. */
+struct device {
+    unsigned gpu;
+};
+
+struct session {
+    struct sim_state *state; /* NULL: not initialised */
+    unsigned device_count;
+    struct device devices[SIM_GPUS];
+};
+
+/* NVML_ERROR_UNINITIALIZED before init. */
+nvmlReturn_t session_get(struct session **out);
+
+/* The GPU of a handle, for a function that writes to `out`. */
+nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **session,
+                         const struct sim_gpu **gpu);
+
+/* Text into a buffer of the caller's; NVML_ERROR_INSUFFICIENT_SIZE when it is too small. */
+nvmlReturn_t session_text(const char *text, char *out, unsigned size);
+
+#endif

@@ -1,0 +1,244 @@
+"""Memory of the simulated GPUs: whose it is, and that it comes back."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sim_box import SimBox, machine, sim_box
+
+from gpumanager.units import GIB, MIB
+
+
+@pytest.fixture
+def box() -> Iterator[SimBox]:
+    with sim_box() as made:
+        yield made
+
+
+def within_a_second(true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        if true():
+            return True
+    return False
+
+
+def test_processes_see_each_others_memory(box: SimBox) -> None:
+    one, other = box.client(), box.client()
+    assert [one("init()"), other("init()"), one("alloc(3 << 30)")] == [0, 0, 0]
+
+    assert other("memory()") == [13 * GIB, 16 * GIB]
+    assert box.gpus.device_bytes(box.uuid) == 3 * GIB
+
+
+def test_exactly_the_bytes_asked_for_are_charged(box: SimBox) -> None:
+    client = box.client()
+    client("init()")
+
+    assert client("[alloc(1), alloc(513), alloc(4097)]") == [0, 0, 0]
+
+    assert box.gpus.device_bytes(box.uuid) == 1 + 513 + 4097
+    assert client("[held[i] % 512 for i in range(3)]") == [0, 0, 0]
+
+
+def test_memory_is_refused_only_when_the_gpu_is_full(box: SimBox) -> None:
+    client = box.client()
+    client("init()")
+
+    codes = client("[alloc(16 << 30), alloc(1), free(), alloc((16 << 30) + 1), alloc(0)]")
+
+    assert codes == [0, 2, 0, 2, 1]
+    account = box.gpus.tenants()[0].devices[box.uuid]
+    assert (account.bytes_now, account.bytes_peak, account.refused) == (0, 16 * GIB, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "charged"),
+    [
+        ("alloc(5000, 'cuMemAllocManaged', 1)", 5000),
+        ("alloc(5000, 'cuMemAllocAsync', 0)", 5000),
+        ("alloc(5000, 'cuMemAlloc')", 5000),
+        ("alloc_rows(1000, 3)", 1024 * 3),
+    ],
+)
+def test_every_kind_of_allocation_is_charged(box: SimBox, call: str, charged: int) -> None:
+    client = box.client()
+    client("init()")
+
+    assert client(call) == 0
+
+    assert box.gpus.device_bytes(box.uuid) == charged
+
+
+def test_memory_of_a_killed_process_comes_back_within_a_second(box: SimBox) -> None:
+    victim, witness = box.client(), box.client()
+    victim("[init(), alloc(10 << 30)]")
+    witness("init()")
+    victim.begin("churn()")
+
+    victim.kill()
+
+    assert within_a_second(lambda: witness("memory()")[0] == 16 * GIB)
+    assert box.gpus.processes()[0].pid == witness.pid
+
+
+def test_however_processes_are_killed_the_state_stays_whole(box: SimBox) -> None:
+    witness = box.client()
+    witness("init()")
+    for round_ in range(4):
+        crowd = [box.client() for _ in range(4)]
+        for client in crowd:
+            assert client("init()") == 0
+            client.begin("churn()")
+        assert witness(f"[alloc(1 << 20), spin(1000), sync(), free()][{round_}]") == 0
+        for client in crowd:
+            client.kill()
+
+    assert within_a_second(lambda: len(box.gpus.processes()) == 1)
+    witness("[cuda.cuMemFree_v2(word(a)) for a in held]")
+    assert witness("[spin(1000), sync()]") == [0, 0]
+
+
+def test_an_allocation_finds_room_that_a_dead_process_left(box: SimBox) -> None:
+    victim, client = box.client(), box.client()
+    victim("[init(), alloc(16 << 30)]")
+    assert client("[init(), alloc(1)]") == [0, 2]
+
+    victim.kill()
+
+    assert client("alloc(16 << 30)") == 0
+
+
+def test_what_a_dead_process_held_is_no_part_of_its_tenants_peak(box: SimBox) -> None:
+    victim, client = box.client(), box.client()
+    assert victim("[init(), alloc(4 << 30)]") == [0, 0]
+    assert client("init()") == 0
+
+    victim.kill()
+
+    assert client("alloc(5 << 30)") == 0
+    assert box.gpus.tenants()[0].devices[box.uuid].bytes_peak == 5 * GIB
+
+
+def test_ending_a_context_frees_what_was_allocated_in_it(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(1 << 30), alloc(1 << 30)]")
+
+    assert client("cuda.cuDevicePrimaryCtxRelease_v2(0)") == 0
+
+    assert box.gpus.device_bytes(box.uuid) == 0
+
+
+def test_a_context_takes_what_the_model_says_once_per_process() -> None:
+    with sim_box(machine(context_bytes=300 * MIB)) as box:
+        one, other = box.client(), box.client()
+
+        assert one("[init(), init()]") == [0, 0]
+        assert box.gpus.device_bytes(box.uuid) == 300 * MIB
+        assert other("init()") == 0
+        assert box.gpus.device_bytes(box.uuid) == 600 * MIB
+
+
+def test_bytes_copied_to_the_gpu_come_back(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(8 << 30)]")
+
+    assert client("round_trip('what was written')") == "what was written"
+    assert client("filled(0xdeadbeef, 3)") == [0xDEADBEEF] * 3
+
+
+def test_copies_outside_an_allocation_are_refused(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(100)]")
+
+    codes = client(
+        "[cuda.cuMemcpyHtoD_v2(word(held[0] + shift), b'x' * 64, ctypes.c_size_t(size))"
+        " for shift, size in ((0, 64), (64, 64), (5000000, 8))]"
+    )
+
+    assert codes == [0, 1, 1]
+
+
+def test_freeing_what_is_not_allocated_is_refused(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(100)]")
+
+    codes = client("[cuda.cuMemFree_v2(word(a)) for a in (held[0] + 8, held[0], held[0], 0)]")
+
+    assert codes == [1, 0, 1, 0]
+
+
+def test_a_forked_child_is_not_initialised_and_can_start_anew(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(1 << 30)]")
+
+    assert client("in_child('alloc(1)')") == 3
+    assert client("in_child('init() or alloc(1 << 20) or (memory()[0] >> 20 != 15359)')") == 0
+    assert client("[free(), memory()[0] >> 30]") == [0, 16]
+
+
+def test_exec_ends_what_the_process_held(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(1 << 30)]")
+
+    assert client("replace_by('init()')") == 0
+
+    assert box.gpus.device_bytes(box.uuid) == 0
+
+
+def test_only_gpus_whose_device_node_is_there_are_visible(box: SimBox, tmp_path: Path) -> None:
+    second = box.machine.topology.gpus[1]
+    for name in ("nvidiactl", f"nvidia{second.minor}"):
+        (tmp_path / name).symlink_to(box.gpus.device_directory / name)
+    client = box.client(GPUSIM_DEV=str(tmp_path))
+
+    assert client("[init(), alloc(1 << 30), init(1)]") == [0, 0, 101]
+
+    assert box.gpus.device_bytes(second.uuid) == GIB
+
+
+@pytest.mark.parametrize(
+    ("variable", "code", "used"),
+    [("1,0", 0, 1), ("{second}", 0, 1), ("", 100, None), ("7", 100, None), ("0,7,1", 0, 0)],
+)
+def test_cuda_visible_devices_chooses_and_orders(
+    box: SimBox, variable: str, code: int, used: int | None
+) -> None:
+    gpus = box.machine.topology.gpus
+    client = box.client(CUDA_VISIBLE_DEVICES=variable.format(second=gpus[1].uuid))
+
+    assert client("init() or alloc(1 << 20)") == code
+
+    held = [gpu.index for gpu in gpus if box.gpus.device_bytes(gpu.uuid)]
+    assert held == ([] if used is None else [used])
+
+
+@pytest.mark.namespaces
+def test_a_mount_namespace_is_a_tenant_with_its_own_account(box: SimBox) -> None:
+    plain, contained = box.client(), box.client(prefix=["unshare", "--mount"])
+    plain("[init(), alloc(1 << 30)]")
+    contained("[init(), alloc(2 << 30), free(), alloc(1 << 20)]")
+    namespace = Path(f"/proc/{contained.pid}/ns/mnt").stat().st_ino
+
+    first, second = box.gpus.tenants()
+
+    assert first.devices[box.uuid].bytes_peak == GIB
+    assert second.mount_namespace == namespace
+    assert second.devices[box.uuid].bytes_peak == 2 * GIB
+    assert second.devices[box.uuid].bytes_now == MIB
+
+
+@pytest.mark.namespaces
+def test_a_retired_account_starts_anew(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(1 << 30)]")
+    (tenant,) = box.gpus.tenants()
+
+    retired = box.gpus.retire(tenant.mount_namespace)
+    client.kill()
+
+    assert retired is not None
+    assert retired.devices[box.uuid].bytes_peak == GIB
+    assert box.gpus.retire(tenant.mount_namespace) is None
+    assert box.gpus.tenants() == []

@@ -1,0 +1,201 @@
+"""The simulated libnvidia-ml through NVIDIA's own nvidia-ml-py."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sim_box import SimBox, machine, sim_box
+
+from gpumanager.units import GIB
+
+LOOK = """
+import json, pynvml
+from pynvml import *
+nvmlInit()
+handles = [nvmlDeviceGetHandleByIndex(i) for i in range(nvmlDeviceGetCount())]
+h = handles[0]
+print(json.dumps({}))
+nvmlShutdown()
+"""
+
+
+@pytest.fixture
+def box() -> Iterator[SimBox]:
+    with sim_box() as made:
+        yield made
+
+
+def look(box: SimBox, expression: str) -> object:
+    return json.loads(box.python(LOOK.replace("{}", expression)))
+
+
+def test_gpus_are_listed_by_index_with_what_identifies_them(box: SimBox) -> None:
+    seen = look(
+        box,
+        "[[nvmlDeviceGetName(x), nvmlDeviceGetUUID(x), nvmlDeviceGetPciInfo(x).busId,"
+        " nvmlDeviceGetMinorNumber(x), nvmlDeviceGetIndex(x)] for x in handles]",
+    )
+
+    gpus = box.machine.topology.gpus
+    assert seen == [["Tesla T4", gpu.uuid, gpu.bus_id, gpu.minor, gpu.index] for gpu in gpus]
+
+
+def test_a_gpu_is_found_by_uuid_and_by_bus_id(box: SimBox) -> None:
+    gpu = box.machine.topology.gpus[1]
+
+    assert look(
+        box,
+        f"[nvmlDeviceGetIndex(nvmlDeviceGetHandleByUUID('{gpu.uuid}')),"
+        f" nvmlDeviceGetIndex(nvmlDeviceGetHandleByPciBusId('{gpu.bus_id}')),"
+        f" nvmlDeviceGetIndex(nvmlDeviceGetHandleByPciBusId('{gpu.bus_id[4:].lower()}'))]",
+    ) == [1, 1, 1]
+
+
+def test_versions_are_the_machines(box: SimBox) -> None:
+    assert look(
+        box,
+        "[nvmlSystemGetDriverVersion(), nvmlSystemGetCudaDriverVersion(),"
+        " nvmlDeviceGetCudaComputeCapability(h), nvmlDeviceGetArchitecture(h)]",
+    ) == ["555.58.02", 12050, [7, 5], 6]
+
+
+def test_memory_and_processes_are_those_of_the_shared_state(box: SimBox) -> None:
+    one, other = box.client(), box.client()
+    one("[init(), alloc(3 << 30)]")
+    other("[init(), alloc(1 << 30)]")
+
+    seen = look(
+        box,
+        "[nvmlDeviceGetMemoryInfo(h).used, nvmlDeviceGetMemoryInfo(h, version=nvmlMemory_v2).used,"
+        " nvmlDeviceGetMemoryInfo(h).total,"
+        " {p.pid: p.usedGpuMemory for p in nvmlDeviceGetComputeRunningProcesses(h)},"
+        " nvmlDeviceGetComputeRunningProcesses(handles[1])]",
+    )
+
+    held = {str(one.pid): 3 * GIB, str(other.pid): GIB}
+    assert seen == [4 * GIB, 4 * GIB, 16 * GIB, held, []]
+
+
+def test_every_version_of_the_process_list_agrees(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), alloc(5 << 20)]")
+
+    seen = look(
+        box,
+        "[[p.pid, p.usedGpuMemory] for f in (nvmlDeviceGetComputeRunningProcesses_v2,"
+        " nvmlDeviceGetComputeRunningProcesses_v3) for p in f(h)]",
+    )
+
+    assert seen == [[client.pid, 5 << 20]] * 2
+
+
+def test_the_second_memory_struct_needs_its_version(box: SimBox) -> None:
+    code = box.python(
+        "import ctypes\n"
+        "nvml = ctypes.CDLL('libnvidia-ml.so.1')\n"
+        "h = ctypes.c_void_p()\n"
+        "assert nvml.nvmlInit() == nvml.nvmlDeviceGetHandleByIndex(0, ctypes.byref(h)) == 0\n"
+        "print(nvml.nvmlDeviceGetMemoryInfo_v2(h, (ctypes.c_uint * 10)(1)))"
+    )
+
+    assert code.strip() == "25"
+
+
+def test_utilisation_is_that_of_the_last_sample_period(box: SimBox) -> None:
+    client = box.client()
+    client("init()")
+    idle = look(box, "nvmlDeviceGetUtilizationRates(h).gpu")
+    client("spin(20_000_000_000)")
+
+    seen = box.python(
+        "from pynvml import *\n"
+        "import time\n"
+        "nvmlInit()\n"
+        "h = nvmlDeviceGetHandleByIndex(0)\n"
+        "end = time.monotonic() + 10\n"
+        "while nvmlDeviceGetUtilizationRates(h).gpu < 100 and time.monotonic() < end:\n"
+        "    pass\n"
+        "sample, = nvmlDeviceGetProcessUtilization(h, 0)\n"
+        "print(nvmlDeviceGetUtilizationRates(h).gpu, sample.pid, sample.smUtil,"
+        " 0 <= time.time() - sample.timeStamp / 1e6 < 10)\n"
+    )
+
+    assert idle == 0
+    assert seen == f"100 {client.pid} 100 True\n"
+
+
+def test_without_newer_samples_utilisation_of_processes_is_not_found(box: SimBox) -> None:
+    answer = box.python(
+        "from pynvml import *\n"
+        "nvmlInit()\n"
+        "try:\n"
+        "    nvmlDeviceGetProcessUtilization(nvmlDeviceGetHandleByIndex(0), 0)\n"
+        "except NVMLError_NotFound:\n"
+        "    print('not found')\n"
+    )
+
+    assert answer == "not found\n"
+
+
+def test_levels_and_numa_nodes_are_the_machines() -> None:
+    with sim_box(machine(4)) as box:
+        seen = look(
+            box,
+            "[[nvmlDeviceGetTopologyCommonAncestor(h, x) for x in handles[1:]],"
+            " [nvmlDeviceGetNumaNodeId(x) for x in handles]]",
+        )
+
+    assert seen == [[10, 50, 50], [0, 0, 1, 1]]
+
+
+LINKS = """
+import json
+from pynvml import *
+nvmlInit()
+def links(handle):
+    ends = []
+    for link in range(NVML_NVLINK_MAX_LINKS):
+        try:
+            assert nvmlDeviceGetNvLinkState(handle, link) == 1
+        except (NVMLError_NotSupported, NVMLError_InvalidArgument) as error:
+            return [*ends, type(error).__name__]
+        kind = nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
+        bus_id = nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
+        ends.append([kind, bus_id if kind == 0 else ""])
+    return ends
+print(json.dumps(links(nvmlDeviceGetHandleByIndex(0))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "nvlinks", "ends"),
+    [
+        (2, 0, ["NVMLError_NotSupported"]),
+        (2, 2, [[0, "00000000:11:00.0"]] * 2 + ["NVMLError_InvalidArgument"]),
+        (4, 12, [[2, ""]] * 12 + ["NVMLError_InvalidArgument"]),
+    ],
+)
+def test_nvlinks_end_at_gpus_or_where_all_are_joined_alike_at_switches(
+    count: int, nvlinks: int, ends: list[object]
+) -> None:
+    with sim_box(machine(count, nvlinks=nvlinks)) as box:
+        assert json.loads(box.python(LINKS)) == ends
+
+
+def test_the_node_agents_own_discovery_finds_the_machine_again() -> None:
+    with sim_box(machine(4, nvlinks=4)) as box:
+        found = box.python(
+            "from gpumanager.gpu.nvml import discover_here\n"
+            "from sim_box import machine\n"
+            "from dataclasses import replace\n"
+            "wanted = machine(4, nvlinks=4).topology\n"
+            "found = discover_here()\n"
+            "assert found.bonds == wanted.bonds, found.bonds\n"
+            "for one, other in zip(found.gpus, wanted.gpus, strict=True):\n"
+            "    assert replace(one, model='T4', numa_node=other.numa_node) == other, one\n"
+            "print('same')\n",
+            PYTHONPATH=str(Path(__file__).parent),
+        )
+
+    assert found == "same\n"
