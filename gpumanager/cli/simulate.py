@@ -7,6 +7,7 @@ people or as JSON for programs.
 import asyncio
 import contextlib
 import json
+import math
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +87,8 @@ def command(
     Example:
       gpumanager simulate examples/half-a-gpu.yaml
     """
+    if math.isnan(timeout):
+        raise click.BadParameter("not a number of seconds", param_hint="--timeout")
     if not pods:
         raise click.UsageError(
             "name at least one pod to run, such as: "

@@ -45,7 +45,7 @@ class Progress:
             case events.ContainerStarted(pod, container, gpus):
                 self._start(pod, container, gpus)
             case events.ContainerPrinted(pod, container, line):
-                self._say("", "dim", f"{name_of(pod, container)} │ {plain(line)}")
+                self._say("", "dim", f"{name_of(pod, container)} | {plain(line)}")
             case events.ContainerEnded(pod, container, exit_code):
                 self._end(pod, container, exit_code)
 

@@ -26,7 +26,7 @@ CAPTION: Final = "Simulated GPUs, {}; memory and time are their own account."
 NOTHING: Final = "-"
 
 HEADINGS: Final = (
-    "\npod / container",
+    "\npod/container",
     "\nasked for",
     "\nGPU",
     "most held,\nof limit",
@@ -99,7 +99,11 @@ def _asked(result: ContainerResult) -> str:
 def _memory(result: ContainerResult) -> str:
     if not result.gpus:
         return NOTHING
-    return f"{format_bytes(result.measured.memory_peak)} of {format_bytes(result.memory_limit)}"
+    held, limit = (
+        format_bytes(amount) for amount in (result.measured.memory_peak, result.memory_limit)
+    )
+    same_unit = held.split()[1] == limit.split()[1] or result.measured.memory_peak == 0
+    return f"{held.split()[0] if same_unit else held} of {limit}"
 
 
 def _denied(result: ContainerResult) -> Text:

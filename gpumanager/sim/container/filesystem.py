@@ -1,0 +1,103 @@
+"""What a container sees: the host's files, a /dev of its own, and the mounts it was given.
+
+A mount point that the host does not have is made without touching the host: a tmpfs goes over the
+nearest directory that exists, everything in that directory is shown again in the tmpfs, and the
+missing names are made beside it.
+"""
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Final, Self
+
+from gpumanager.sim.container import kernel
+from gpumanager.sim.container.values import BindMount
+
+HOST_DEVICES: Final = (
+    *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"),
+    *("fd", "stdin", "stdout", "stderr"),
+)
+"""What every container has in /dev, as runtimes give it; nothing there speaks to a GPU."""
+
+
+class ContainerFiles:
+    """Builds the view, in the mount namespace of this process; used once."""
+
+    def __init__(self) -> None:
+        self._covered: set[Path] = set()
+
+    def own_dev(self, devices: tuple[BindMount, ...]) -> None:
+        """A /dev with the usual nodes and only the granted devices."""
+        with _Beneath(Path("/dev")) as host:
+            kernel.tmpfs("/dev", 0o755)
+            for name in HOST_DEVICES:
+                host.show(name, Path("/dev"))
+        self._covered.add(Path("/dev"))
+        for device in devices:
+            self.show(device)
+
+    def show(self, mount: BindMount) -> None:
+        """Bind one path of the host, making its mount point where there is none."""
+        target = Path(os.path.normpath(mount.container))
+        source = Path(mount.host)
+        if not source.exists():
+            raise FileNotFoundError(f"the host has no {source} to be mounted at {target}")
+        if not target.exists():
+            self._make_room(target.parent)
+            _mount_point(target, directory=source.is_dir())
+        kernel.bind(str(source), str(target), read_only=mount.read_only)
+
+    def _make_room(self, directory: Path) -> None:
+        """Make `directory` a place where names can be made without the host noticing."""
+        nearest = next(path for path in (directory, *directory.parents) if path.is_dir())
+        real = nearest.resolve()
+        if not any(real.is_relative_to(covered) for covered in self._covered):
+            self._cover(real)
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def _cover(self, directory: Path) -> None:
+        """A tmpfs over `directory`, in which everything that was there is shown again."""
+        if directory == Path("/"):
+            raise OSError("a mount point right below / has to exist on this host")
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        with _Beneath(directory) as host:
+            kernel.tmpfs(str(directory), mode)
+            for name in host.names:
+                host.show(name, directory)
+        self._covered.add(directory)
+
+
+class _Beneath:
+    """A directory as it was before something was mounted over it, kept by a descriptor."""
+
+    def __init__(self, directory: Path) -> None:
+        self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._path = Path(f"/proc/self/fd/{self._descriptor}")
+        self.names = os.listdir(self._descriptor)  # noqa: PTH208 - a descriptor has no path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def show(self, name: str, directory: Path) -> None:
+        """Show one entry again in `directory`; what the host does not have is left out."""
+        source, target = self._path / name, directory / name
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        elif source.exists():
+            _mount_point(target, directory=source.is_dir())
+            kernel.bind(str(source), str(target))
+
+
+def _mount_point(path: Path, *, directory: bool) -> None:
+    if directory:
+        path.mkdir()
+    else:
+        path.touch()
+
+
+def inside(path: str, root: str) -> bool:
+    """Whether an absolute path of the container lies at or below another."""
+    return PurePosixPath(os.path.normpath(path)).is_relative_to(root)

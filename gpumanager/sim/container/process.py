@@ -1,0 +1,219 @@
+"""The parent side of a container: start it, hear it, wait for it, end all of it.
+
+A container is its mount namespace: the namespace is held open as long as its figures are of
+interest (the kernel gives the inode of an ended one to the next), and ending a container ends every
+process in it, however it was started.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import gpumanager
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.container import kernel
+from gpumanager.sim.container.values import ContainerSpec, write_spec
+
+START_SECONDS: Final = 20.0
+"""Bound for building the namespace; it takes some 50 ms."""
+
+LAST_WORDS_SECONDS: Final = 1.0
+LONGEST_LINE: Final = 1 << 16
+
+_MODULE: Final = "gpumanager.sim.container.enter"
+
+
+def own_environment() -> dict[str, str]:
+    """The environment in which a Python of ours finds this same package, wherever it lies."""
+    home = str(Path(gpumanager.__file__ or "").resolve().parent.parent)
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, others)))}
+
+
+class ContainerNotStarted(GpuManagerError):
+    """A runtime error: the container's view of the file system could not be built."""
+
+
+def namespaces_available() -> str | None:
+    """None where containers can be started, else what this kernel refuses and what to do."""
+    finished = subprocess.run(
+        [sys.executable, "-m", _MODULE, "--probe"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        stdin=subprocess.DEVNULL,
+        env=own_environment(),
+    )
+    if finished.returncode == 0:
+        return None
+    lines = finished.stderr.strip().splitlines()
+    return (
+        "cannot make a mount namespace for containers "
+        f"({lines[-1] if lines else 'no reason given'}): "
+        "run as root (in a container: with CAP_SYS_ADMIN), or allow unprivileged user namespaces "
+        "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+        "kernel.apparmor_restrict_unprivileged_userns=0)"
+    )
+
+
+class ContainerProcess:
+    """One running container. Made by `start_container`; closed by `close`."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        namespace: int,
+        held: int,
+        output: asyncio.Task[None],
+    ) -> None:
+        self.pid = process.pid
+        self.mount_namespace = namespace
+        self._process = process
+        self._held = held
+        self._output = output
+
+    async def wait(self) -> int:
+        """Exit status of the command, 128 + N for signal N; then nothing of it runs any more."""
+        status = await self._process.wait()
+        self.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._output, LAST_WORDS_SECONDS)
+        return status if status >= 0 else 128 - status
+
+    def terminate(self) -> None:
+        """Ask the command to end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the container."""
+        kill_namespace(self.mount_namespace)
+
+    async def close(self) -> None:
+        """End it and let its namespace go; the inode may be used anew afterwards."""
+        self.kill()
+        await self.wait()
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
+async def start_container(
+    spec: ContainerSpec, spec_path: Path, on_line: Callable[[str], None]
+) -> ContainerProcess:
+    """Start it; its output goes to `on_line`, line by line. Raises ContainerNotStarted."""
+    write_spec(spec, spec_path)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process, output = await _spawn(spec_path, theirs, on_line)
+        theirs.close()
+        try:
+            namespace, held = await _hold_namespace(process.pid, ours)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            await output
+            raise
+        ours.send(b"!")
+    return ContainerProcess(process, namespace, held, output)
+
+
+async def _spawn(
+    spec_path: Path, channel: socket.socket, on_line: Callable[[str], None]
+) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
+    """The child, and the task that reads its output.
+
+    The pipe is ours and not asyncio's, which would wait for a background process that has it open.
+    """
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", _MODULE, str(spec_path), str(channel.fileno())),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            pass_fds=(channel.fileno(),),
+            env=own_environment(),
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return process, asyncio.create_task(_read_lines(reading, on_line))
+
+
+async def _hold_namespace(pid: int, child: socket.socket) -> tuple[int, int]:
+    """The namespace the child reports, and a descriptor that keeps it."""
+    child.setblocking(False)
+    loop = asyncio.get_running_loop()
+    try:
+        told = await asyncio.wait_for(loop.sock_recv(child, LONGEST_LINE), START_SECONDS)
+    except TimeoutError:
+        raise ContainerNotStarted(f"no answer from the child in {START_SECONDS:.0f} s") from None
+    report = json.loads(told or b'{"error": "the child ended before it could say why"}')
+    if "error" in report:
+        raise ContainerNotStarted(
+            f"the container's file system could not be built: {report['error']}"
+        )
+    return report["mount_namespace"], os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+
+async def _read_lines(descriptor: int, on_line: Callable[[str], None]) -> None:
+    """Hand on the output by lines; a line too long for anybody to read comes in pieces."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    rest = b""
+    try:
+        while chunk := await stream.read(LONGEST_LINE):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) >= LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                on_line(_text(line))
+    finally:
+        transport.close()
+    if rest:
+        on_line(_text(rest))
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace").removesuffix("\r")
+
+
+def kill_namespace(namespace: int) -> None:
+    """SIGKILL to every process in a mount namespace, until a look finds none alive.
+
+    Bounded: a process that forks faster than we look is met again in the next round.
+    """
+    if namespace == kernel.mount_namespace():
+        raise ValueError("that is our own mount namespace")
+    for _ in range(100):
+        members = _members(namespace)
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _members(namespace: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if kernel.mount_namespace(entry.name) == namespace:
+                    found.append(int(entry.name))
+    return found

@@ -1,0 +1,41 @@
+"""What one container is made of, and how the two sides of the start hand it over."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class BindMount:
+    """A path of the host shown in the container: a mount or a device of the Allocate response."""
+
+    host: str
+    container: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """All that a runtime is told of one container.
+
+    directory: where the command starts; None for `/`. environment: the whole of it.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str | None = None
+    devices: tuple[BindMount, ...] = ()
+    mounts: tuple[BindMount, ...] = ()
+
+
+def write_spec(spec: ContainerSpec, path: Path) -> None:
+    path.write_text(json.dumps(asdict(spec)))
+
+
+def read_spec(path: Path) -> ContainerSpec:
+    fields = json.loads(path.read_text())
+    for name in ("devices", "mounts"):
+        fields[name] = tuple(BindMount(**row) for row in fields[name])
+    fields["command"] = tuple(fields["command"])
+    return ContainerSpec(**fields)

@@ -1,0 +1,57 @@
+"""What happens on a simulated node while it runs, for whoever wants to show it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.pods import Container, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReady:
+    """The agent has registered its resources."""
+
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodAdmitted:
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodRefused:
+    pod: Pod
+    rejection: Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStarted:
+    """gpus: their UUIDs, as NVIDIA_VISIBLE_DEVICES says them; empty for none."""
+
+    pod: Pod
+    container: Container
+    gpus: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPrinted:
+    pod: Pod
+    container: Container
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnded:
+    pod: Pod
+    container: Container
+    exit_code: int
+
+
+Event = NodeReady | PodAdmitted | PodRefused | ContainerStarted | ContainerPrinted | ContainerEnded
+OnEvent = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """For who wants to see nothing."""
+    del event

@@ -1,0 +1,139 @@
+"""The disk of a simulated node: one temporary directory with all that the node agent touches.
+
+    dev/                        device files: the simulated GPUs
+    root/                       a file system with the simulated driver, and its ld.so.cache
+    kubelet/                    sockets of the device plugins, the kubelet's checkpoint
+    pod-resources.sock          the kubelet's PodResources
+    vm/ checkpoint/ vdriver/    the agent's own: allocations, journal, driver volumes
+    agent.log
+    node.lock                   held as long as the simulation lives
+
+What a killed simulation could not remove, the next one does.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.gpu import SimulatedGpus, install_driver
+from gpumanager.sim.machine import Machine
+from gpumanager.volume.ldcache import FLAGS, LdEntry, write_ldcache
+
+SHORT: Final = Path("/tmp")  # noqa: S108 - mkdtemp makes the name; sockets need a short path
+PREFIX: Final = "gm-"
+LOCK: Final = "node.lock"
+_SONAME: Final = re.compile(r".*\.so(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisk:
+    """Paths of one simulated node, all below `base`. lock: descriptor of the held lock."""
+
+    base: Path
+    lock: int
+
+    @property
+    def root(self) -> Path:
+        return self.base / "root"
+
+    @property
+    def kubelet(self) -> Path:
+        return self.base / "kubelet"
+
+    @property
+    def pod_resources(self) -> Path:
+        return self.base / "pod-resources.sock"
+
+    @property
+    def virtual(self) -> Path:
+        return self.base / "vm"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.base / "checkpoint"
+
+    @property
+    def volumes(self) -> Path:
+        return self.base / "vdriver"
+
+    @property
+    def agent_log(self) -> Path:
+        return self.base / "agent.log"
+
+    @property
+    def libraries(self) -> Path:
+        """Where the driver's libraries lie in the root."""
+        found = next(self.root.rglob("libnvidia-ml.so.1"), None)
+        if found is None:
+            raise GpuManagerError(f"no driver was installed under {self.root}")
+        return found.parent
+
+    def remove(self) -> None:
+        """Once: nothing of the node is left."""
+        shutil.rmtree(self.base, ignore_errors=True)
+        os.close(self.lock)
+
+
+def make_disk() -> NodeDisk:
+    """A fresh directory with a name short enough for the sockets in it."""
+    parent = SHORT if SHORT.is_dir() else Path(tempfile.gettempdir())
+    sweep(parent)
+    try:
+        base = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        return NodeDisk(base, _locked(base))
+    except OSError as error:
+        raise GpuManagerError(f"no place for the simulated node's files: {error}") from error
+
+
+def sweep(parent: Path) -> None:
+    """Remove what killed simulations left: directories whose lock nobody holds any more."""
+    for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _locked(base: Path) -> int:
+    """A lock that goes with this process; it gets its name when it is held already."""
+    temporary = base / f"{LOCK}.new"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    temporary.rename(base / LOCK)
+    return descriptor
+
+
+def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
+    """Put GPUs and driver in place; the caller closes the GPUs."""
+    gpus = SimulatedGpus.create(disk.base, machine)
+    install_driver(disk.root)
+    write_cache(disk)
+    for directory in (disk.kubelet, disk.virtual, disk.checkpoint, disk.volumes):
+        directory.mkdir(exist_ok=True)
+    return gpus
+
+
+def write_cache(disk: NodeDisk) -> None:
+    """What ldconfig would have written after the driver's installation."""
+    flags = FLAGS.get(platform.machine())
+    if flags is None:
+        raise GpuManagerError(f"no simulated driver for this processor, {platform.machine()}")
+    entries = [
+        LdEntry(path.name, f"/{path.relative_to(disk.root)}", flags)
+        for path in sorted(disk.libraries.iterdir())
+        if _SONAME.fullmatch(path.name)
+    ]
+    cache = disk.root / "etc" / "ld.so.cache"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_bytes(write_ldcache(entries))

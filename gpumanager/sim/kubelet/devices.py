@@ -1,0 +1,145 @@
+"""The kubelet's device manager as values: healthy devices, holders, and how IDs are picked.
+
+Pure. Follows pkg/kubelet/cm/devicemanager/manager.go of Kubernetes without topology hints.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from gpumanager.sim.pods import Container, ContainerKind
+
+IDs = frozenset[str]
+NONE: IDs = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one container holds of one resource. response: the plugin's answer, serialised."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: IDs
+    response: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBooks:
+    """registered: all devices by resource. healthy: those that can be given out.
+
+    holdings: by container. pending: being given out in the running admission.
+    """
+
+    registered: Mapping[str, IDs] = field(default_factory=dict)
+    healthy: Mapping[str, IDs] = field(default_factory=dict)
+    holdings: tuple[Holding, ...] = ()
+    pending: Mapping[str, IDs] = field(default_factory=dict)
+
+    def advertise(self, resource: str, registered: IDs, healthy: IDs) -> "DeviceBooks":
+        return replace(
+            self,
+            registered={**self.registered, resource: registered},
+            healthy={**self.healthy, resource: healthy},
+        )
+
+    def capacity(self, resource: str) -> int:
+        """Allocatable: the healthy devices."""
+        return len(self.healthy.get(resource, NONE))
+
+    def held(self, resource: str) -> IDs:
+        rows = (row.ids for row in self.holdings if row.resource == resource)
+        return NONE.union(*rows)
+
+    def free(self, resource: str) -> IDs:
+        taken = self.held(resource) | self.pending.get(resource, NONE)
+        return self.healthy.get(resource, NONE) - taken
+
+    def reserve(self, resource: str, ids: IDs) -> "DeviceBooks":
+        both = self.pending.get(resource, NONE) | ids
+        return replace(self, pending={**self.pending, resource: both})
+
+    def hold(self, holding: Holding) -> "DeviceBooks":
+        return replace(self, holdings=(*self.holdings, holding))
+
+    def settle(self) -> "DeviceBooks":
+        """The admission is over, well or badly: what is in use is what containers hold."""
+        return replace(self, pending={})
+
+    def collect(self, active: frozenset[str]) -> "DeviceBooks":
+        """Forget pods that ended; then, as the real one, also what is being given out."""
+        kept = tuple(row for row in self.holdings if row.pod_uid in active)
+        return self if len(kept) == len(self.holdings) else replace(self, holdings=kept, pending={})
+
+    def of_container(self, pod_uid: str, container: str) -> tuple[Holding, ...]:
+        return tuple(
+            row for row in self.holdings if (row.pod_uid, row.container) == (pod_uid, container)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pick under way. reused: from init containers. available: what the rest may come from."""
+
+    resource: str
+    size: int
+    reused: IDs
+    available: IDs
+
+    @property
+    def complete(self) -> bool:
+        return len(self.reused) == self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Not enough free devices, in the kubelet's words."""
+
+    resource: str
+    requested: int
+    available: int
+
+    def __str__(self) -> str:
+        return (
+            f"requested number of devices unavailable for {self.resource}. "
+            f"Requested: {self.requested}, Available: {self.available}"
+        )
+
+
+def begin(
+    books: DeviceBooks, resource: str, size: int, reusable: IDs, random: Random
+) -> Choice | Unavailable:
+    """First what init containers leave, then what is free."""
+    reused = _some(reusable, size, random)
+    free = books.free(resource)
+    missing = size - len(reused)
+    if missing > len(free):
+        return Unavailable(resource, missing, len(free))
+    return Choice(resource, size, reused, free)
+
+
+def finish(choice: Choice, preferred: Sequence[str], random: Random) -> IDs:
+    """The plugin's preference as far as it may be had, the remainder at random."""
+    missing = choice.size - len(choice.reused)
+    wanted = [name for name in dict.fromkeys(preferred) if name in choice.available]
+    taken = choice.reused.union(wanted[:missing])
+    return taken | _some(choice.available - taken, choice.size - len(taken), random)
+
+
+def _some(ids: IDs, count: int, random: Random) -> IDs:
+    ordered = sorted(ids)
+    return frozenset(random.sample(ordered, min(count, len(ordered))))
+
+
+Reusable = Mapping[str, IDs]
+"""By resource: what the init containers of the pod under admission leave to the next container."""
+
+
+def leave(reusable: Reusable, container: Container, holdings: Sequence[Holding]) -> Reusable:
+    """What can be reused after `container`: an init container adds, one that stays takes away."""
+    left = dict(reusable)
+    for holding in holdings:
+        before = left.get(holding.resource, NONE)
+        adds = container.kind is ContainerKind.INIT
+        left[holding.resource] = before | holding.ids if adds else before - holding.ids
+    return left

@@ -1,0 +1,61 @@
+"""The kubelet's `/pods` over HTTP, on a free port of the loopback."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+REQUEST_SECONDS: Final = 30.0
+LONGEST_REQUEST: Final = 1 << 16
+
+
+class PodsServer:
+    """Answers GET /pods with what `pods` says at that moment."""
+
+    def __init__(self, pods: Callable[[], dict[str, Any]]) -> None:
+        self._pods = pods
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.requests = 0
+
+    async def start(self) -> None:
+        """Listen; the port stays the same over a restart."""
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=LONGEST_REQUEST
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request for each connection."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(request.split(b"\r\n", 1)[0].decode("latin-1")))
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, line: str) -> bytes:
+        method, path, *_ = [*line.split(), "", ""]
+        if method == "GET" and path.partition("?")[0].rstrip("/") == "/pods":
+            self.requests += 1
+            return _response("200 OK", json.dumps(self._pods()).encode(), "application/json")
+        return _response("404 Not Found", b"404 page not found\n", "text/plain")
+
+
+def _response(status: str, body: bytes, kind: str) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,134 @@
+"""The kubelet's list of pods, and the check that the node has room for one more. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from gpumanager.sim.kubelet.devices import DeviceBooks
+from gpumanager.sim.pods import RESOURCES, Container, ContainerKind, Pod
+
+
+class Phase(Enum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    pod: Pod
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The node will not run the pod. reason, message: what its status shows.
+
+    cause: the part of the message that is the plugin's or the node's own.
+    """
+
+    reason: str
+    message: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodList:
+    """All pods the kubelet knows, by UID, in the order in which it met them."""
+
+    statuses: Mapping[str, PodStatus] = field(default_factory=dict)
+
+    def add(self, pod: Pod) -> "PodList":
+        return PodList({**self.statuses, pod.uid: PodStatus(pod)})
+
+    def with_phase(self, uid: str, phase: Phase, reason: str = "", message: str = "") -> "PodList":
+        changed = replace(self.statuses[uid], phase=phase, reason=reason, message=message)
+        return PodList({**self.statuses, uid: changed})
+
+    def without(self, uid: str) -> "PodList":
+        return PodList({key: value for key, value in self.statuses.items() if key != uid})
+
+    @property
+    def active(self) -> tuple[Pod, ...]:
+        return tuple(row.pod for row in self.statuses.values() if not row.phase.terminal)
+
+    @property
+    def active_uids(self) -> frozenset[str]:
+        return frozenset(pod.uid for pod in self.active)
+
+    def as_json(self) -> dict[str, Any]:
+        """A v1 PodList, as `/pods` shows it."""
+        items = [_pod_json(status) for status in self.statuses.values()]
+        return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def requested(containers: Iterable[Container], resource: str) -> int:
+    """What a pod needs at its busiest moment: init containers run alone, but beside sidecars."""
+    sidecars = apps = peak = 0
+    for container in containers:
+        amount = container.asks.get(resource, 0)
+        if container.kind is ContainerKind.INIT:
+            peak = max(peak, sidecars + amount)
+        elif container.kind is ContainerKind.SIDECAR:
+            sidecars += amount
+            peak = max(peak, sidecars)
+        else:
+            apps += amount
+    return max(peak, sidecars + apps)
+
+
+def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection | None:
+    """The node's own check, which comes before any plugin is asked."""
+    others = tuple(others)
+    for resource in RESOURCES:
+        wanted = requested(pod.containers, resource)
+        used = sum(requested(other.containers, resource) for other in others)
+        capacity = books.capacity(resource)
+        if wanted and wanted > capacity - used:
+            cause = (
+                f"Node didn't have enough resource: {resource}, "
+                f"requested: {wanted}, used: {used}, capacity: {capacity}"
+            )
+            return Rejection(f"OutOf{resource}", cause, cause)
+    return None
+
+
+def _pod_json(status: PodStatus) -> dict[str, Any]:
+    pod = status.pod
+    inits = [one for one in pod.containers if one.kind is not ContainerKind.APP]
+    apps = [one for one in pod.containers if one.kind is ContainerKind.APP]
+    return {
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "annotations": dict(pod.annotations),
+        },
+        "spec": {
+            "initContainers": [_container_json(container) for container in inits],
+            "containers": [_container_json(container) for container in apps],
+        },
+        "status": {
+            "phase": status.phase.value,
+            "reason": status.reason,
+            "message": status.message,
+        },
+    }
+
+
+def _container_json(container: Container) -> dict[str, Any]:
+    amounts = {name: str(amount) for name, amount in container.asks.items()}
+    policy = {"restartPolicy": "Always"} if container.kind is ContainerKind.SIDECAR else {}
+    resources = {"limits": amounts, "requests": amounts}
+    return {"name": container.name, "resources": resources, **policy}

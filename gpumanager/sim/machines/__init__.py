@@ -1,0 +1,235 @@
+"""Machines to simulate, as data: one YAML file each, and the reader of such files.
+
+    models:                        # in the order of the GPUs, if there are several
+      - name: Tesla T4
+        memory: 15360MiB
+        sms: 40
+        compute-capability: "7.5"
+    gpus: 4                        # all of the first model; or a list of model names
+    topology: |2                   # what `nvidia-smi topo -m` prints on it, indented by two
+              GPU0 GPU1 …
+    links:                         # or, shorter: groups of GPUs, every pair of which has this bond
+      SYS: [[0, 1, 2, 3]]
+      PIX: [[0, 1], [2, 3]]
+      NV2: [[0, 1]]
+    numa: [0, 0, 1, 1]             # with links: the NUMA node of each GPU
+
+A pair in several groups has the tightest PCIe level and the NVLinks of all; a pair in none is SYS.
+"""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from gpumanager.errors import InputError
+from gpumanager.gpu.topology_text import parse_topology
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.sim.yaml_text import Value, documents, read_text
+from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
+
+MOST_GPUS: Final = 16
+"""As many as the simulated driver's shared state has room for."""
+_FIELDS: Final = frozenset({"models", "gpus", "topology", "links", "numa", "cuda-version"})
+_MODEL_FIELDS: Final = frozenset(
+    {"name", "memory", "sms", "compute-capability", "threads-per-sm", "context-memory"}
+)
+_HERE: Final = Path(__file__).resolve().parent
+_NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
+_CAPABILITY: Final = re.compile(r"([0-9]{1,2})\.([0-9])")
+
+ModelAndMemory: TypeAlias = tuple[GpuModel, Bytes]
+
+
+def machine_names() -> tuple[str, ...]:
+    """The machines that come with the project."""
+    return tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
+
+
+def load_machine(name: str) -> Machine:
+    """The machine of that name, or described by that file; raises InputError."""
+    if name in machine_names():
+        return read_machine(_HERE / f"{name}.yaml")
+    if Path(name).suffix in (".yaml", ".yml") or "/" in name or Path(name).is_file():
+        return read_machine(Path(name))
+    known = ", ".join(machine_names())
+    raise InputError("--machine", f"no machine {name!r}: known are {known}; or name a YAML file")
+
+
+def read_machine(path: Path) -> Machine:
+    values = documents(read_text(path), str(path))
+    if len(values) != 1:
+        raise InputError(path, f"expected one description of a machine, found {len(values)}")
+    return _machine(values[0], path.stem)
+
+
+def _machine(value: Value, name: str) -> Machine:
+    fields = _known(value, _FIELDS)
+    models = [_model(item) for item in _required(fields, "models", value).items()]
+    if not models:
+        raise fields["models"].error("names no model")
+    by_name = {model.name: (model, memory) for model, memory in models}
+    chosen = _gpu_models(_required(fields, "gpus", value), models[0], by_name)
+    return Machine(
+        name=name,
+        topology=_with_models(_topology(fields, value, len(chosen)), chosen),
+        models={model.name: model for model, _ in models},
+        cuda_version=fields["cuda-version"].integer() if "cuda-version" in fields else 12050,
+    )
+
+
+def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
+    fields = value.fields()
+    for name, field in fields.items():
+        if name not in names:
+            raise field.error(f"unknown; known are {', '.join(sorted(names))}")
+    return fields
+
+
+def _required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
+    if name not in fields or fields[name].empty:
+        raise of.error(f"{name} is missing")
+    return fields[name]
+
+
+def _model(value: Value) -> ModelAndMemory:
+    fields = _known(value, _MODEL_FIELDS)
+    capability = _required(fields, "compute-capability", value)
+    match = _CAPABILITY.fullmatch(capability.scalar())
+    if match is None:
+        raise capability.error(f"expected such as 8.0, found {capability.scalar()!r}")
+    model = GpuModel(
+        name=_required(fields, "name", value).text(),
+        sm_count=_positive(_required(fields, "sms", value)),
+        compute_capability=(int(match[1]), int(match[2])),
+        max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
+        context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
+    )
+    memory = _required(fields, "memory", value)
+    if _size(memory) < MEMORY_BLOCK:
+        raise memory.error("less than one memory block of 256 MiB")
+    return model, _size(memory)
+
+
+def _positive(value: Value | None, default: int = 1) -> int:
+    if value is None:
+        return default
+    if not 0 < value.integer() <= 1 << 20:
+        raise value.error(f"expected a number from 1, found {value.integer()}")
+    return value.integer()
+
+
+def _size(value: Value) -> Bytes:
+    try:
+        amount = parse_bytes(value.scalar())
+    except ValueError as error:
+        raise value.error(str(error)) from error
+    if amount >= 1 << 50:
+        raise value.error("larger than any GPU")
+    return amount
+
+
+def _gpu_models(
+    value: Value, first: ModelAndMemory, known: Mapping[str, ModelAndMemory]
+) -> list[ModelAndMemory]:
+    """The model of each GPU: a count, or a list of names."""
+    if value.kind != "a list":
+        count = value.integer()
+        if not 0 < count <= MOST_GPUS:
+            raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
+        return [first] * count
+    names = value.items()
+    if not 0 < len(names) <= MOST_GPUS:
+        raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {len(names)}")
+    for name in names:
+        if name.text() not in known:
+            raise name.error(f"no model {name.text()!r} among {', '.join(known)}")
+    return [known[name.text()] for name in names]
+
+
+def _with_models(found: Topology, chosen: Sequence[ModelAndMemory]) -> Topology:
+    gpus = [
+        replace(gpu, model=model.name, memory=memory)
+        for gpu, (model, memory) in zip(found.gpus, chosen, strict=True)
+    ]
+    return topology(gpus, found.bonds)
+
+
+def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
+    if "topology" not in fields:
+        return _from_links(fields, value, size)
+    for other in ("links", "numa"):
+        if other in fields:
+            raise fields[other].error("given beside topology: only one of them can be right")
+    text = fields["topology"]
+    try:
+        found = parse_topology(text.text(), MEMORY_BLOCK, text.source)
+    except InputError as error:  # its lines count from the first of the block
+        line = text.line + error.line if error.line is not None else text.line
+        raise InputError(text.source, f"topology: {error.cause}", line=line) from error
+    if len(found.gpus) != size:
+        raise text.error(f"has {len(found.gpus)} GPUs, but gpus says {size}")
+    return found
+
+
+def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
+    if size > 1 and "links" not in fields:
+        raise value.error("topology or links is missing")
+    numa = _numa_nodes(fields.get("numa"), size)
+    bonds: list[list[Bond | None]] = [
+        [None if a == b else Bond(Level.SYS) for b in range(size)] for a in range(size)
+    ]
+    for name, groups in (fields["links"].fields() if "links" in fields else {}).items():
+        bond = _bond(name, groups)
+        for group in groups.items():
+            for a, b in combinations(_members(group, size), 2):
+                bonds[a][b] = bonds[b][a] = _joined(bonds[a][b], bond)
+    return topology([_gpu(index, numa[index]) for index in range(size)], bonds)
+
+
+def _bond(name: str, where: Value) -> Bond:
+    if match := _NVLINKS.fullmatch(name):
+        return Bond(Level.SYS, int(match[1]))
+    if name not in Level.__members__:
+        raise where.error(f"no such link; known are NV1, NV2, …, {', '.join(Level.__members__)}")
+    return Bond(Level[name])
+
+
+def _joined(first: Bond | None, second: Bond) -> Bond:
+    if first is None:
+        return second
+    return Bond(max(first.level, second.level), first.nvlinks + second.nvlinks)
+
+
+def _members(group: Value, size: int) -> list[int]:
+    members = [item.integer() for item in group.items()]
+    if len(members) < 2 or len(set(members)) != len(members):  # noqa: PLR2004 - a pair
+        raise group.error("expected two or more different GPUs")
+    if not all(0 <= member < size for member in members):
+        raise group.error(f"names a GPU that is not among 0 to {size - 1}")
+    return members
+
+
+def _numa_nodes(value: Value | None, size: int) -> list[int | None]:
+    if value is None:
+        return [None] * size
+    nodes = [item.integer() for item in value.items()]
+    if len(nodes) != size or any(node < 0 for node in nodes):
+        raise value.error(f"expected a NUMA node of 0 or more for each of {size} GPUs")
+    return list(nodes)
+
+
+def _gpu(index: int, numa_node: int | None) -> Gpu:
+    return Gpu(
+        index=index,
+        minor=index,
+        uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
+        bus_id=f"00000000:{index + 1:02X}:00.0",
+        model="",
+        memory=MEMORY_BLOCK,
+        numa_node=numa_node,
+    )

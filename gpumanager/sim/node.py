@@ -1,0 +1,203 @@
+"""A node in a box: simulated GPUs, driver and kubelet, the real node agent, containers that run.
+
+async with SimulatedNode(load_machine("t4x4")) as node:
+    results = await node.run(read_pods([Path("pod.yaml")]))
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from random import Random
+from typing import Any, Final, Self, TypeVar
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import events
+from gpumanager.sim.agent import AgentDied, AgentProcess
+from gpumanager.sim.container.process import ContainerProcess, namespaces_available
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
+from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.machine import Machine
+from gpumanager.sim.pods import Container, Pod
+from gpumanager.sim.reasons import why
+from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
+from gpumanager.sim.runner import ALLOCATION, VISIBLE, Finished, PodRunner
+
+REGISTERED_SECONDS: Final = 15.0
+
+T = TypeVar("T")
+
+
+class SimulatedNode:
+    """Use as an async context manager. seed: of every free choice the kubelet has."""
+
+    def __init__(
+        self, machine: Machine, *, seed: int = 0, on_event: events.OnEvent = events.ignore
+    ) -> None:
+        self.machine = machine
+        self._random = Random(seed)  # noqa: S311 - repeatable on purpose
+        self._on_event = on_event
+        self._containers: list[ContainerProcess] = []
+        self._gpus: SimulatedGpus | None = None
+        self._parts: tuple[NodeDisk, SimulatedKubelet, AgentProcess] | None = None
+
+    @property
+    def disk(self) -> NodeDisk:
+        return self._started[0]
+
+    @property
+    def kubelet(self) -> SimulatedKubelet:
+        return self._started[1]
+
+    @property
+    def agent(self) -> AgentProcess:
+        return self._started[2]
+
+    @property
+    def gpus(self) -> SimulatedGpus:
+        if self._gpus is None:
+            raise GpuManagerError("this simulated node is not running")
+        return self._gpus
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Everything up to the agent's registration; raises GpuManagerError."""
+        if missing := await asyncio.to_thread(namespaces_available):
+            raise GpuManagerError(missing)
+        disk = make_disk()
+        kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
+        agent = AgentProcess(disk)
+        self._parts = (disk, kubelet, agent)
+        self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
+        await kubelet.start()
+        await self.start_agent()
+        self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
+
+    async def stop(self) -> None:
+        """End every process, close every socket, remove every file."""
+        for container in self._containers:
+            await container.close()
+        if self._parts is not None:
+            disk, kubelet, agent = self._parts
+            await agent.stop()
+            await kubelet.stop()
+            if self._gpus is not None:
+                self._gpus.close()
+            disk.remove()
+        self._containers, self._gpus, self._parts = [], None, None
+
+    async def start_agent(self) -> None:
+        """Start the agent, also after `kill_agent`, and wait until it has registered."""
+        self.kubelet.forget_devices()
+        await self.agent.start(self.kubelet.http.endpoint)
+        ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+        try:
+            await self._unless_agent_dies(ready)
+        except DevicesNotReady as error:
+            raise AgentDied(
+                f"{error}; the agent's last words: {self.agent.last_words()}"
+            ) from error
+
+    async def kill_agent(self) -> None:
+        """SIGKILL, as a crash; containers keep running."""
+        await self.agent.kill()
+
+    def kill_containers(self) -> None:
+        """SIGKILL to every container, as a node that is drained by force."""
+        for container in self._containers:
+            container.kill()
+
+    async def admit(self, pod: Pod) -> Rejection | None:
+        """Admit one pod without running it; None where it may run."""
+        rejection = await self.kubelet.admit(pod)
+        if rejection is None:
+            self._on_event(events.PodAdmitted(pod))
+        else:
+            self._on_event(events.PodRefused(pod, rejection))
+        return rejection
+
+    async def run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
+        """Admit the pods one after another, run each as soon as it is admitted, to the end of all.
+
+        One result for each container, in the order of the pods. Raises AgentDied.
+        """
+        return await self._unless_agent_dies(self._run(pods))
+
+    async def run_admitted(self, pod: Pod) -> tuple[ContainerResult, ...]:
+        """Run one pod that `admit` let in."""
+        runner = PodRunner(
+            self.kubelet, self.disk.base, self._report, self._containers.append, self._on_event
+        )
+        return await runner.run(pod)
+
+    async def _run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
+        running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
+        async with asyncio.TaskGroup() as group:
+            for pod in pods:
+                rejection = await self.admit(pod)
+                work = self.run_admitted(pod) if rejection is None else _refused(pod, rejection)
+                running.append(group.create_task(work))
+        return tuple(result for task in running for result in task.result())
+
+    async def _unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of `work`; raises AgentDied where the agent ends by itself before it."""
+        working = asyncio.create_task(work)
+        dying = asyncio.create_task(self.agent.died())
+        try:
+            await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise dying.result()
+            return _first_of(working)
+        finally:
+            for task in (working, dying):
+                task.cancel()
+            await asyncio.wait((working, dying))
+
+    def _report(self, pod: Pod, container: Container, finished: Finished) -> ContainerResult:
+        """Read while the allocation's books are still there: the pod has not ended yet."""
+        granted = finished.options.environment
+        gpus = chosen(self.machine.topology.gpus, granted.get(VISIBLE, ""))
+        accounts = {row.mount_namespace: row for row in self.gpus.tenants()}
+        return ContainerResult(
+            pod,
+            container,
+            gpus=gpus,
+            why=why(self.disk.checkpoint, granted.get(ALLOCATION, "")),
+            memory_limit=memory_limit(container, gpus),
+            measured=measure(accounts.get(finished.mount_namespace), finished.allocation),
+            exit_code=finished.exit_code,
+        )
+
+    @property
+    def _started(self) -> tuple[NodeDisk, SimulatedKubelet, AgentProcess]:
+        if self._parts is None:
+            raise GpuManagerError("this simulated node is not running")
+        return self._parts
+
+
+def _first_of(task: "asyncio.Task[T]") -> T:
+    """Its result; of errors raised together the first of ours, which the others followed from."""
+    try:
+        return task.result()
+    except BaseExceptionGroup as group:
+        ours, _ = group.split(GpuManagerError)
+        while isinstance(ours, BaseExceptionGroup):
+            ours = ours.exceptions[0]  # type: ignore[assignment]
+        raise ours or group from group
+
+
+async def _refused(pod: Pod, rejection: Rejection) -> tuple[ContainerResult, ...]:
+    return tuple(
+        ContainerResult(pod, container, refused=str(rejection)) for container in pod.containers
+    )

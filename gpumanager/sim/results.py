@@ -1,0 +1,88 @@
+"""What became of a container: what it asked for, was granted and used.
+
+Memory and time used are the simulated GPUs' own account of the container's mount namespace, which
+knows nothing of limits; refusals are from the books that the shim keeps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.sim.gpu import TenantAccount
+from gpumanager.sim.pods import Container, Pod
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+from gpumanager.virtual.region import read_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Over all GPUs of the container, in bytes and percent.
+
+    memory_denied: allocations refused at the limit. share: mean over the GPUs it launched on; None
+    if it launched nothing.
+    """
+
+    memory_peak: int = 0
+    memory_denied: int = 0
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResult:
+    """gpus, why: the decision; empty for a container without GPUs. exit_code: None if it never ran.
+
+    memory_limit: bytes it may hold; for whole GPUs all of their memory. refused: why it never ran.
+    """
+
+    pod: Pod
+    container: Container
+    gpus: tuple[Gpu, ...] = ()
+    why: str = ""
+    memory_limit: int = 0
+    measured: Measured = Measured()
+    exit_code: int | None = None
+    refused: str | None = None
+
+    @property
+    def share_target(self) -> int | None:
+        """Percent of each GPU's time; None for a container without GPUs."""
+        return min(self.container.cores, CORES_PER_GPU) if self.container.cores else None
+
+
+def memory_limit(container: Container, gpus: Sequence[Gpu]) -> int:
+    """What was granted: the blocks asked for, or whole cards."""
+    if container.cores >= CORES_PER_GPU:
+        return sum(gpu.memory for gpu in gpus)
+    return container.blocks * MEMORY_BLOCK
+
+
+def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
+    """account: of its namespace; None if it never met a GPU. allocation: its books' directory."""
+    devices = account.devices.values() if account is not None else ()
+    shares = [
+        share
+        for device in devices
+        if (share := share_of(device.busy_ns, device.first_launch_ns, device.last_end_ns))
+        is not None
+    ]
+    return Measured(
+        memory_peak=sum(device.bytes_peak for device in devices),
+        memory_denied=denied(allocation) if allocation is not None else 0,
+        share=round(sum(shares) / len(shares), 1) if shares else None,
+    )
+
+
+def share_of(busy: int, first_launch: int, last_end: int) -> float | None:
+    """Percent of the time between the first launch and the end of the last kernel."""
+    return 100 * busy / (last_end - first_launch) if last_end > first_launch else None
+
+
+def denied(allocation: Path) -> int:
+    return sum(device.denied for device in read_usage(allocation).devices)
+
+
+def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:
+    """The GPUs of NVIDIA_VISIBLE_DEVICES, by index."""
+    named = {GpuUUID(uuid) for uuid in visible.split(",")}
+    return tuple(gpu for gpu in gpus if gpu.uuid in named)

@@ -1,0 +1,178 @@
+"""Run the containers of one admitted pod: in the order of a pod's life, as real processes."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.sim import events
+from gpumanager.sim.container.process import (
+    ContainerNotStarted,
+    ContainerProcess,
+    start_container,
+)
+from gpumanager.sim.container.values import BindMount, ContainerSpec
+from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.results import ContainerResult
+from vcuda_shim import PROGRAMS
+
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+ALLOCATION: Final = "VCUDA_ALLOCATION"
+SIDECAR_GRACE_SECONDS: Final = 2.0
+
+_KEPT: Final = ("HOME", "LANG", "LC_ALL", "TERM", "TZ")
+"""Variables of the host that a container's image would bring too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A container that ran. allocation: the host's directory of its books, if it has one."""
+
+    options: RunOptions
+    mount_namespace: int
+    exit_code: int
+
+    @property
+    def allocation(self) -> Path | None:
+        mounts = {row.container_path: row.host_path for row in self.options.mounts}
+        found = mounts.get(str(CONTAINER_VCUDA))
+        return None if found is None else Path(found)
+
+
+Report = Callable[[Pod, Container, Finished], ContainerResult]
+
+
+class PodRunner:
+    """Runs pods of one node. keep: takes every container, to let go of it when the node ends."""
+
+    def __init__(
+        self,
+        kubelet: SimulatedKubelet,
+        directory: Path,
+        report: Report,
+        keep: Callable[[ContainerProcess], None],
+        on_event: events.OnEvent,
+    ) -> None:
+        self._kubelet = kubelet
+        self._directory = directory
+        self._report = report
+        self._keep = keep
+        self._on_event = on_event
+
+    async def run(self, pod: Pod) -> tuple[ContainerResult, ...]:
+        """All containers of an admitted pod; when this returns its devices are free again."""
+        self._kubelet.running(pod.uid)
+        results: dict[str, ContainerResult] = {}
+        try:
+            await self._run_in_order(pod, results)
+        finally:
+            self._kubelet.ended(pod.uid, failed=not _succeeded(pod, results))
+        return tuple(results[container.name] for container in pod.containers)
+
+    async def _run_in_order(self, pod: Pod, results: dict[str, ContainerResult]) -> None:
+        """Init containers one by one, sidecars beside what follows them, then the apps at once."""
+        sidecars: list[asyncio.Task[ContainerResult]] = []
+        stop = asyncio.Event()
+        failed: str | None = None
+        apps: list[Container] = []
+        async with asyncio.TaskGroup() as group:
+            for container in pod.containers:
+                if failed is not None:
+                    results[container.name] = ContainerResult(pod, container, refused=failed)
+                elif container.kind is ContainerKind.APP:
+                    apps.append(container)
+                elif container.kind is ContainerKind.SIDECAR:
+                    sidecars.append(group.create_task(self._run_one(pod, container, stop)))
+                else:
+                    result = results[container.name] = await self._run_one(pod, container)
+                    failed = _init_failure(result)
+            running = [group.create_task(self._run_one(pod, app)) for app in apps]
+            finished = [await task for task in running]
+            stop.set()
+            finished += [await task for task in sidecars]
+        results.update({result.container.name: result for result in finished})
+
+    async def _run_one(
+        self, pod: Pod, container: Container, stop: asyncio.Event | None = None
+    ) -> ContainerResult:
+        """One container from PreStart to its end, or, for a sidecar, to `stop`."""
+        try:
+            options = await self._kubelet.prepare(pod, container)
+            process = await self._start(pod, container, options)
+        except (CreateContainerError, ContainerNotStarted) as error:
+            return ContainerResult(pod, container, refused=str(error))
+        code = await _until(process, stop)
+        self._on_event(events.ContainerEnded(pod, container, code))
+        finished = Finished(options, process.mount_namespace, code)
+        return self._report(pod, container, finished)
+
+    async def _start(self, pod: Pod, container: Container, options: RunOptions) -> ContainerProcess:
+        self._on_event(
+            events.ContainerStarted(pod, container, options.environment.get(VISIBLE, ""))
+        )
+        process = await start_container(
+            container_spec(pod, container, options),
+            self._directory / f"{pod.uid}-{container.name}.json",
+            lambda line: self._on_event(events.ContainerPrinted(pod, container, line)),
+        )
+        self._keep(process)
+        return process
+
+
+def _succeeded(pod: Pod, results: Mapping[str, ContainerResult]) -> bool:
+    """All its apps ran and ended well."""
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    return all(name in results and results[name].exit_code == 0 for name in apps)
+
+
+def _init_failure(result: ContainerResult) -> str | None:
+    if result.exit_code == 0:
+        return None
+    how = result.refused or f"exit {result.exit_code}"
+    return f"init container {result.container.name} failed: {how}"
+
+
+async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
+    """The exit status; a sidecar is asked to end when `stop` is set, and ended if it does not."""
+    ending = asyncio.create_task(process.wait())
+    try:
+        if stop is not None:
+            asking = asyncio.create_task(stop.wait())
+            await asyncio.wait((ending, asking), return_when=asyncio.FIRST_COMPLETED)
+            asking.cancel()
+            process.terminate()
+            await asyncio.wait((ending,), timeout=SIDECAR_GRACE_SECONDS)
+            process.kill()
+        return await ending
+    finally:
+        process.kill()
+
+
+def container_spec(pod: Pod, container: Container, options: RunOptions) -> ContainerSpec:
+    """What the runtime is told: the pod's words and the plugins' answers."""
+    return ContainerSpec(
+        command=container.command,
+        environment=environment(pod, container, options.environment),
+        directory=container.directory,
+        devices=tuple(BindMount(row.host_path, row.container_path) for row in options.devices),
+        mounts=tuple(
+            BindMount(row.host_path, row.container_path, read_only=row.read_only)
+            for row in options.mounts
+        ),
+    )
+
+
+def environment(pod: Pod, container: Container, granted: Mapping[str, str]) -> dict[str, str]:
+    """The image's, then the plugins', then the pod's own, which counts last, as in a kubelet.
+
+    The image is the host, with our programs and this Python in front.
+    """
+    path = (str(PROGRAMS), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    image = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    image |= {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}
+    return {**image, **granted, **dict(container.environment)}

@@ -1,0 +1,149 @@
+"""YAML with its line numbers: every value knows where it stands, so that every complaint can say.
+
+Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from gpumanager.errors import InputError
+
+LARGEST_FILE: Final = 1 << 20
+DEEPEST: Final = 60
+"""Levels of nesting; what people write has about ten."""
+
+_KINDS: Final = {
+    "tag:yaml.org,2002:str": "a string",
+    "tag:yaml.org,2002:int": "an integer",
+    "tag:yaml.org,2002:float": "a number",
+    "tag:yaml.org,2002:bool": "true or false",
+    "tag:yaml.org,2002:null": "empty",
+    "tag:yaml.org,2002:map": "a mapping",
+    "tag:yaml.org,2002:seq": "a list",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of a file. path: how a reader finds it, such as `spec.containers[0].name`."""
+
+    source: str
+    node: yaml.Node
+    path: str = ""
+
+    @property
+    def line(self) -> int:
+        return int(self.node.start_mark.line) + 1
+
+    @property
+    def empty(self) -> bool:
+        return bool(self.node.tag == "tag:yaml.org,2002:null")
+
+    @property
+    def kind(self) -> str:
+        return _KINDS.get(self.node.tag, f"a {self.node.tag}")
+
+    def error(self, cause: str) -> InputError:
+        return InputError(
+            self.source, f"{self.path}: {cause}" if self.path else cause, line=self.line
+        )
+
+    def fields(self) -> dict[str, "Value"]:
+        """The fields of a mapping; a name twice is an error."""
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.error(f"expected a mapping, found {self.kind}")
+        found: dict[str, Value] = {}
+        for key, node in self.node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.error("a key has to be a plain word")
+            name = str(key.value)
+            value = Value(self.source, node, f"{self.path}.{name}".lstrip("."))
+            if name in found:
+                raise value.error("given twice")
+            found[name] = value
+        return found
+
+    def items(self) -> list["Value"]:
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise self.error(f"expected a list, found {self.kind}")
+        return [
+            Value(self.source, node, f"{self.path}[{index}]")
+            for index, node in enumerate(self.node.value)
+        ]
+
+    def text(self) -> str:
+        """A string; a number or a boolean is not one, as the API server sees it."""
+        if self.node.tag != "tag:yaml.org,2002:str":
+            shown = f" {self.node.value}" if isinstance(self.node, yaml.ScalarNode) else ""
+            hint = ": put it in quotes" if shown.strip() else ""
+            raise self.error(f"expected a string, found {self.kind}{shown}{hint}")
+        return str(self.node.value)
+
+    def integer(self) -> int:
+        """A plain decimal integer, not one in quotes."""
+        written = self.scalar()
+        if self.node.tag != "tag:yaml.org,2002:int" or not written.lstrip("+-").isdecimal():
+            raise self.error(f"expected an integer, found {self.kind} {written!r}")
+        if len(written) > len("100000000000"):
+            raise self.error(f"{written} is too large")
+        return int(written)
+
+    def scalar(self) -> str:
+        """The text of any scalar, as it is written."""
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise self.error(f"expected one value, found {self.kind}")
+        return str(self.node.value)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file a user named; raises InputError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(path, f"cannot be read: {getattr(error, 'strerror', error)}") from error
+    if len(content) > LARGEST_FILE:
+        raise InputError(path, f"longer than {LARGEST_FILE >> 20} MiB: not for people to read")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(path, "not text in UTF-8") from error
+
+
+def documents(text: str, source: str) -> list[Value]:
+    """The documents of a YAML text, without the empty ones; raises InputError."""
+    try:
+        nodes = [node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = int(mark.line) + 1 if mark is not None else None
+        raise InputError(
+            source, f"not YAML: {error.problem or error.context}", line=line
+        ) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(source, f"not YAML: {str(error).splitlines()[0]}") from error
+    heights: dict[int, int] = {}
+    for node in nodes:
+        if _height(node, heights) > DEEPEST:
+            raise InputError(source, f"nested more than {DEEPEST} levels deep")
+    return [value for node in nodes if not (value := Value(source, node)).empty]
+
+
+def _height(node: yaml.Node, known: dict[int, int]) -> int:
+    """Levels below and with a node; one that an alias puts inside itself is higher than any."""
+    if id(node) not in known:
+        known[id(node)] = DEEPEST
+        known[id(node)] = 1 + max((_height(child, known) for child in _children(node)), default=0)
+    return known[id(node)]
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from (key, value)

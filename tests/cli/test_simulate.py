@@ -1,0 +1,202 @@
+"""`gpumanager simulate`: usage, bad input, and how results are shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from gpumanager.cli import run, simulate_report
+from gpumanager.cli.simulate import command
+from gpumanager.cli.simulate_progress import Progress, plain
+from gpumanager.cli.simulate_report import as_json, print_report
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import events
+from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.machine import Machine
+from gpumanager.sim.machines import load_machine, machine_names
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.results import ContainerResult, Measured
+from gpumanager.units import GIB
+
+POD_TEXT = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: one}
+spec:
+  containers:
+    - name: main
+      command: ["true"]
+"""
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return load_machine("dgx-a100")
+
+
+def pod(name: str, cores: int, blocks: int) -> Pod:
+    asks = {VCORE: cores, VMEMORY: blocks}
+    return Pod("default", name, (Container("main", ContainerKind.APP, ("x",), asks=asks),))
+
+
+@pytest.fixture
+def results(machine: Machine) -> tuple[ContainerResult, ...]:
+    """One that ran within its limits, one on whole GPUs, one that never ran."""
+    gpus = machine.topology.gpus
+    half, four, none = pod("half", 50, 8), pod("four", 400, 0), pod("none", 150, 0)
+    return (
+        ContainerResult(
+            half,
+            half.containers[0],
+            gpus=gpus[4:5],
+            why="fullest GPU that still fits",
+            memory_limit=2 * GIB,
+            measured=Measured(memory_peak=2 * GIB, memory_denied=3, share=49.8),
+            exit_code=0,
+        ),
+        ContainerResult(
+            four,
+            four.containers[0],
+            gpus=gpus[:4],
+            memory_limit=160 * GIB,
+            measured=Measured(memory_peak=GIB),
+            exit_code=1,
+        ),
+        ContainerResult(none, none.containers[0], refused="UnexpectedAdmissionError: not [valid]"),
+    )
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of a run that ends with status 2."""
+    assert run(["simulate", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_without_a_pod_it_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "gpumanager simulate --machine t4x4 examples/half-a-gpu.yaml" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--machine", "dgx", "POD"], "--machine: no machine 'dgx': known are dgx-a100"),
+        (["--machine", "none.yaml", "POD"], "none.yaml: cannot be read: No such file"),
+        (["none.yaml"], "none.yaml: cannot be read: No such file"),
+        (["--seed", "x", "POD"], "'x' is not a valid integer range"),
+        (["--seed", "-1", "POD"], "-1 is not in the range"),
+        (["--timeout", "0", "POD"], "0.0 is not in the range"),
+        (["--timeout", "nan", "POD"], "not a number of seconds"),
+        (["--what", "POD"], "No such option '--what'"),
+        (["BROKEN"], "broken.yaml:1: not YAML"),
+        (["EMPTY"], "empty.yaml: no pod in it"),
+        (["POD", "POD"], "a second pod default/one"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"POD": POD_TEXT, "BROKEN": "a: [", "EMPTY": ""}
+    for name, text in files.items():
+        (tmp_path / f"{name.lower()}.yaml").write_text(text)
+    paths = {name: str(tmp_path / f"{name.lower()}.yaml") for name in files}
+    words = [paths.get(word, word) for word in arguments]
+
+    assert message in complaint(capsys, *words)
+
+
+def test_the_machines_are_listed() -> None:
+    finished = CliRunner().invoke(command, ["--list-machines"])
+
+    assert finished.exit_code == 0
+    for name in machine_names():
+        assert name in finished.output
+
+
+def test_json_has_the_fields_others_script_against(
+    machine: Machine, results: tuple[ContainerResult, ...]
+) -> None:
+    report = json.loads(json.dumps(as_json(machine, results)))
+
+    assert report["machine"] == "dgx-a100"
+    assert report["containers"][0] == {
+        "pod": "default/half",
+        "container": "main",
+        "gpus": [machine.topology.gpus[4].uuid],
+        "cores": 50,
+        "memory_limit_bytes": 2 * GIB,
+        "memory_peak_bytes": 2 * GIB,
+        "memory_denied": 3,
+        "share_target_percent": 50,
+        "share_achieved_percent": 49.8,
+        "exit_code": 0,
+        "refused": None,
+    }
+    assert report["containers"][1]["share_target_percent"] == 100
+    assert report["containers"][2]["exit_code"] is None
+    assert report["containers"][2]["gpus"] == []
+    assert report["containers"][2]["refused"] == "UnexpectedAdmissionError: not [valid]"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_table_fits_and_says_everything(
+    width: int,
+    machine: Machine,
+    results: tuple[ContainerResult, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulate_report, "WIDTH_WITHOUT_TERMINAL", width)
+
+    print_report(machine, results)
+
+    shown = capsys.readouterr().out
+    assert max(len(line) for line in shown.splitlines()) <= width
+    together = " ".join(shown.split())
+    for words in ("half", "50 cores", "fullest GPU that still fits", "49.8 of 50 %", "0, 1, 2, 3"):
+        assert words in together
+    assert "refused: UnexpectedAdmissionError: not [valid]" in together
+    assert "8 x NVIDIA A100-SXM4-40GB" in together
+
+
+def test_progress_tells_each_event_on_stderr(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = pod("one", 30, 4)
+    main = one.containers[0]
+    uuid = machine.topology.gpus[3].uuid
+
+    with Progress(machine) as progress:
+        progress.show(events.NodeReady(8))
+        progress.show(events.PodAdmitted(one))
+        progress.show(events.ContainerStarted(one, main, uuid))
+        progress.show(events.ContainerPrinted(one, main, "\x1b[31mepoch [1]\x07"))
+        running = progress.unfinished
+        progress.show(events.ContainerEnded(one, main, 0))
+        progress.show(events.PodRefused(pod("two", 1, 0), Rejection("R", "m", "no memory asked")))
+
+    said = capsys.readouterr()
+    assert running == "still running: one/main"
+    assert said.out == ""
+    for words in (
+        "agent registered",
+        "one/main on GPU 3",
+        "epoch [1]",
+        "exit 0",
+        "no memory asked",
+    ):
+        assert words in said.err
+
+
+def test_output_of_a_program_cannot_move_the_cursor() -> None:
+    assert plain("a\x1b[2Jb\tc") == "a [2Jb c"
+
+
+def test_a_terminal_of_another_width_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Console, "is_terminal", property(lambda self: True))
+    monkeypatch.setenv("COLUMNS", "64")
+
+    assert simulate_report.console_for_results().width == 64

@@ -1,0 +1,211 @@
+"""Every example, run as a user runs it: what its comment promises is what happens."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import has_ended, until
+
+from gpumanager.sim.container.process import namespaces_available, own_environment
+from gpumanager.units import GIB, MIB
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECONDS = 120
+SHARE_POINTS = 5.0
+"""How far from its promise a share may be in this first cut."""
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+Row = Mapping[str, Any]
+
+
+def simulate(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpumanager", "simulate", *map(str, words)]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=SECONDS, env=own_environment()
+    )
+
+
+def run_example(*names: str, machine: str = "dgx-a100") -> dict[str, Row]:
+    """The containers of the examples by `pod/container`; what holds for all of them is checked."""
+    files = [EXAMPLES / f"{name}.yaml" for name in names]
+    finished = simulate("--machine", machine, "--json", *files)
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads(finished.stdout)
+    assert report["machine"] == machine
+    for row in report["containers"]:
+        check_limits(row)
+    return {
+        f"{row['pod'].removeprefix('default/')}/{row['container']}": row
+        for row in report["containers"]
+    }
+
+
+def check_limits(row: Row) -> None:
+    """Never a byte over the limit, never far from the share, never neither run nor refused."""
+    assert row["memory_peak_bytes"] <= row["memory_limit_bytes"], row
+    assert (row["exit_code"] is None) == (row["refused"] is not None), row
+    if row["share_achieved_percent"] is not None:
+        off = abs(row["share_achieved_percent"] - row["share_target_percent"])
+        assert off <= SHARE_POINTS, row
+
+
+def test_half_a_gpu_gets_half_of_its_time() -> None:
+    row = run_example("half-a-gpu")["half-a-gpu/main"]
+
+    assert (row["exit_code"], len(row["gpus"])) == (0, 1)
+    assert row["memory_limit_bytes"] == 2 * GIB
+    assert row["memory_peak_bytes"] == GIB
+    assert row["share_achieved_percent"] is not None
+
+
+def test_two_containers_have_limits_of_their_own() -> None:
+    rows = run_example("two-containers", machine="t4x4")
+
+    limits = {name: row["memory_limit_bytes"] for name, row in rows.items()}
+    assert limits["two-containers/small"] == GIB
+    assert limits["two-containers/large"] == 4 * GIB
+    assert all(row["exit_code"] == 0 for row in rows.values())
+    assert rows["two-containers/large"]["memory_peak_bytes"] == 3 * GIB
+
+
+def test_two_pods_share_one_gpu_as_promised() -> None:
+    rows = run_example("thirty-and-sixty")
+
+    thirty, sixty = rows["thirty/main"], rows["sixty/main"]
+    assert thirty["gpus"] == sixty["gpus"]
+    assert thirty["share_achieved_percent"] is not None
+    assert sixty["share_achieved_percent"] is not None
+
+
+def test_greed_is_refused_at_the_limit_and_lives_on() -> None:
+    row = run_example("greedy-memory", machine="single")["greedy-memory/main"]
+
+    assert row["memory_peak_bytes"] == row["memory_limit_bytes"] == GIB
+    assert row["memory_denied"] > 0
+    assert row["exit_code"] == 0
+
+
+def test_four_gpus_are_the_best_linked_ones() -> None:
+    row = run_example("four-linked-gpus", machine="two-socket-pcie-8")["four-linked-gpus/main"]
+
+    assert (row["exit_code"], len(row["gpus"]), row["cores"]) == (0, 4, 400)
+    assert row["memory_limit_bytes"] == 4 * 24 * GIB
+
+
+def test_each_impossible_request_says_why() -> None:
+    rows = run_example("impossible")
+
+    reasons = {name.removesuffix("/main"): row["refused"] for name, row in rows.items()}
+    assert "requested: 3200, used: 0, capacity: 800" in reasons["too-many-gpus"]
+    assert "multiples of 100" in reasons["one-and-a-half-gpus"]
+    assert "larger than any GPU here" in reasons["more-than-a-card"]
+    assert "a share of a GPU needs memory" in reasons["no-memory"]
+
+
+def test_unmodified_third_party_clients_live_within_the_limit() -> None:
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+
+    rows = run_example("third-party", machine="t4x4")
+
+    assert [row["exit_code"] for row in rows.values()] == [0, 0]
+    assert rows["third-party/cuda-bindings"]["memory_peak_bytes"] == 512 * MIB
+    assert rows["third-party/cuda-bindings"]["memory_denied"] == 1
+
+
+def test_all_examples_fit_one_node_and_end_with_a_table() -> None:
+    finished = simulate(*sorted(EXAMPLES.glob("*.yaml")))
+
+    assert finished.returncode == 0, finished.stderr
+    for words in ("half-a-gpu", "of 60 %", "refused: ", "Simulated GPUs, dgx-a100"):
+        assert words in finished.stdout
+    for words in ("agent registered", "admitted", "CUDA_ERROR_OUT_OF_MEMORY"):
+        assert words in finished.stderr
+
+
+def test_a_failing_command_is_a_result_and_no_error(tmp_path: Path) -> None:
+    rows = (EXAMPLES / "half-a-gpu.yaml").read_text().replace("cuda-play", "no-such-program")
+    (tmp_path / "pod.yaml").write_text(rows)
+
+    finished = simulate("--machine", "single", "--json", tmp_path / "pod.yaml")
+
+    assert finished.returncode == 0
+    assert json.loads(finished.stdout)["containers"][0]["exit_code"] == 127
+    assert "executable file not found in $PATH" in finished.stderr
+
+
+def test_time_that_runs_out_is_status_1_and_names_what_still_ran() -> None:
+    finished = simulate("--machine", "single", "--timeout", "3", EXAMPLES / "half-a-gpu.yaml")
+
+    assert finished.returncode == 1
+    last = finished.stderr.splitlines()[-1]
+    assert last.startswith("gpumanager: not finished after 3 s: still running: half-a-gpu/main")
+
+
+async def test_an_ended_simulation_leaves_nothing_behind() -> None:
+    """SIGTERM in the middle: no process, no file stays."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpumanager", "simulate", "--machine", "single"),
+        str(EXAMPLES / "half-a-gpu.yaml"),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        env=own_environment(),
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(SECONDS):
+        while b"holding" not in await process.stderr.readline():
+            pass
+        below = descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        rest = await process.stderr.read()
+        assert await process.wait() == 130
+
+    assert len(below) > 1
+    await until(lambda: all(has_ended(pid) for pid in below))
+    assert b"interrupted" in rest
+
+
+async def test_a_killed_simulation_leaves_no_agent_behind() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpumanager", "simulate", "--machine", "single"),
+        str(EXAMPLES / "half-a-gpu.yaml"),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        env=own_environment() | {"TMPDIR": "/tmp"},
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(SECONDS):
+        while b"holding" not in await process.stderr.readline():
+            pass
+        below = descendants(process.pid)
+        process.kill()
+        await process.wait()
+
+    await until(lambda: all(has_ended(pid) for pid in below))
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                children.setdefault(int(parent), []).append(int(entry.name))
+    found: set[int] = set()
+    pending = [pid]
+    while pending:
+        pending += (below := children.get(pending.pop(), []))
+        found.update(below)
+    return found

@@ -1,0 +1,311 @@
+"""A node in a box, with the real agent: crashes, ends, and what is left behind."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from waiting import has_ended, until
+
+from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import Gpu
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import events
+from gpumanager.sim.agent import AgentDied
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.host import sweep
+from gpumanager.sim.kubelet.pods import Phase
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.results import ContainerResult
+from gpumanager.units import GIB, MIB
+from gpumanager.virtual.region import read_usage
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+
+class Watched:
+    """A node, and everything that happened on it."""
+
+    def __init__(self) -> None:
+        self.seen: list[events.Event] = []
+        self.node = SimulatedNode(load_machine("t4x4"), on_event=self.seen.append)
+
+    def printed(self, words: str) -> bool:
+        lines = [one.line for one in self.seen if isinstance(one, events.ContainerPrinted)]
+        return any(words in line for line in lines)
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    watched = Watched()
+    async with watched.node:
+        yield watched
+
+
+@pytest.fixture
+def node(watched: Watched) -> SimulatedNode:
+    return watched.node
+
+
+def container(*command: str, cores: int = 30, blocks: int = 4, name: str = "main") -> Container:
+    asks = {key: value for key, value in ((VCORE, cores), (VMEMORY, blocks)) if value}
+    return Container(name, ContainerKind.APP, command, asks=asks)
+
+
+def pod(*containers: Container, name: str = "pod") -> Pod:
+    return Pod("default", name, containers)
+
+
+async def run_one(node: SimulatedNode, *command: str) -> ContainerResult:
+    (result,) = await node.run([pod(container(*command))])
+    return result
+
+
+async def test_a_pod_gets_what_it_asked_for_and_no_byte_more(node: SimulatedNode) -> None:
+    result = await run_one(node, "cuda-play", "allocate", "--block", "100MiB", "--until-refused")
+
+    assert (result.exit_code, result.refused) == (0, None)
+    assert result.memory_limit == GIB
+    assert result.measured.memory_peak == 1000 * MIB
+    assert result.measured.memory_denied > 0
+    assert len(result.gpus) == 1
+    assert "fits" in result.why
+
+
+async def test_a_container_without_gpus_sees_none(node: SimulatedNode) -> None:
+    plain = pod(container("sh", "-c", "ls /dev/nvidia* || exit 7", cores=0, blocks=0))
+
+    (result,) = await node.run([plain])
+
+    assert (result.exit_code, result.gpus, result.share_target) == (7, (), None)
+
+
+async def test_a_container_sees_only_its_gpus(watched: Watched) -> None:
+    await watched.node.run([pod(container("cuda-play", "query", cores=200, blocks=0))])
+
+    assert watched.printed("2 devices")
+
+
+async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watched) -> None:
+    hold = container("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
+    one = pod(hold)
+    await watched.node.admit(one)
+    running = asyncio.create_task(watched.node.run_admitted(one))
+    await until(lambda: watched.printed("holding"))
+
+    (directory,) = (watched.node.disk.virtual / "alloc").iterdir()
+    (device,) = read_usage(directory).devices
+    (account,) = watched.node.gpus.tenants()
+
+    assert device.held == 300 * MIB
+    assert sum(row.bytes_now for row in account.devices.values()) == 300 * MIB
+    await _end(watched, running)
+
+
+async def test_memory_of_a_killed_process_is_there_again_within_a_second(
+    watched: Watched,
+) -> None:
+    script = "cuda-play hold --memory 1GiB --seconds 60 & echo child $!; wait; sleep 60"
+    one = pod(container("sh", "-c", script))
+    await watched.node.admit(one)
+    running = asyncio.create_task(watched.node.run_admitted(one))
+    await until(lambda: watched.printed("holding"))
+    (occupant,) = watched.node.gpus.processes()
+    (directory,) = (watched.node.disk.virtual / "alloc").iterdir()
+
+    os.kill(occupant.pid, signal.SIGKILL)
+
+    await until(lambda: read_usage(directory).devices[0].held == 0, seconds=1)
+    await until(lambda: watched.node.gpus.device_bytes(occupant.gpu) == 0, seconds=1)
+    await _end(watched, running)
+
+
+async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
+    watched: Watched,
+) -> None:
+    node = watched.node
+    one = pod(container("cuda-play", "allocate", "--block", "256MiB", "--until-refused"))
+    await node.admit(one)
+    options = await node.kubelet.prepare(one, one.containers[0])
+    before = JournalFile(node.disk.checkpoint / FILE_NAME).load()
+
+    await node.kill_agent()
+    await node.start_agent()
+
+    after = JournalFile(node.disk.checkpoint / FILE_NAME).load()
+    assert after.live() == before.live()
+    assert options.environment["VCUDA_ALLOCATION"] in {row.allocation for row in after.live()}
+    held = [row for row in node.kubelet.books.holdings if row.resource == VCORE]
+    await node.admit(other := pod(container("true"), name="other"))
+    mine = [row for row in node.kubelet.books.holdings if row.pod_uid == other.uid]
+    assert not mine[0].ids & held[0].ids
+    (result,) = await node.run_admitted(one)
+    assert result.exit_code == 0
+    assert result.measured.memory_peak == GIB
+
+
+async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watched) -> None:
+    node = watched.node
+    command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "3", "--memory", "1GiB")
+    one = pod(container(*command))
+    await node.admit(one)
+    running = asyncio.create_task(node.run_admitted(one))
+    await until(lambda: watched.printed("holding"))
+
+    await node.kill_agent()
+
+    (result,) = await running
+    assert result.exit_code == 0
+    assert result.measured.share is not None
+    assert abs(result.measured.share - 30) < 5
+    await node.start_agent()
+
+
+async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
+    watched: Watched,
+) -> None:
+    node = watched.node
+    working = asyncio.create_task(node.run([pod(container("sleep", "60"))]))
+    await until(lambda: any(isinstance(one, events.ContainerStarted) for one in watched.seen))
+    agent = node.agent.pid
+
+    os.kill(agent, signal.SIGKILL)
+
+    with pytest.raises(AgentDied, match=r"ended with status -9.*registered"):
+        await asyncio.wait_for(working, 10)
+
+
+async def test_nothing_is_left_behind_of_a_node() -> None:
+    async with SimulatedNode(load_machine("single")) as node:
+        base, agent = node.disk.base, node.agent.pid
+        one = pod(container("sleep", "60"))
+        await node.admit(one)
+        running = asyncio.create_task(node.run_admitted(one))
+        await until(lambda: _processes_below(base) > 0)
+
+    running.cancel()
+    await asyncio.wait((running,))
+    assert not base.exists()
+    assert has_ended(agent)
+    assert _processes_below(base) == 0
+
+
+async def test_an_init_container_that_fails_keeps_the_others_from_running(
+    node: SimulatedNode,
+) -> None:
+    first = Container("fetch", ContainerKind.INIT, ("sh", "-c", "exit 3"))
+    one = pod(first, container("true", cores=0, blocks=0))
+
+    fetch, main = await node.run([one])
+
+    assert fetch.exit_code == 3
+    assert (main.exit_code, main.refused) == (None, "init container fetch failed: exit 3")
+    assert node.kubelet.pods.statuses[one.uid].phase is Phase.FAILED
+
+
+async def test_a_sidecar_runs_beside_the_apps_and_ends_after_them(watched: Watched) -> None:
+    script = "trap 'echo told; exit 0' TERM; echo beside; sleep 60 & wait"
+    sidecar = Container("log", ContainerKind.SIDECAR, ("sh", "-c", script))
+    app = container("sleep", "0.5", cores=0, blocks=0)
+
+    log, main = await watched.node.run([pod(sidecar, app)])
+
+    assert (log.exit_code, main.exit_code) == (0, 0)
+    assert watched.printed("beside")
+    assert watched.printed("told")
+
+
+async def test_an_agent_that_cannot_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "volume.conf").write_text("{")
+    monkeypatch.setattr("gpumanager.sim.agent.VOLUME_CONFIG", tmp_path / "volume.conf")
+
+    with pytest.raises(AgentDied, match=r"ended with status 2.*volume\.conf"):
+        async with SimulatedNode(load_machine("single")):
+            pass
+
+
+async def test_a_kernel_without_namespaces_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpumanager.sim.node.namespaces_available", lambda: "run as root, or …")
+
+    with pytest.raises(GpuManagerError, match="run as root"):
+        async with SimulatedNode(load_machine("single")):
+            pass
+
+
+def test_what_a_killed_simulation_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    running, killed, strange = (tmp_path / f"gm-{name}" for name in ("a", "b", "c"))
+    for directory in (running, killed, strange):
+        directory.mkdir()
+    for directory in (running, killed):
+        (directory / "node.lock").touch()
+    with (running / "node.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        sweep(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == [running, strange]
+
+
+async def test_many_pods_at_once_never_get_more_than_there_is(node: SimulatedNode) -> None:
+    pods = [
+        pod(container("cuda-play", "query", cores=45, blocks=8), name=f"p{number}")
+        for number in range(11)
+    ]
+    rejections = [await node.admit(one) for one in pods]
+
+    refused = [one for one in rejections if one is not None]
+    assert len(refused) == 3
+    live = JournalFile(node.disk.checkpoint / FILE_NAME).load().live()
+    per_gpu = [sum(row.cores for row in live if gpu.uuid in row.gpus) for gpu in _gpus(node)]
+    assert all(cores <= 100 for cores in per_gpu)
+
+
+async def test_the_seed_decides_what_the_kubelet_may_choose_freely() -> None:
+    first = await _names_of_devices(seed=3)
+
+    assert await _names_of_devices(seed=3) == first
+
+
+async def _names_of_devices(seed: int) -> list[frozenset[str]]:
+    async with SimulatedNode(load_machine("single"), seed=seed) as node:
+        await node.admit(pod(container("true")))
+        return [row.ids for row in node.kubelet.books.holdings]
+
+
+async def _end(watched: Watched, running: asyncio.Task[tuple[ContainerResult, ...]]) -> None:
+    """End what runs on the node; its pod ends with it."""
+    for occupant in watched.node.gpus.processes():
+        os.kill(occupant.pid, signal.SIGKILL)
+    watched.node.kill_containers()
+    await asyncio.wait((running,), timeout=10)
+
+
+def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:
+    return node.machine.topology.gpus
+
+
+def _processes_below(base: Path) -> int:
+    """Containers of a node have its files mounted."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                mounts = (entry / "mountinfo").read_text()
+            except OSError:
+                continue
+            count += base.name in mounts
+    return count
