@@ -1,0 +1,46 @@
+/* Who holds how much device memory: reservations against the limit of one container.
+ *
+ * The page is shared by all processes of the container; each writes only its own slot's words. A
+ * reservation sums all of them under the device's file lock, which the kernel drops when its holder
+ * dies, so no crash leaves a wrong total or a held lock. Where the file lock cannot be had (its
+ * file closed by the program, a filesystem without locks, a holder that is stopped), a reservation
+ * is entered first and then summed: two at once may both be refused, but never both be let through.
+ *
+ * Any thread of the process. Nothing here calls the driver.
+ */
+#ifndef SHIM_CORE_BOOKS_H
+#define SHIM_CORE_BOOKS_H
+
+#include "vcuda_region.h"
+
+#ifndef VCUDA_CDEF
+#include <pthread.h>
+#endif
+
+/* One process's hold on the books. All zero but page, fd and slot is a valid beginning. */
+struct books {
+    struct vcuda_books *page; /* mapped read-write, or read-only by an observer */
+    int fd;                   /* of this process alone: its open file description owns the locks */
+    int32_t slot;             /* whose words we write; below 0 only books_total() may be called */
+#ifdef VCUDA_CDEF
+    ...;
+#else
+    pthread_mutex_t mutexes[VCUDA_DEVICES]; /* the file lock does not keep threads apart */
+#endif
+};
+
+/* Reserve `bytes` on `device` if the container then holds no more than `limit`.
+ * Returns 0, or -EDQUOT and nothing changed (but the count of refusals). Pair with books_release().
+ */
+int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit);
+
+/* Give back what was reserved; never below zero. Lock-free. */
+void books_release(struct books *books, unsigned device, uint64_t bytes);
+
+/* Bytes held by the whole container on `device`, what the driver takes by itself included. */
+uint64_t books_total(const struct books *books, unsigned device);
+
+/* Tell the manager of a degradation, VCUDA_DEGRADED_*. */
+void books_degrade(struct books *books, uint32_t flag);
+
+#endif

@@ -1,0 +1,142 @@
+#include "core/cost.h"
+
+#include "core/limiter.h"
+
+enum {
+    PROBES = 8,
+    WINDOW_MS = 5000, /* two of them are remembered */
+    SHAPE_BITS = 4,   /* of a grid's size: kinds differ by 6 to 12 per cent */
+};
+
+static uint64_t mix(uint64_t value) {
+    value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return value ^ (value >> 32);
+}
+
+/* A size with its lower bits dropped, as a short float would have it. */
+static uint64_t coarse(uint64_t size) {
+    int bits = size == 0 ? 0 : 64 - __builtin_clzll(size);
+    return bits <= SHAPE_BITS ? size : (size >> (bits - SHAPE_BITS)) << (bits - SHAPE_BITS);
+}
+
+uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads) {
+    uint64_t key = mix(mix(mix(function) + coarse(blocks)) + threads);
+    return key == 0 ? 1 : key;
+}
+
+/* Index of the kind among its probes, or of the first empty place, or -1. */
+static int find(const struct cost_table *table, uint64_t key) {
+    for (unsigned probe = 0; probe < PROBES; probe++) {
+        unsigned place = (unsigned)(key + probe) % COST_KINDS;
+        /* Pairs with the release in claim(): whoever sees the key sees its estimate. */
+        uint64_t found = atomic_load_explicit(&table->kinds[place].key, memory_order_acquire);
+        if (found == key || found == 0)
+            return (int)place;
+    }
+    return -1;
+}
+
+/* A kind that was measured, or NULL. */
+static struct cost_kind *known(struct cost_table *table, uint64_t key) {
+    int place = find(table, key);
+    if (place < 0)
+        return NULL;
+    struct cost_kind *kind = &table->kinds[place];
+    return atomic_load_explicit(&kind->key, memory_order_relaxed) == key ? kind : NULL;
+}
+
+bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns) {
+    const struct cost_kind *kind = known(table, key);
+    *cost_ns = COST_UNKNOWN_NS;
+    if (kind != NULL)
+        *cost_ns = atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed);
+    return kind != NULL;
+}
+
+bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns) {
+    struct cost_kind *kind = known(table, key);
+    if (kind == NULL)
+        return true;
+    uint64_t before =
+        atomic_fetch_add_explicit(&kind->unmeasured_ns, cost_ns, memory_order_relaxed);
+    return before + cost_ns >= COST_INTERVAL_NS * 3 / 2;
+}
+
+/* All probes taken: the kind measured longest ago makes room. */
+static unsigned oldest(const struct cost_table *table, uint64_t key) {
+    unsigned choice = (unsigned)key % COST_KINDS;
+    for (unsigned probe = 1; probe < PROBES; probe++) {
+        unsigned place = (unsigned)(key + probe) % COST_KINDS;
+        if (table->kinds[place].opened_ns < table->kinds[choice].opened_ns)
+            choice = place;
+    }
+    return choice;
+}
+
+static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t now,
+                               uint64_t measured_ns) {
+    int place = find(table, key);
+    struct cost_kind *kind = &table->kinds[place < 0 ? oldest(table, key) : (unsigned)place];
+    if (atomic_load_explicit(&kind->key, memory_order_relaxed) == key)
+        return kind;
+    kind->current = kind->previous = (struct cost_window){0};
+    kind->opened_ns = now;
+    atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
+    atomic_store_explicit(&kind->key, key, memory_order_release); /* pairs with find() */
+    return kind;
+}
+
+static void turn_window(struct cost_kind *kind, uint64_t now) {
+    uint64_t window = (uint64_t)WINDOW_MS * 1000000, age = now - kind->opened_ns;
+    if (age < window)
+        return;
+    kind->previous = age >= 2 * window ? (struct cost_window){0} : kind->current;
+    kind->current = (struct cost_window){0};
+    kind->opened_ns = now;
+}
+
+static void enter(struct cost_window *window, uint64_t measured_ns) {
+    if (window->count == 0 || measured_ns < window->least_ns)
+        window->least_ns = measured_ns;
+    window->sum_ns += measured_ns;
+    window->count++;
+}
+
+/* The part of a measurement that neighbours cannot have added. */
+static uint64_t certain(uint64_t measured_ns, uint32_t rate_ppm) {
+    uint32_t part = rate_ppm > LIMITER_MILLION / 2 ? rate_ppm : LIMITER_MILLION / 2;
+    return part >= LIMITER_MILLION ? measured_ns
+                                   : (uint64_t)((double)measured_ns * part / LIMITER_MILLION);
+}
+
+static uint64_t larger(uint64_t left, uint64_t right) {
+    return left > right ? left : right;
+}
+
+static uint64_t least(const struct cost_kind *kind) {
+    if (kind->previous.count == 0 || kind->current.least_ns < kind->previous.least_ns)
+        return kind->current.least_ns;
+    return kind->previous.least_ns;
+}
+
+/* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
+static uint64_t head_start(uint64_t now) {
+    return (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * COST_INTERVAL_NS >> 32;
+}
+
+uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
+                     uint32_t rate_ppm) {
+    pthread_mutex_lock(&table->mutex);
+    struct cost_kind *kind = claim(table, key, now, measured_ns);
+    turn_window(kind, now);
+    enter(&kind->current, measured_ns);
+    atomic_store_explicit(&kind->unmeasured_ns, head_start(now), memory_order_relaxed);
+    uint64_t mean = (kind->current.sum_ns + kind->previous.sum_ns) /
+                    (kind->current.count + kind->previous.count);
+    uint64_t floor = least(kind);
+    atomic_store_explicit(&kind->estimate_ns, larger(floor, certain(mean, rate_ppm)),
+                          memory_order_relaxed);
+    pthread_mutex_unlock(&table->mutex);
+    return larger(floor, certain(measured_ns, rate_ppm));
+}

@@ -1,0 +1,66 @@
+/* What a launch costs in GPU nanoseconds, learnt from measured launches of the same kind.
+ *
+ * A kind is a function with a launch shape. A measurement is the time between two events around one
+ * launch; while another process has the GPU's time slices it shows more than the launch took, so
+ * the least of the last seconds is believed rather than the mean. But not less than half of the
+ * mean (or than the promised share of it, if that is more): neighbours alone cannot stretch
+ * launches further on average, and kernels whose length varies must not go for the price of their
+ * shortest.
+ *
+ * A fixed table. Looking up is lock-free, recording takes a short mutex; any thread. All zero is a
+ * valid empty table. Times are ns given by the caller.
+ */
+#ifndef SHIM_CORE_COST_H
+#define SHIM_CORE_COST_H
+
+#include "vcuda_region.h"
+
+#ifndef VCUDA_CDEF
+#include <pthread.h>
+#include <stdbool.h>
+#endif
+
+enum {
+    COST_KINDS = 1024,
+    COST_UNKNOWN_NS = 50000,    /* charged until the first measurement corrects it */
+    COST_INTERVAL_NS = 2000000, /* work of one kind between two measurements, on average */
+};
+
+/* Measurements of one window of time. */
+struct cost_window {
+    uint64_t least_ns;
+    uint64_t sum_ns;
+    uint64_t count;
+};
+
+struct cost_kind {
+    VCUDA_ATOMIC(uint64_t) key; /* 0: empty */
+    VCUDA_ATOMIC(uint64_t) estimate_ns;
+    VCUDA_ATOMIC(uint64_t) unmeasured_ns; /* work since the last measurement, and a head start */
+    uint64_t opened_ns;                   /* when the current window was opened */
+    struct cost_window current, previous;
+};
+
+struct cost_table {
+    struct cost_kind kinds[COST_KINDS];
+#ifdef VCUDA_CDEF
+    ...;
+#else
+    pthread_mutex_t mutex;
+#endif
+};
+
+/* A launch's kind: never 0. Large grids of nearly the same size are of one kind. */
+uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads);
+
+/* What a launch of this kind costs; false, and COST_UNKNOWN_NS, if none was measured yet. */
+bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
+
+/* Count a launch of this kind: should it be measured? */
+bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns);
+
+/* Learn from a measurement. Returns what the measured launch is believed to have cost. */
+uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
+                     uint32_t rate_ppm);
+
+#endif

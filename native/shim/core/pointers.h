@@ -1,0 +1,41 @@
+/* Which addresses we charged for: address → bytes and device.
+ *
+ * A growing open-addressing hash under one mutex. Any thread. All zero is a valid empty table.
+ * Take an address out before the driver frees it: the driver may hand it out again at once.
+ */
+#ifndef SHIM_CORE_POINTERS_H
+#define SHIM_CORE_POINTERS_H
+
+#ifndef VCUDA_CDEF
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+struct pointer {
+    uint64_t address; /* 0: the place is empty; the driver never gives address 0 */
+    uint64_t bytes;
+    uint32_t device; /* index in the configuration */
+};
+
+struct pointers {
+    struct pointer *places; /* `size` of them, a power of two; owned */
+    size_t size;
+    size_t count;
+#ifdef VCUDA_CDEF
+    ...;
+#else
+    pthread_mutex_t mutex;
+#endif
+};
+
+/* Remember an address; one already there is replaced. Returns 0, or -ENOMEM and nothing changed. */
+int pointers_add(struct pointers *pointers, struct pointer pointer);
+
+/* Forget an address, telling what it was. Returns 0, or -ENOENT for one we do not know. */
+int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *taken);
+
+/* Forget all and give the table's memory back. */
+void pointers_clear(struct pointers *pointers);
+
+#endif

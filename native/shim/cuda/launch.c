@@ -1,0 +1,88 @@
+/* Every way to launch a kernel that the table names. */
+#include "cuda/throttle.h"
+
+static uint64_t product(unsigned int x, unsigned int y, unsigned int z) {
+    uint64_t result; /* 2^31 * 2^16 * 2^16 fits */
+    return __builtin_mul_overflow((uint64_t)x * y, z, &result) ? UINT64_MAX : result;
+}
+
+/* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
+static CUstream own_thread(CUstream stream) {
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
+
+static struct launch launch_of(const CUlaunchConfig *config, CUfunction function) {
+    return (struct launch){
+        .function = function,
+        .blocks = product(config->gridDimX, config->gridDimY, config->gridDimZ),
+        .threads = product(config->blockDimX, config->blockDimY, config->blockDimZ),
+        .stream = config->hStream,
+    };
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared, CUstream stream,
+                        void **parameters, void **extra) {
+    if (throttle_idle())
+        return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared, stream, parameters, extra);
+    struct launch launch = {
+        .function = function,
+        .blocks = product(grid_x, grid_y, grid_z),
+        .threads = product(block_x, block_y, block_z),
+        .stream = stream,
+    };
+    CUresult result = throttle_begin(&launch);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                  shared, stream, parameters, extra);
+    return throttle_end(&launch, result);
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                             unsigned int block_z, unsigned int shared, CUstream stream,
+                             void **parameters, void **extra) {
+    if (throttle_idle())
+        return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                         block_z, shared, stream, parameters, extra);
+    struct launch launch = {
+        .function = function,
+        .blocks = product(grid_x, grid_y, grid_z),
+        .threads = product(block_x, block_y, block_z),
+        .stream = own_thread(stream),
+    };
+    CUresult result = throttle_begin(&launch);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                       shared, stream, parameters, extra);
+    return throttle_end(&launch, result);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                          void **extra) {
+    if (config == NULL || throttle_idle())
+        return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
+    struct launch launch = launch_of(config, function);
+    CUresult result = throttle_begin(&launch);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLaunchKernelEx)(config, function, parameters, extra);
+    return throttle_end(&launch, result);
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                               void **extra) {
+    if (config == NULL || throttle_idle())
+        return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
+    struct launch launch = launch_of(config, function);
+    launch.stream = own_thread(launch.stream);
+    CUresult result = throttle_begin(&launch);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
+    return throttle_end(&launch, result);
+}

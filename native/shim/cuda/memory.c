@@ -1,0 +1,115 @@
+/* Every way to take and give device memory that the table names. */
+#include "cuda/charge.h"
+
+/* What an allocation returns through `address`, which the driver has set if it succeeded. */
+#define SETTLE(charge, result, address)                                                            \
+    charge_settle(charge, result, (result) == CUDA_SUCCESS ? *(address) : 0)
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAlloc_v2)(address, bytes);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAlloc)(address, bytes);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocManaged)(address, bytes, flags);
+    return SETTLE(&charge, result, address);
+}
+
+static uint64_t area(uint64_t width, uint64_t height) {
+    uint64_t bytes;
+    return __builtin_mul_overflow(width, height, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* The driver chooses the pitch: reserve for the least it can be, then for what it is. */
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned int element) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, area(width, height));
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
+    if (result == CUDA_SUCCESS && charge_correct(&charge, area(*pitch, height)) != 0) {
+        REAL(cuMemFree_v2)(*address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocAsync)(address, bytes, stream);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocAsync_ptsz)(address, bytes, stream);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocFromPoolAsync)(address, bytes, pool, stream);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
+    struct charge charge;
+    CUresult result = charge_begin(&charge, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream);
+    return SETTLE(&charge, result, address);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct release release;
+    release_begin(&release, address);
+    return release_settle(&release, REAL(cuMemFree_v2)(address));
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 address) {
+    struct release release;
+    release_begin(&release, address);
+    return release_settle(&release, REAL(cuMemFree)(address));
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    struct release release;
+    release_begin(&release, address);
+    return release_settle(&release, REAL(cuMemFreeAsync)(address, stream));
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+    struct release release;
+    release_begin(&release, address);
+    return release_settle(&release, REAL(cuMemFreeAsync_ptsz)(address, stream));
+}

@@ -1,0 +1,54 @@
+/* All the CUDA shim knows of this process: its session, its allocations, what its launches cost. */
+#ifndef SHIM_CUDA_PROCESS_H
+#define SHIM_CUDA_PROCESS_H
+
+#include "core/cost.h"
+#include "core/pointers.h"
+#include "cuda/timing.h"
+#include "cuda_hooks.h"
+#include "runtime/session.h"
+
+enum { PROCESS_ORDINALS = 64 };
+
+/* Lies in pages that a forked child finds zero (runtime/fork.h). */
+struct process {
+    struct session session;
+    struct pointers pointers;
+    atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
+    _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
+    struct timing timing;
+    struct cost_table costs;
+};
+
+/* What a hook has to do. */
+enum gate {
+    GATE_DRIVER,  /* nothing: call the driver */
+    GATE_LIMITED, /* hold the limits */
+    GATE_REFUSED, /* limits cannot be held: answer CUDA_ERROR_SYSTEM_NOT_READY */
+};
+
+/* Are we inside a hook on this thread? Then a call comes from the driver itself. */
+extern _Thread_local int process_depth;
+
+/* This process's state; NULL without memory. */
+struct process *process_state(void);
+
+/* The state if there is one already, else NULL. */
+struct process *process_known(void);
+
+/* Decide for a hook, attaching if need be. `*process` is set for GATE_LIMITED. */
+enum gate process_gate(struct process **process);
+
+/* Attach for cuInit, which may try again what failed before. */
+enum gate process_begin(void);
+
+/* Tell the manager of a degradation, VCUDA_DEGRADED_*, now or when there is a session. */
+void process_degrade(struct process *process, uint32_t flag);
+
+/* Index in the configuration of a CUDA ordinal; -1 if it is not granted. Calls the driver. */
+int process_device(struct process *process, CUdevice ordinal);
+
+/* The same of the calling thread's current device; the driver's error if there is none. */
+CUresult process_current(struct process *process, int *device);
+
+#endif

@@ -1,0 +1,96 @@
+/* What the program sees of the memory: the container's limit and what is left of it.
+ *
+ * The driver answers first and its errors stand; a figure only ever gets smaller. Pointers may be
+ * NULL where the driver lets them.
+ */
+#include "cuda/process.h"
+
+/* The memory of one device as the container has it. */
+struct view {
+    uint64_t limit;
+    uint64_t left;
+};
+
+static struct view view_of(const struct process *process, int device) {
+    if (device < 0) /* not granted: as if it had no memory */
+        return (struct view){0, 0};
+    const struct session *session = &process->session;
+    uint64_t limit = atomic_load(&session->config->limits[device].memory_bytes);
+    uint64_t held = books_total(&session->books, (unsigned)device);
+    return (struct view){limit, limit > held ? limit - held : 0};
+}
+
+static CUresult view_current(struct process *process, struct view *view) {
+    int device;
+    CUresult result = process_current(process, &device);
+    if (result == CUDA_SUCCESS)
+        *view = view_of(process, device);
+    return result;
+}
+
+static void lower(size_t *figure, uint64_t bound) {
+    if (figure != NULL && *figure > bound)
+        *figure = bound;
+}
+
+/* Of the 32-bit API, in which the driver reports at most 4 GiB. */
+static void lower_v1(unsigned int *figure, uint64_t bound) {
+    if (figure != NULL && *figure > bound)
+        *figure = (unsigned int)bound;
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+    struct process *process;
+    struct view view;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuMemGetInfo_v2)(available, total);
+    if (gate == GATE_DRIVER || result != CUDA_SUCCESS)
+        return result;
+    result = view_current(process, &view);
+    if (result == CUDA_SUCCESS) {
+        lower(available, view.left);
+        lower(total, view.limit);
+    }
+    return result;
+}
+
+CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
+    struct process *process;
+    struct view view;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuMemGetInfo)(available, total);
+    if (gate == GATE_DRIVER || result != CUDA_SUCCESS)
+        return result;
+    result = view_current(process, &view);
+    if (result == CUDA_SUCCESS) {
+        lower_v1(available, view.left);
+        lower_v1(total, view.limit);
+    }
+    return result;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    struct process *process;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
+    if (gate == GATE_LIMITED && result == CUDA_SUCCESS)
+        lower(bytes, view_of(process, process_device(process, device)).limit);
+    return result;
+}
+
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+    struct process *process;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuDeviceTotalMem)(bytes, device);
+    if (gate == GATE_LIMITED && result == CUDA_SUCCESS)
+        lower_v1(bytes, view_of(process, process_device(process, device)).limit);
+    return result;
+}

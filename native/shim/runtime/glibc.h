@@ -1,0 +1,19 @@
+/* Symbol versions a container's C library may lack: ask for the oldest of each.
+ *
+ * Since glibc 2.34 these functions have moved into libc under a new version; the old version still
+ * resolves everywhere, and the shim must load on glibc 2.17.
+ */
+#ifndef SHIM_RUNTIME_GLIBC_H
+#define SHIM_RUNTIME_GLIBC_H
+
+#if defined(__x86_64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
+__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.17");
+__asm__(".symver dlsym, dlsym@GLIBC_2.17");
+#else
+#error "the shim is built for x86-64 and aarch64"
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+/* One HELLO to the manager and its WELCOME (vcuda_protocol.h). */
+#ifndef SHIM_RUNTIME_HELLO_H
+#define SHIM_RUNTIME_HELLO_H
+
+#include <stdint.h>
+
+/* What a WELCOME brings. The descriptors are ours to close. */
+struct welcome {
+    int32_t slot;
+    int config;
+    int books;
+};
+
+/* Say HELLO on the socket at `path` and wait for the WELCOME until `deadline`, ns of
+ * CLOCK_MONOTONIC. Returns 0; -EAGAIN if nobody answered, which may pass; another negated errno if
+ * the manager refused or speaks another language. */
+int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct welcome *welcome);
+
+#endif

@@ -1,0 +1,119 @@
+#include "runtime/session.h"
+
+#include "runtime/clock.h"
+#include "runtime/fork.h"
+#include "runtime/hello.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    DESCRIPTOR_LOWEST = 64, /* out of the way of programs that count on low numbers */
+    PAUSE_FIRST_NS = 2 * 1000 * 1000,
+    PAUSE_LAST_NS = 500 * 1000 * 1000,
+};
+
+/* Map one region, or NULL if the file is not as large as the struct. */
+static void *map_region(int descriptor, size_t size, int protection) {
+    if (lseek(descriptor, 0, SEEK_END) < (off_t)size)
+        return NULL;
+    void *mapping = mmap(NULL, size, protection, MAP_SHARED, descriptor, 0);
+    if (mapping == MAP_FAILED)
+        return NULL;
+    fork_unmap(mapping, size);
+    return mapping;
+}
+
+static bool config_usable(const struct vcuda_config *config) {
+    return config->magic == VCUDA_CONFIG_MAGIC && config->abi == VCUDA_REGION_ABI &&
+           config->size == sizeof *config && config->device_count <= VCUDA_DEVICES;
+}
+
+static bool books_usable(const struct vcuda_books *books) {
+    return books->magic == VCUDA_BOOKS_MAGIC && books->abi == VCUDA_REGION_ABI &&
+           books->size == sizeof *books;
+}
+
+static int map_config(struct session *session, int descriptor) {
+    const struct vcuda_config *config = map_region(descriptor, sizeof *config, PROT_READ);
+    if (config == NULL || !config_usable(config))
+        return -EPROTO;
+    session->config = config;
+    return 0;
+}
+
+static int map_books(struct session *session, const struct welcome *welcome) {
+    int protection = welcome->slot < 0 ? PROT_READ : PROT_READ | PROT_WRITE;
+    struct vcuda_books *books = map_region(welcome->books, sizeof *books, protection);
+    if (books == NULL || !books_usable(books))
+        return -EPROTO;
+    session->books.page = books;
+    session->books.slot = welcome->slot;
+    return 0;
+}
+
+/* Keep the books open for their locks, except by an observer, who takes none. */
+static void keep_descriptor(struct session *session, int descriptor) {
+    session->books.fd = -1;
+    if (session->books.slot < 0)
+        return;
+    int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LOWEST);
+    session->books.fd = kept >= 0 ? kept : fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    fork_close(session->books.fd);
+}
+
+static int enter(struct session *session, const struct welcome *welcome) {
+    int error = map_config(session, welcome->config);
+    if (error == 0)
+        error = map_books(session, welcome);
+    if (error == 0)
+        keep_descriptor(session, welcome->books);
+    close(welcome->config);
+    close(welcome->books);
+    return error;
+}
+
+/* Ask until somebody answers. Peers that start together pause for different times. */
+static int ask(struct session *session, struct session_manner manner) {
+    const char *path = VCUDA_DIRECTORY "/vcuda.sock";
+    struct welcome welcome;
+    uint64_t pause = PAUSE_FIRST_NS, now = clock_now(), deadline = now + manner.patience_ns;
+    int error = hello_exchange(path, manner.flags, deadline, &welcome);
+    while (error == -EAGAIN && (now = clock_now()) < deadline) {
+        uint64_t wake = now + pause / 2 + now % pause;
+        clock_sleep_until(wake < deadline ? wake : deadline);
+        pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
+        error = hello_exchange(path, manner.flags, deadline, &welcome);
+    }
+    return error != 0 ? error : enter(session, &welcome);
+}
+
+static enum session_phase decide(struct session *session, struct session_manner manner) {
+    if (access(VCUDA_DIRECTORY, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return SESSION_UNMANAGED;
+    return ask(session, manner) == 0 ? SESSION_ATTACHED : SESSION_FAILED;
+}
+
+enum session_phase session_attach(struct session *session, struct session_manner manner,
+                                  bool again) {
+    enum session_phase phase = session_phase(session);
+    if (phase != SESSION_NEW && !(again && phase == SESSION_FAILED))
+        return phase;
+    pthread_mutex_lock(&session->attaching); /* the others wait for the one who asks */
+    if (session_phase(session) == phase)
+        atomic_store_explicit(&session->phase, decide(session, manner), memory_order_release);
+    phase = session_phase(session);
+    pthread_mutex_unlock(&session->attaching);
+    return phase;
+}
+
+int session_device(const struct session *session, const uint8_t uuid[16]) {
+    const struct vcuda_config *config = session->config;
+    for (uint32_t device = 0; device < config->device_count && device < VCUDA_DEVICES; device++)
+        if (memcmp(config->limits[device].uuid, uuid, sizeof config->limits[device].uuid) == 0)
+            return (int)device;
+    return -1;
+}

@@ -1,0 +1,202 @@
+"""From one row per function to everything repetitive the shims need.
+
+For each library the table becomes a header with the declarations and the type of a struct of typed
+pointers into the driver, a source with those pointers and the routes, and the linker's version
+script.
+
+A pointer begins as a function that resolves the whole table and then calls itself again, so that a
+hook calls the driver by one load and one jump, and nothing runs before the first call. A function
+the driver does not have becomes one that says so.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+EXPORTED = frozenset({"init", "route", "alloc", "free", "launch", "query"})
+KINDS = EXPORTED | {"call"}
+PARAMETER = re.compile(r"((?:\w+ )+\**)(\w+)")
+VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One driver library: its short name, its results, and what a missing function answers.
+
+    node: the version its symbols carry, so that dlvsym finds the shim's; "" for none. NVML's soname
+    would be the name to give, but ld's version scripts know no hyphen; real NVML has no versions.
+    """
+
+    name: str
+    node: str
+    result: str
+    absent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One function of the driver. parameters: C declarations; arguments: their names."""
+
+    kind: str
+    symbol: str
+    parameters: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def exported(self) -> bool:
+        return self.kind in EXPORTED
+
+    @property
+    def signature(self) -> str:
+        return ", ".join(self.parameters) or "void"
+
+    @property
+    def family(self) -> str:
+        """The name cuGetProcAddress knows all variants by."""
+        return VARIANT.sub("", self.symbol, count=1)
+
+
+LIBRARIES = (
+    Library("cuda", "libcuda.so.1", "CUresult", "CUDA_ERROR_NOT_FOUND"),
+    Library("nvml", "", "nvmlReturn_t", "NVML_ERROR_FUNCTION_NOT_FOUND"),
+)
+
+
+def parse_row(source: str, line: str) -> Row:
+    """One line of a table; a malformed one ends the build, saying where and why."""
+    columns = [column.strip() for column in line.split("|")]
+    if len(columns) != 3:  # noqa: PLR2004
+        raise SystemExit(f"{source}: expected `kind | symbol | parameters`, found {line!r}")
+    kind, symbol, text = columns
+    if kind not in KINDS:
+        raise SystemExit(f"{source}: unknown kind {kind!r}; one of {', '.join(sorted(KINDS))}")
+    if not re.fullmatch(r"[a-z]\w+", symbol):
+        raise SystemExit(f"{source}: {symbol!r} is not a function's name")
+    parameters = tuple(part.strip() for part in text.split(","))
+    matches = [PARAMETER.fullmatch(parameter) for parameter in parameters]
+    arguments = tuple(match[2] for match in matches if match)
+    if len(arguments) != len(parameters) or len(set(arguments)) != len(arguments):
+        raise SystemExit(f"{source}: cannot read the parameters of {symbol}: {text!r}")
+    return Row(kind, symbol, parameters, arguments)
+
+
+def parse_table(path: Path) -> tuple[Row, ...]:
+    rows: dict[str, Row] = {}
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        row = parse_row(f"{path}:{number}", line)
+        if row.symbol in rows:
+            raise SystemExit(f"{path}:{number}: {row.symbol} has a row already")
+        rows[row.symbol] = row
+    if not any(row.exported for row in rows.values()):
+        raise SystemExit(f"{path}: nothing to hook")
+    return tuple(rows.values())
+
+
+def header(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    guard = f"{library.name.upper()}_HOOKS_H"
+    yield f"#ifndef {guard}\n#define {guard}\n"
+    yield f'#include "{library.name}_types.h"\n'
+    yield '#define HOOK __attribute__((visibility("default")))\n'
+    for row in rows:
+        if row.exported:
+            yield f"HOOK {library.result} {row.symbol}({row.signature});"
+    yield "\n/* The driver's own functions. Any thread; resolved at the first call. */"
+    yield f"struct {library.name}_driver {{"
+    for row in rows:
+        yield f"    {library.result} (*_Atomic {row.symbol})({row.signature});"
+    yield "};\n"
+    yield f"extern struct {library.name}_driver {library.name}_driver;"
+    yield f"#define REAL(function) ({library.name}_driver.function)\n"
+    yield "/* Our hook for an entry point of the driver; the entry point itself if we have none. */"
+    yield f"void *{library.name}_route(void *entry);\n"
+    yield "/* Is this the base name of functions we hook? */"
+    yield f"int {library.name}_family(const char *name);\n"
+    yield "#endif"
+
+
+def first_call(library: Library, row: Row) -> Iterable[str]:
+    """What a pointer is before it is resolved, and what it is where the driver has nothing."""
+    yield f"static {library.result} absent_{row.symbol}({row.signature})\n{{"
+    yield from (f"    (void){argument};" for argument in row.arguments)
+    yield f"    return {library.absent};\n}}\n"
+    yield f"static {library.result} first_{row.symbol}({row.signature})\n{{"
+    yield "    resolve();"
+    yield f"    return REAL({row.symbol})({', '.join(row.arguments)});\n}}\n"
+
+
+def resolution(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    yield "static void resolve(void)\n{"
+    for row in rows:
+        yield f'    void *{row.symbol}_entry = real_symbol("{row.symbol}");'
+        if row.exported:
+            route = f"&routes[ROUTE_{row.symbol}].entry"
+            yield f"    atomic_store_explicit({route}, {row.symbol}_entry, memory_order_relaxed);"
+    for row in rows:
+        kind = f"({library.result}(*)({row.signature}))"
+        yield f"    atomic_store(&{library.name}_driver.{row.symbol},"
+        yield f"                 {row.symbol}_entry ? {kind}{row.symbol}_entry"
+        yield f"                 : absent_{row.symbol});"
+    yield "}\n"
+
+
+def routing(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    exported = [row for row in rows if row.exported]
+    yield (
+        "enum {" + "".join(f"\n    ROUTE_{row.symbol}," for row in exported) + "\n    ROUTES,\n};\n"
+    )
+    yield "static struct {\n    void *_Atomic entry;\n    void *hook;\n} routes[ROUTES] = {"
+    yield from (f"    [ROUTE_{row.symbol}] = {{NULL, (void *){row.symbol}}}," for row in exported)
+    yield "};\n"
+    yield f"void *{library.name}_route(void *entry)\n{{"
+    yield "    for (int index = 0; entry != NULL && index < ROUTES; index++)"
+    yield "        if (atomic_load_explicit(&routes[index].entry, memory_order_relaxed) == entry)"
+    yield "            return routes[index].hook;\n    return entry;\n}\n"
+
+
+def family_test(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    families = sorted({row.family for row in rows if row.exported})
+    yield f"int {library.name}_family(const char *name)\n{{"
+    yield "    static const char *const families[] = {"
+    yield from (f'        "{family}",' for family in families)
+    yield "    };"
+    yield "    for (size_t index = 0; index < sizeof families / sizeof *families; index++)"
+    yield "        if (strcmp(families[index], name) == 0)"
+    yield "            return 1;\n    return 0;\n}\n"
+
+
+def source(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    yield f'#include "{library.name}_hooks.h"\n'
+    yield '#include "runtime/real.h"\n'
+    yield "#include <stdatomic.h>\n#include <string.h>\n"
+    yield "static void resolve(void);\n"
+    for row in rows:
+        yield from first_call(library, row)
+    yield f"struct {library.name}_driver {library.name}_driver = {{"
+    yield from (f"    .{row.symbol} = first_{row.symbol}," for row in rows)
+    yield "};\n"
+    yield from routing(library, rows)
+    yield from family_test(library, rows)
+    yield from resolution(library, rows)
+
+
+def version_script(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    yield f"{library.node} {{\n    global:".lstrip()
+    yield from (f"        {row.symbol};" for row in rows if row.exported)
+    yield "    local: *;\n};"
+
+
+def generate(out: Path, tables: Path = HERE) -> None:
+    """Write `<library>_hooks.h`, `<library>_hooks.c` and `<library>.map` into `out`."""
+    for library in LIBRARIES:
+        rows = parse_table(tables / f"{library.name}.hooks")
+        for name, lines in (
+            (f"{library.name}_hooks.h", header(library, rows)),
+            (f"{library.name}_hooks.c", source(library, rows)),
+            (f"{library.name}.map", version_script(library, rows)),
+        ):
+            (out / name).write_text("\n".join(lines) + "\n")

@@ -1,0 +1,109 @@
+"""Run a few lines of Python as a program in a container, behind the shim.
+
+The shim's two libraries lie in one folder beside links to a driver's own, as the volume manager
+lays them; the allocation's directory is mounted at /etc/vcuda, served by the real virtual manager.
+"""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.container.process import start_container
+from gpumanager.sim.container.values import BindMount, ContainerSpec
+from gpumanager.units import MIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SHIM_CUDA, SHIM_NVML
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parent.parent / "native" / "include"
+GPU = GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
+"""The one GPU of the stand-in driver and of the simulated machine."""
+
+ALLOCATION = AllocationID("one")
+LIMIT = 64 * MIB
+SECONDS = 40.0
+"""Bound for one container; the slowest waits 10 s for a manager that is silent."""
+
+
+def lay_out(folder: Path, cuda: Path, nvml: Path) -> Path:
+    """The driver folder of a container: shims, and the driver's own files beside them."""
+    folder.mkdir(parents=True)
+    for shim in (SHIM_CUDA, SHIM_NVML):
+        shutil.copy2(shim, folder / shim.name)
+    (folder / "libvcuda-real.so.1").symlink_to(cuda)
+    (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
+    return folder
+
+
+def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
+    """The stand-in driver behind the shim, with the real one's habits of linking."""
+    folder.mkdir(parents=True)
+    flags = ["gcc", "-std=gnu11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}"]
+    binding = ["-Wl,-Bsymbolic"] if symbolic else []
+    cuda, nvml = folder / "libcuda.so.1.0", folder / "libnvidia-ml.so.1.0"
+    for target, source, soname, extra in (
+        (cuda, "stand_in_cuda.c", "libcuda.so.1", binding),
+        (nvml, "stand_in_nvml.c", "libnvidia-ml.so.1", []),
+    ):
+        output = ["-o", str(target), str(HERE / source)]
+        command = [*flags, *extra, f"-Wl,-soname,{soname}", *output]
+        subprocess.run(command, check=True, timeout=60)
+    return lay_out(folder / "lib", cuda, nvml)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where programs run. libraries: on their library path; allocation: None if not managed."""
+
+    libraries: Path
+    allocation: Path | None
+    work: Path
+    devices: tuple[BindMount, ...] = ()
+
+    def _spec(self, script: str, environment: Mapping[str, str]) -> ContainerSpec:
+        mounts = () if self.allocation is None else (str(self.allocation),)
+        return ContainerSpec(
+            command=(sys.executable, "-c", f"from shim_client import *\n{script}"),
+            environment={
+                "PATH": "/usr/bin:/bin",
+                "LD_LIBRARY_PATH": str(self.libraries),
+                "PYTHONPATH": str(HERE),
+                **environment,
+            },
+            devices=self.devices,
+            mounts=tuple(BindMount(path, "/etc/vcuda", read_only=True) for path in mounts),
+        )
+
+    async def run(self, script: str, **environment: str) -> dict[str, Any]:
+        """Run it to its end; returns what it told, all its `tell` lines in one."""
+        lines: list[str] = []
+        spec_path = self.work / f"spec-{id(lines)}.json"
+        process = await start_container(self._spec(script, environment), spec_path, lines.append)
+        try:
+            status = await asyncio.wait_for(process.wait(), SECONDS)
+        finally:
+            await process.close()
+        assert status == 0, "\n".join(lines)
+        told: dict[str, Any] = {}
+        for line in lines:
+            told |= json.loads(line)
+        return told
+
+
+async def allocation(manager: VirtualSockets, cores: int = 100, memory: int = LIMIT) -> Path:
+    """The directory of an allocation with these limits on the one GPU."""
+    return await manager.open(ALLOCATION, [Limit(GPU, Bytes(memory), cores, cores)])
+
+
+async def reached(path: Path, running: asyncio.Task[Any]) -> None:
+    """The program has come to this point, or has ended; it is another process, without events."""
+    while not path.exists() and not running.done():  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.005)

@@ -1,0 +1,245 @@
+/* A driver that does almost nothing but count its calls, for tests of the shim alone.
+ *
+ * One device of 1 GiB. Built -Bsymbolic as the real one, or not: then its calls to its own exports
+ * come back through the shim. It has a function and a variant that no shim has ever heard of.
+ */
+#include "cuda_types.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static const unsigned long long physical = 1ull << 30;
+static atomic_ullong taken, next_address = 0x7000000000;
+static atomic_int initialised, refuse_free;
+
+#define NAMES                                                                                      \
+    X(cuInit) X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) \
+    X(cuMemAllocPitch_v2) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)                   \
+    X(cuDeviceTotalMem_v2) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx)             \
+    X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)
+
+enum {
+#define X(name) COUNT_##name,
+    NAMES
+#undef X
+        COUNTS,
+};
+static atomic_int counts[COUNTS];
+static const char *const names[] = {
+#define X(name) #name,
+    NAMES
+#undef X
+};
+#define CALLED(name) atomic_fetch_add(&counts[COUNT_##name], 1)
+
+int stand_in_calls(const char *name)
+{
+    for (int index = 0; index < COUNTS; index++)
+        if (strcmp(names[index], name) == 0)
+            return counts[index];
+    return -1;
+}
+
+unsigned long long stand_in_taken(void) { return taken; }
+void stand_in_refuse_free(int refuse) { refuse_free = refuse; }
+
+CUresult cuInit(unsigned int flags)
+{
+    CALLED(cuInit);
+    initialised = 1;
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+    *device = 0;
+    return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    *context = (CUcontext)&counts;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    for (int index = 0; index < 16; index++)
+        uuid->bytes[index] = (unsigned char)(index + 16 * device);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
+    CALLED(cuMemAlloc_v2);
+    if (address == NULL || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (atomic_fetch_add(&taken, bytes) + bytes > physical) {
+        atomic_fetch_sub(&taken, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = atomic_fetch_add(&next_address, (bytes + 511) / 512 * 512);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
+{
+    CUdeviceptr large;
+    CALLED(cuMemAlloc);
+    CUresult result = cuMemAlloc_v2(&large, bytes);
+    if (result == CUDA_SUCCESS)
+        *address = (CUdeviceptr_v1)large;
+    return result;
+}
+
+CUresult cuMemAlloc_v9(CUdeviceptr *address, size_t bytes)
+{
+    CALLED(cuMemAlloc_v9);
+    return cuMemAlloc_v2(address, bytes);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
+{
+    (void)flags;
+    CALLED(cuMemAllocManaged);
+    return cuMemAlloc_v2(address, bytes);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned int element)
+{
+    (void)element;
+    CALLED(cuMemAllocPitch_v2);
+    *pitch = (width + 511) / 512 * 512;
+    return cuMemAlloc_v2(address, *pitch * height);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    CALLED(cuMemAllocAsync);
+    return cuMemAlloc_v2(address, bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    CALLED(cuMemFree_v2);
+    return refuse_free || address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    (void)stream;
+    CALLED(cuMemFreeAsync);
+    return cuMemFree_v2(address);
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+    CALLED(cuMemGetInfo_v2);
+    if (available == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *available = physical - taken;
+    if (total != NULL)
+        *total = physical;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    (void)device;
+    CALLED(cuDeviceTotalMem_v2);
+    *bytes = physical;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared, CUstream stream,
+                        void **parameters, void **extra)
+{
+    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y;
+    (void)block_z, (void)shared, (void)stream, (void)parameters, (void)extra;
+    CALLED(cuLaunchKernel);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                             unsigned int block_z, unsigned int shared, CUstream stream,
+                             void **parameters, void **extra)
+{
+    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y;
+    (void)block_z, (void)shared, (void)stream, (void)parameters, (void)extra;
+    CALLED(cuLaunchKernel_ptsz);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                          void **extra)
+{
+    (void)function, (void)parameters, (void)extra;
+    CALLED(cuLaunchKernelEx);
+    return config == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+int cuFutureFunction(int left, int right)
+{
+    CALLED(cuFutureFunction);
+    return left * right;
+}
+
+CUresult cuGetExportTable(const void **table, const CUuuid *uuid)
+{
+    (void)uuid;
+    CALLED(cuGetExportTable);
+    *table = counts;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint64_t flags);
+CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status);
+
+/* name, flags & 2 wanted, least version, entry: later rows win. */
+static const struct row {
+    const char *name;
+    int per_thread, version;
+    void *entry;
+} rows[] = {
+    {"cuInit", 0, 2000, cuInit},
+    {"cuGetProcAddress", 0, 11030, cuGetProcAddress},
+    {"cuGetProcAddress", 0, 12000, cuGetProcAddress_v2},
+    {"cuMemAlloc", 0, 2000, cuMemAlloc},
+    {"cuMemAlloc", 0, 3020, cuMemAlloc_v2},
+    {"cuMemAlloc", 0, 90000, cuMemAlloc_v9},
+    {"cuMemGetInfo", 0, 3020, cuMemGetInfo_v2},
+    {"cuLaunchKernel", 0, 4000, cuLaunchKernel},
+    {"cuLaunchKernel", 1, 7000, cuLaunchKernel_ptsz},
+    {"cuCtxGetDevice", 0, 2000, cuCtxGetDevice},
+    {"cuFutureFunction", 0, 13000, cuFutureFunction},
+};
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status)
+{
+    int known = 0;
+    *entry = NULL;
+    for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
+        const struct row *row = &rows[index];
+        if (strcmp(row->name, symbol) != 0 || (row->per_thread && !(flags & 2)))
+            continue;
+        known = 1;
+        if (version >= row->version)
+            *entry = row->entry;
+    }
+    if (status != NULL)
+        *status = *entry != NULL ? 0 : known ? 2 : 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint64_t flags)
+{
+    cuGetProcAddress_v2(symbol, entry, version, flags, NULL);
+    return *entry == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}

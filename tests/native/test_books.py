@@ -1,0 +1,251 @@
+"""The books: no byte over the limit, no refusal while there is room, right after any crash."""
+
+import fcntl
+import mmap
+import os
+import random
+import signal
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcuda_shim._shim import ffi, lib
+
+EDQUOT = 122
+PAGE_SIZE = ffi.sizeof("struct vcuda_books")
+
+
+@dataclass
+class Page:
+    """A container's books in a file, and what processes hold of them."""
+
+    path: Path
+    memory: mmap.mmap
+
+    @property
+    def words(self) -> Any:
+        return ffi.cast("struct vcuda_books *", ffi.from_buffer(self.memory))
+
+    def join(self, slot: int) -> Any:
+        """The books as the process with this slot has them: its own file description."""
+        books: Any = ffi.new("struct books *")
+        books.page = self.words
+        books.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        books.slot = slot
+        return books
+
+    def total(self, device: int = 0) -> int:
+        words = self.words
+        return sum(words.used[device][slot] for slot in range(words.slot_limit))
+
+
+def open_page(path: Path, slots: int) -> Page:
+    path.write_bytes(bytes(PAGE_SIZE))
+    with path.open("r+b") as file:
+        page = Page(path, mmap.mmap(file.fileno(), PAGE_SIZE))
+    page.words.slot_limit = slots
+    return page
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Page:
+    return open_page(tmp_path / "books", slots=8)
+
+
+def test_a_reservation_is_refused_beyond_the_limit_and_changes_nothing(page: Page) -> None:
+    books = page.join(0)
+
+    assert lib.books_reserve(books, 0, 60, 100) == 0
+    assert lib.books_reserve(books, 0, 41, 100) == -EDQUOT
+    assert lib.books_reserve(books, 0, 40, 100) == 0
+
+    assert page.total() == 100
+    assert page.words.meters[0].memory_denied == 1
+    assert page.words.meters[0].memory_peak == 100
+
+
+def test_all_slots_and_what_the_driver_takes_count_together(page: Page) -> None:
+    lib.books_reserve(page.join(1), 0, 30, 100)
+    page.words.overhead[0][5] = 50
+    books = page.join(0)
+
+    assert lib.books_total(books, 0) == 80
+    assert lib.books_reserve(books, 0, 21, 100) == -EDQUOT
+    assert lib.books_reserve(books, 0, 20, 100) == 0
+
+
+def test_devices_are_apart(page: Page) -> None:
+    books = page.join(0)
+
+    assert lib.books_reserve(books, 3, 100, 100) == 0
+    assert lib.books_reserve(books, 4, 100, 100) == 0
+
+
+def test_giving_back_never_goes_below_zero(page: Page) -> None:
+    books = page.join(0)
+    lib.books_reserve(books, 0, 10, 100)
+
+    lib.books_release(books, 0, 11)
+
+    assert page.total() == 0
+
+
+@given(
+    held=st.integers(0, 2**64 - 1),
+    bytes_=st.integers(0, 2**64 - 1),
+    limit=st.integers(0, 2**64 - 1),
+)
+def test_no_size_overflows(
+    tmp_path_factory: pytest.TempPathFactory, held: int, bytes_: int, limit: int
+) -> None:
+    page = open_page(tmp_path_factory.getbasetemp() / "overflow", slots=8)
+    page.words.used[0][1] = held
+
+    result = lib.books_reserve(page.join(0), 0, bytes_, limit)
+
+    assert (result == 0) == (held + bytes_ <= limit)
+    assert page.words.used[0][0] == (bytes_ if result == 0 else 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 60), st.booleans()), min_size=1, max_size=40
+    )
+)
+def test_the_books_are_what_was_reserved_and_not_given_back(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int, int, bool]]
+) -> None:
+    page = open_page(tmp_path_factory.getbasetemp() / "history", slots=8)
+    processes = [page.join(slot) for slot in range(3)]
+    held: list[list[int]] = [[], [], []]
+
+    for slot, size, gives_back in history:
+        if gives_back and held[slot]:
+            lib.books_release(processes[slot], 0, held[slot].pop())
+        elif lib.books_reserve(processes[slot], 0, size, 100) == 0:
+            held[slot].append(size)
+        else:
+            assert sum(map(sum, held)) + size > 100
+        assert page.total() == sum(map(sum, held)) <= 100
+
+    for process in processes:
+        os.close(process.fd)
+
+
+def lock(descriptor: int, device: int, kind: int) -> None:
+    request = struct.pack("hhqqi4x", kind, os.SEEK_SET, device, 1, 0)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+
+
+def test_a_holder_that_is_stopped_delays_its_peers_but_not_for_ever(page: Page) -> None:
+    books = page.join(0)
+    with page.path.open("r+b") as stopped:
+        lock(stopped.fileno(), 0, fcntl.F_WRLCK)
+
+        assert lib.books_reserve(books, 0, 60, 100) == 0
+        assert page.words.slots[0].flags == lib.VCUDA_DEGRADED_LOCK
+        assert lib.books_reserve(books, 1, 60, 100) == 0
+
+
+def test_without_its_file_the_limit_still_holds_and_the_manager_is_told(page: Page) -> None:
+    books = page.join(0)
+    os.close(books.fd)
+
+    assert lib.books_reserve(books, 0, 60, 100) == 0
+    assert lib.books_reserve(books, 0, 41, 100) == -EDQUOT
+
+    assert page.total() == 60
+    assert page.words.slots[0].flags == lib.VCUDA_DEGRADED_LOCK
+
+
+def test_threads_of_one_process_never_get_over_the_limit(page: Page) -> None:
+    books = page.join(0)
+    granted: list[int] = []
+
+    def take() -> None:
+        results = [lib.books_reserve(books, 0, 1, 300) for _ in range(200)]
+        granted.extend(result for result in results if result == 0)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(granted) == 300
+    assert page.total() == 300
+
+
+def storm(page: Page, slot: int, limit: int, *, degraded: bool) -> None:
+    """Allocate and give back at random until killed."""
+    chance = random.Random(slot)
+    books = page.join(slot)
+    if degraded:
+        os.close(books.fd)
+    held: list[int] = []
+    while True:
+        size = chance.randint(1, limit // 2)
+        if lib.books_reserve(books, 0, size, limit) == 0:
+            held.append(size)
+        while held and chance.random() < 0.6:
+            lib.books_release(books, 0, held.pop())
+
+
+def start_storm(page: Page, slot: int, limit: int, *, degraded: bool) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            storm(page, slot, limit, degraded=degraded)
+        finally:
+            os._exit(1)
+    return child
+
+
+def reap(page: Page, child: int, slot: int) -> None:
+    """What the manager does at a death: the slot's words go to zero."""
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    page.words.used[0][slot] = 0
+
+
+@pytest.fixture
+def children(page: Page) -> Iterator[dict[int, int]]:
+    """Process ids by slot; whatever is left is killed."""
+    running: dict[int, int] = {}
+    yield running
+    for slot, child in running.items():
+        reap(page, child, slot)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("degraded", [False, True], ids=["locked", "degraded"])
+def test_racing_processes_killed_at_any_moment_never_get_over_the_limit_nor_leave_a_byte(
+    page: Page, children: dict[int, int], *, degraded: bool
+) -> None:
+    limit, chance = 1000, random.Random(1)
+    for slot in range(1, 5):
+        children[slot] = start_storm(page, slot, limit, degraded=degraded)
+
+    observer = page.join(0)
+    for _ in range(60):
+        for _ in range(200):
+            if not degraded:  # there a refused reservation shows for a moment
+                assert lib.books_total(observer, 0) <= limit
+        slot = chance.randint(1, 4)
+        reap(page, children.pop(slot), slot)
+        children[slot] = start_storm(page, slot, limit, degraded=degraded)
+
+    for slot in list(children):
+        reap(page, children.pop(slot), slot)
+    assert page.words.meters[0].memory_peak <= limit
+    assert page.words.meters[0].memory_peak > limit // 2
+    assert page.total() == 0
+    assert lib.books_reserve(observer, 0, limit, limit) == 0

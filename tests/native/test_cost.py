@@ -1,0 +1,119 @@
+"""Learnt costs: right for constant kernels, not fooled by neighbours nor by varying lengths."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcuda_shim._shim import ffi, lib
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+HALF = 500_000
+
+
+@pytest.fixture
+def table() -> Any:
+    return ffi.new("struct cost_table *")
+
+
+def estimate(table: Any, key: int) -> int | None:
+    cost: Any = ffi.new("uint64_t *")
+    return int(cost[0]) if lib.cost_estimate(table, key, cost) else None
+
+
+def test_an_unknown_kind_says_so_and_is_due_for_measurement(table: Any) -> None:
+    cost: Any = ffi.new("uint64_t *")
+
+    assert not lib.cost_estimate(table, 7, cost)
+    assert cost[0] == lib.COST_UNKNOWN_NS
+    assert lib.cost_due(table, 7, cost[0])
+
+
+def test_one_measurement_makes_a_kind_known(table: Any) -> None:
+    trusted = lib.cost_record(table, 7, SECOND, 2 * MILLISECOND, HALF)
+
+    assert trusted == 2 * MILLISECOND
+    assert estimate(table, 7) == 2 * MILLISECOND
+    assert estimate(table, 8) is None
+
+
+def test_a_kind_is_due_again_after_some_work_of_it_which_nobody_can_foresee(table: Any) -> None:
+    intervals = set()
+    for turn in range(200):
+        lib.cost_record(table, 7, SECOND + turn * 123_457, 100 * MICROSECOND, HALF)
+        launches = 1
+        while not lib.cost_due(table, 7, 100 * MICROSECOND):
+            launches += 1
+        intervals.add(launches)
+
+    assert min(intervals) >= 10
+    assert max(intervals) <= 30
+    assert len(intervals) > 10
+
+
+def test_a_neighbours_time_slices_do_not_raise_the_cost(table: Any) -> None:
+    chance, now = random.Random(3), SECOND
+    for _ in range(2000):
+        now += 5 * MILLISECOND
+        inflation = 1.0 if chance.random() < 0.05 else chance.uniform(1, 2)
+        lib.cost_record(table, 7, now, int(2 * MILLISECOND * inflation), 300_000)
+        cost = estimate(table, 7)
+
+    assert cost == pytest.approx(2 * MILLISECOND, rel=0.01)
+
+
+def test_a_kind_that_gets_longer_is_believed_within_two_windows(table: Any) -> None:
+    lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
+    at_once = lib.cost_record(table, 7, SECOND + 1, 100 * MILLISECOND, HALF)
+    for turn in range(110):
+        lib.cost_record(table, 7, SECOND + turn * 100 * MILLISECOND, 100 * MILLISECOND, HALF)
+
+    assert at_once == 50 * MILLISECOND
+    assert estimate(table, 7) == 100 * MILLISECOND
+
+
+def test_varying_lengths_do_not_go_for_the_price_of_the_shortest(table: Any) -> None:
+    for turn in range(100):
+        length = MILLISECOND if turn % 2 else 9 * MILLISECOND
+        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, 300_000)
+
+    assert estimate(table, 7) == pytest.approx(2.5 * MILLISECOND, rel=0.01)
+
+
+def test_a_large_share_leaves_little_to_neighbours(table: Any) -> None:
+    lib.cost_record(table, 7, SECOND, MILLISECOND, 900_000)
+
+    assert lib.cost_record(table, 7, SECOND, 10 * MILLISECOND, 900_000) == 9 * MILLISECOND
+
+
+def test_a_kind_unused_for_long_is_learnt_anew(table: Any) -> None:
+    lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
+
+    assert lib.cost_record(table, 7, 60 * SECOND, 3 * MILLISECOND, HALF) == 3 * MILLISECOND
+    assert estimate(table, 7) == 3 * MILLISECOND
+
+
+def test_a_full_table_makes_room_for_new_kinds(table: Any) -> None:
+    for key in range(1, 5 * lib.COST_KINDS):
+        lib.cost_record(table, key, SECOND + key, key, HALF)
+
+        assert estimate(table, key) == key
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_every_launch_has_a_kind(function: int, blocks: int, threads: int) -> None:
+    assert lib.cost_key(function, blocks, threads) != 0
+
+
+def test_kinds_tell_shapes_apart_but_not_nearly_equal_large_grids() -> None:
+    keys = {lib.cost_key(4096, blocks, 256) for blocks in range(1, 17)}
+
+    assert len(keys) == 16
+    assert lib.cost_key(4096, 10_000, 256) == lib.cost_key(4096, 10_010, 256)
+    assert lib.cost_key(4096, 10_000, 256) != lib.cost_key(4096, 12_000, 256)
+    assert lib.cost_key(4096, 2**31, 256) != lib.cost_key(4096, 0, 256)
+    assert lib.cost_key(4096, 8, 256) != lib.cost_key(4096, 8, 128)

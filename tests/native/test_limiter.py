@@ -1,0 +1,178 @@
+"""The limiter on a clock of the test: the promised share, for every length and pattern."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcuda_shim._shim import ffi, lib
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+START = 50 * SECOND
+
+
+def terms(percent: int, burst: int = 20 * MILLISECOND) -> Any:
+    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst))[0]
+
+
+def meter() -> Any:
+    return ffi.new("struct vcuda_meter *")
+
+
+class Gpu:
+    """A GPU that runs the launches of limited processes one after another."""
+
+    def __init__(self, share: Any) -> None:
+        self.terms = share
+        self.meter = meter()
+        self.now = START
+        self.free_at = START
+        self.busy = 0
+        self.longest_queue = 0
+
+    def launch(self, cost: int, estimate: int | None = None) -> None:
+        """Wait as told, then queue a kernel."""
+        paid = cost if estimate is None else estimate
+        while wait := lib.limiter_admit(self.meter, self.terms, self.now, paid):
+            self.now += wait
+        self.free_at = max(self.free_at, self.now) + cost
+        self.busy += cost
+        self.longest_queue = max(self.longest_queue, self.free_at - self.now)
+
+    def synchronise(self) -> None:
+        self.now = max(self.now, self.free_at)
+
+    def share(self) -> float:
+        return 100 * self.busy / (max(self.now, self.free_at) - START)
+
+
+def asynchronous(gpu: Gpu, cost: int) -> None:
+    gpu.launch(cost)
+    gpu.now += 5 * MICROSECOND
+
+
+def synchronous(gpu: Gpu, cost: int) -> None:
+    gpu.launch(cost)
+    gpu.synchronise()
+
+
+@pytest.mark.parametrize("pattern", [asynchronous, synchronous])
+@pytest.mark.parametrize("cost", [50 * MICROSECOND, 2 * MILLISECOND, 150 * MILLISECOND])
+@pytest.mark.parametrize("percent", [10, 30, 60, 90])
+def test_the_share_is_what_was_promised(
+    percent: int, cost: int, pattern: Callable[[Gpu, int], None]
+) -> None:
+    gpu = Gpu(terms(percent))
+
+    while gpu.now < START + 20 * SECOND:
+        pattern(gpu, cost)
+
+    assert gpu.share() == pytest.approx(percent, abs=1)
+
+
+def test_processes_of_one_container_share_one_promise() -> None:
+    shared, share = meter(), terms(30)
+    clocks, busy = [START, START, START], 0
+    while min(clocks) < START + 5 * SECOND:
+        turn = clocks.index(min(clocks))
+        wait = lib.limiter_admit(shared, share, clocks[turn], MILLISECOND)
+        clocks[turn] += wait
+        busy += 0 if wait else MILLISECOND
+
+    assert 100 * busy / (5 * SECOND) == pytest.approx(30, abs=1)
+
+
+def test_an_estimate_that_was_wrong_is_made_good_by_settling() -> None:
+    gpu = Gpu(terms(40))
+
+    while gpu.now < START + 10 * SECOND:
+        gpu.launch(8 * MILLISECOND, estimate=50 * MICROSECOND)
+        gpu.synchronise()
+        lib.limiter_settle(gpu.meter, gpu.terms, 8 * MILLISECOND - 50 * MICROSECOND)
+
+    assert gpu.share() == pytest.approx(40, abs=1)
+    assert gpu.meter.charged_ns == gpu.busy
+
+
+def test_the_work_in_flight_is_bounded() -> None:
+    gpu = Gpu(terms(50, burst=20 * MILLISECOND))
+
+    while gpu.now < START + SECOND:
+        gpu.launch(MILLISECOND)
+
+    assert gpu.longest_queue <= 21 * MILLISECOND
+
+
+def test_idle_time_is_saved_up_to_the_burst_and_no_more() -> None:
+    gpu = Gpu(terms(50, burst=20 * MILLISECOND))
+    gpu.launch(MILLISECOND)
+    gpu.now += 100 * SECOND
+
+    at_once = 0
+    while lib.limiter_admit(gpu.meter, gpu.terms, gpu.now, MILLISECOND) == 0:
+        at_once += 1
+
+    assert at_once == 21  # 20 ms saved, 20 ms ahead, at half the GPU; and the one that reaches it
+
+
+def test_a_refused_launch_changes_nothing_and_is_told_how_long_to_wait() -> None:
+    one, share = meter(), terms(10)
+    lib.limiter_admit(one, share, START, 100 * MILLISECOND)
+    before = bytes(ffi.buffer(one))
+
+    wait = lib.limiter_admit(one, share, START, MILLISECOND)
+
+    assert bytes(ffi.buffer(one)) == before
+    assert lib.limiter_admit(one, share, START + wait - 1, MILLISECOND) == 1
+    assert lib.limiter_admit(one, share, START + wait, MILLISECOND) == 0
+
+
+def test_a_launch_that_waits_for_the_work_in_flight_to_drain_waits_by_that_much_longer() -> None:
+    one, share = meter(), terms(10)
+    lib.limiter_admit(one, share, START, 100 * MILLISECOND)
+    wait = lib.limiter_admit(one, share, START, MILLISECOND)
+
+    share.lead_ns = -5 * MILLISECOND
+
+    assert lib.limiter_admit(one, share, START, MILLISECOND) == wait + 25 * MILLISECOND
+    assert lib.limiter_admit(one, share, START + wait + 25 * MILLISECOND, MILLISECOND) == 0
+
+
+@given(
+    clock=st.integers(0, 2**64 - 1),
+    now=st.integers(0, 2**64 - 1),
+    cost=st.integers(0, 2**64 - 1),
+    rate=st.integers(1, 1_000_000),
+    debt=st.integers(-(2**63), 2**63 - 1),
+)
+def test_no_figure_overflows(clock: int, now: int, cost: int, rate: int, debt: int) -> None:
+    one, share = (
+        meter(),
+        ffi.new("struct limiter_terms *", (rate, 20 * MILLISECOND, 20 * MILLISECOND))[0],
+    )
+    one.virtual_time = clock
+
+    wait = lib.limiter_admit(one, share, now, cost)
+    after = one.virtual_time
+
+    assert wait == max(0, clock - min(now + 20 * MILLISECOND, 2**64 - 1))
+    assert after == clock if wait else after >= min(clock, now)
+    lib.limiter_settle(one, share, debt)
+    assert one.virtual_time >= after if debt >= 0 else one.virtual_time <= after
+
+
+def test_terms_come_from_the_configuration() -> None:
+    limit: Any = ffi.new("struct vcuda_limit *")
+    limit.core_percent = 30
+    default = lib.limiter_terms(limit)
+    limit.rate_ppm, limit.burst_us = 450_000, 250_000
+    given_terms = lib.limiter_terms(limit)
+    limit.core_percent = limit.rate_ppm = 0
+
+    assert (default.rate_ppm, default.burst_ns) == (300_000, 20 * MILLISECOND)
+    assert (given_terms.rate_ppm, given_terms.burst_ns) == (450_000, 250 * MILLISECOND)
+    assert lib.limiter_terms(limit).rate_ppm == 1

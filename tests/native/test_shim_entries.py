@@ -1,0 +1,127 @@
+"""How a program gets at the driver through the shim: by name, by version, by cuGetProcAddress."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from shim_container import ALLOCATION, Container, reached
+
+from gpumanager.virtual.manager import VirtualSockets
+from vcuda_shim._shim import lib
+
+pytestmark = pytest.mark.namespaces
+
+
+async def test_a_function_the_shim_never_heard_of_is_the_drivers_own(container: Container) -> None:
+    told = await container.run(
+        """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+tell(product=driver.cuFutureFunction(6, 7),
+     same=address_of(driver.cuFutureFunction) == address_of(real.cuFutureFunction),
+     asked=entry(driver, "cuFutureFunction", 13000)[1] == address_of(real.cuFutureFunction))
+"""
+    )
+
+    assert told == {"product": 42, "same": True, "asked": True}
+
+
+@pytest.mark.parametrize(
+    ("symbol", "version", "flags", "exact"),
+    [
+        ("cuInit", 12050, 0, "cuInit"),
+        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
+        ("cuMemAlloc", 2000, 0, "cuMemAlloc"),
+        ("cuMemAlloc", 12050, 0, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 12050, 2, "cuMemAlloc_v2"),
+        ("cuMemGetInfo", 12050, 0, "cuMemGetInfo_v2"),
+        ("cuLaunchKernel", 12050, 0, "cuLaunchKernel"),
+        ("cuLaunchKernel", 12050, 2, "cuLaunchKernel_ptsz"),
+    ],
+)
+async def test_get_proc_address_returns_the_hook_of_exactly_the_variant_the_driver_chose(
+    container: Container, symbol: str, version: int, flags: int, exact: str
+) -> None:
+    told = await container.run(
+        f"""
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+tell(answer=entry(driver, {symbol!r}, {version}, {flags}), hook=address_of(driver.{exact}),
+     real=address_of(real.{exact}))
+"""
+    )
+
+    assert told["answer"] == [0, told["hook"], 0]
+    assert told["hook"] != told["real"]
+
+
+async def test_get_proc_address_leaves_what_it_does_not_hook_and_the_status_alone(
+    container: Container,
+) -> None:
+    told = await container.run(
+        """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+pointer = ctypes.c_void_p(1)
+tell(unhooked=entry(driver, "cuCtxGetDevice", 12050) == entry(real, "cuCtxGetDevice", 12050),
+     unknown=entry(driver, "cuNothing", 12050), too_old=entry(driver, "cuMemGetInfo", 2000),
+     empty=entry(driver, "", 0),
+     first_form=driver.cuGetProcAddress(b"cuNothing", ctypes.byref(pointer), 12050,
+                                        ctypes.c_uint64(0)))
+"""
+    )
+
+    assert told["unhooked"]
+    assert told["unknown"] == [0, None, 1]
+    assert told["too_old"] == [0, None, 2]
+    assert told["empty"] == [0, None, 1]
+    assert told["first_form"] == 500
+
+
+async def test_a_variant_newer_than_the_shim_is_handed_out_and_reported(
+    container: Container, manager: VirtualSockets, work: Path
+) -> None:
+    running = asyncio.create_task(
+        container.run(
+            f"""
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+answer = entry(driver, "cuMemAlloc", 99000)
+driver.cuInit(0)
+reach({str(work / "asked")!r})
+wait_for({str(work / "seen")!r})
+tell(same=answer[1] == address_of(real.cuMemAlloc_v9))
+"""
+        )
+    )
+    await reached(work / "asked", running)
+    (process,) = manager.usage(ALLOCATION).processes
+    (work / "seen").touch()
+
+    assert await running == {"same": True}
+    assert process.degraded == lib.VCUDA_DEGRADED_ENTRY
+
+
+async def test_dlvsym_with_the_librarys_version_finds_the_hook(container: Container) -> None:
+    told = await container.run(
+        """
+driver = cuda()
+libc = ctypes.CDLL(None)
+libc.dlvsym.restype = ctypes.c_void_p
+found = libc.dlvsym(ctypes.c_void_p(driver._handle), b"cuInit", b"libcuda.so.1")
+tell(found=found == address_of(driver.cuInit))
+"""
+    )
+
+    assert told["found"]
+
+
+async def test_the_export_table_is_the_drivers_own(container: Container) -> None:
+    told = await container.run(
+        """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+tables = [ctypes.c_void_p(), ctypes.c_void_p()]
+results = [library.cuGetExportTable(ctypes.byref(table), (ctypes.c_byte * 16)())
+           for library, table in zip((driver, real), tables)]
+tell(results=results, same=tables[0].value == tables[1].value)
+"""
+    )
+
+    assert told == {"results": [0, 0], "same": True}

@@ -1,0 +1,183 @@
+"""Processes behind the shim: attached, forked, unmanaged, and with a manager that is away."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from shim_container import ALLOCATION, LIMIT, Container, allocation, reached
+
+from gpumanager.units import MIB
+from gpumanager.virtual.manager import VirtualSockets
+
+pytestmark = pytest.mark.namespaces
+
+
+async def test_two_containers_of_one_allocation_share_its_limit(container: Container) -> None:
+    told = await container.run(
+        f"""
+import subprocess, sys
+driver = cuda()
+driver.cuInit(0)
+allocate(driver, {LIMIT} - {MIB})
+child = subprocess.run([sys.executable, "-c", '''
+from shim_client import *
+driver = cuda()
+driver.cuInit(0)
+tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
+'''], capture_output=True, text=True, timeout=20)
+print(child.stdout, end="")
+"""
+    )
+
+    assert told == {"too_much": 2, "fits": 0}
+
+
+async def test_a_forked_child_is_a_process_of_its_own(container: Container) -> None:
+    told = await container.run(
+        f"""
+import os
+driver = cuda()
+driver.cuInit(0)
+allocate(driver, {LIMIT} - {MIB})
+child = os.fork()
+if child == 0:
+    driver.cuInit(0)
+    tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
+    os._exit(0)
+os.waitpid(child, 0)
+import time
+deadline = time.monotonic() + 5
+while memory(driver)[0] != {MIB} and time.monotonic() < deadline:
+    time.sleep(0.01)
+tell(left=memory(driver)[0], mine=allocate(driver, {MIB})[0])
+"""
+    )
+
+    assert told == {"too_much": 2, "fits": 0, "left": MIB, "mine": 0}
+
+
+async def test_a_forked_child_holds_none_of_its_parents_locks_or_descriptors(
+    container: Container,
+) -> None:
+    told = await container.run(
+        """
+import os
+def books():
+    return [fd for fd in os.listdir("/proc/self/fd")
+            if os.path.realpath(f"/proc/self/fd/{fd}").endswith("/books")]
+driver = cuda()
+driver.cuInit(0)
+reader, writer = os.pipe()
+if os.fork() == 0:
+    maps = open("/proc/self/maps").read()
+    os.write(writer, json.dumps([books(), "/books" in maps]).encode())
+    os._exit(0)
+tell(parent=[int(fd) for fd in books()], child=json.loads(os.read(reader, 1000)))
+"""
+    )
+
+    assert told["child"] == [[], False]
+    assert len(told["parent"]) == 1
+    assert told["parent"][0] >= 64
+
+
+async def test_without_an_allocation_everything_passes_through(work: Path, driver: Path) -> None:
+    told = await Container(driver, None, work).run(
+        f"""
+driver = cuda()
+tell(init=driver.cuInit(0), large=allocate(driver, {512 * MIB})[0], view=memory(driver),
+     launch=launch(driver), refused=allocate(driver, {1024 * MIB})[0],
+     calls=driver.stand_in_calls(b"cuMemAlloc_v2"))
+"""
+    )
+
+    assert (told["init"], told["large"], told["launch"]) == (0, 0, 0)
+    assert (told["refused"], told["calls"]) == (2, 2)
+    assert told["view"] == [512 * MIB, 1024 * MIB]
+
+
+async def test_a_silent_manager_makes_initialisation_fail_within_its_bound_and_nothing_gets_through(
+    work: Path, driver: Path
+) -> None:
+    directory = work / "silent"
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "vcuda.sock"))
+        listener.listen()
+        begun = time.monotonic()
+
+        told = await Container(driver, directory, work).run(
+            """
+driver = cuda()
+tell(init=driver.cuInit(0), allocate=allocate(driver, 1024)[0], launch=launch(driver),
+     reached=driver.stand_in_calls(b"cuInit"))
+"""
+        )
+
+    assert told == {"init": 802, "allocate": 802, "launch": 802, "reached": 0}
+    assert time.monotonic() - begun < 12
+
+
+async def test_a_manager_that_comes_back_in_time_is_waited_for(
+    work: Path, driver: Path, manager: VirtualSockets
+) -> None:
+    directory = work / "alloc" / ALLOCATION
+    directory.mkdir(parents=True)
+    running = asyncio.create_task(
+        Container(driver, directory, work).run(
+            f"""
+driver = cuda()
+reach({str(work / "started")!r})
+tell(init=driver.cuInit(0), view=memory(driver))
+"""
+        )
+    )
+    await reached(work / "started", running)
+    assert await allocation(manager) == directory
+
+    assert await running == {"init": 0, "view": [LIMIT, LIMIT]}
+
+
+async def test_a_changed_limit_holds_for_running_programs(
+    container: Container, manager: VirtualSockets, work: Path
+) -> None:
+    running = asyncio.create_task(
+        container.run(
+            f"""
+driver = cuda()
+driver.cuInit(0)
+before = memory(driver)[1]
+reach({str(work / "before")!r})
+wait_for({str(work / "changed")!r})
+tell(before=before, after=memory(driver)[1])
+"""
+        )
+    )
+    await reached(work / "before", running)
+    await allocation(manager, memory=2 * LIMIT)
+    (work / "changed").touch()
+
+    assert await running == {"before": LIMIT, "after": 2 * LIMIT}
+
+
+async def test_a_driver_without_events_is_charged_by_estimate(
+    work: Path, driver: Path, manager: VirtualSockets
+) -> None:
+    container = Container(driver, await allocation(manager, cores=50), work)
+
+    told = await container.run(
+        """
+import time
+driver = cuda()
+driver.cuInit(0)
+begun = time.monotonic()
+results = {launch(driver) for _ in range(2000)}
+tell(results=list(results), seconds=time.monotonic() - begun,
+     calls=driver.stand_in_calls(b"cuLaunchKernel"))
+"""
+    )
+
+    assert (told["results"], told["calls"]) == ([0], 2000)
+    assert told["seconds"] > 2000 * 50e-6 / 0.5 * 0.7
