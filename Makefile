@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXAMPLES := $(sort $(wildcard examples/*.yaml))
+# 30 and 60 first: on an empty node they meet on one GPU.
+EXAMPLES := examples/thirty-and-sixty.yaml \
+    $(filter-out examples/thirty-and-sixty.yaml,$(sort $(wildcard examples/*.yaml)))
 NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 
 .DEFAULT_GOAL := help

@@ -13,10 +13,11 @@ static atomic_ullong taken, next_address = 0x7000000000;
 static atomic_int initialised, refuse_free;
 
 #define NAMES                                                                                      \
-    X(cuInit) X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) \
-    X(cuMemAllocPitch_v2) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)                   \
-    X(cuDeviceTotalMem_v2) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx)             \
-    X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)
+    X(cuInit)                                                                                      \
+    X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2)           \
+        X(cuMemAllocPitch_v2) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)              \
+            X(cuDeviceTotalMem_v2) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx)    \
+                X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)
 
 enum {
 #define X(name) COUNT_##name,
@@ -40,8 +41,14 @@ int stand_in_calls(const char *name)
     return -1;
 }
 
-unsigned long long stand_in_taken(void) { return taken; }
-void stand_in_refuse_free(int refuse) { refuse_free = refuse; }
+unsigned long long stand_in_taken(void)
+{
+    return taken;
+}
+void stand_in_refuse_free(int refuse)
+{
+    refuse_free = refuse;
+}
 
 CUresult cuInit(unsigned int flags)
 {

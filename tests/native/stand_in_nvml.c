@@ -7,9 +7,15 @@
 static atomic_int uuid_calls;
 static const unsigned long long physical = 1ull << 30;
 
-int stand_in_uuid_calls(void) { return uuid_calls; }
+int stand_in_uuid_calls(void)
+{
+    return uuid_calls;
+}
 
-int nvmlInit_v2(void) { return NVML_SUCCESS; }
+int nvmlInit_v2(void)
+{
+    return NVML_SUCCESS;
+}
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {

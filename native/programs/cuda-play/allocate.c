@@ -6,14 +6,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-static bool wants_more(const struct options *options, const struct blocks *blocks) {
+static bool wants_more(const struct options *options, const struct blocks *blocks)
+{
     if (options->total > 0)
         return blocks_bytes(blocks) + blocks->block <= options->total;
     return options->until_refused || blocks->count == 0;
 }
 
 /* Take blocks; false when one was refused. */
-static bool take(const struct options *options, struct blocks *blocks) {
+static bool take(const struct options *options, struct blocks *blocks)
+{
     char block[SIZE_TEXT], held[SIZE_TEXT];
     while (wants_more(options, blocks)) {
         if (blocks_add(blocks) != CUDA_SUCCESS)
@@ -25,7 +27,8 @@ static bool take(const struct options *options, struct blocks *blocks) {
 }
 
 /* After a refusal: what was held before can be had again. 0, or the exit status. */
-static int recover(struct blocks *blocks) {
+static int recover(struct blocks *blocks)
+{
     char text[SIZE_TEXT];
     printf("refused %s: CUDA_ERROR_OUT_OF_MEMORY", memory_text(blocks->block, text));
     printf(", %s held\n", memory_text(blocks_bytes(blocks), text));
@@ -40,7 +43,8 @@ static int recover(struct blocks *blocks) {
     return 0;
 }
 
-int allocate(const struct options *options) {
+int allocate(const struct options *options)
+{
     char text[SIZE_TEXT];
     struct blocks blocks = {.block = options->block};
     if (options->block == 0) {

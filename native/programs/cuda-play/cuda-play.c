@@ -23,14 +23,16 @@ static const struct verb verbs[] = {
     {0},
 };
 
-void rest(uint64_t nanoseconds) {
+void rest(uint64_t nanoseconds)
+{
     struct timespec left = {.tv_sec = (time_t)(nanoseconds / 1000000000),
                             .tv_nsec = (long)(nanoseconds % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
         continue;
 }
 
-int main(int count, char **words) {
+int main(int count, char **words)
+{
     setvbuf(stdout, NULL, _IOLBF, 0); /* each step is seen when it happens */
     return options_run(verbs, usage, count, words);
 }

@@ -10,33 +10,38 @@ DRIVER_FUNCTIONS(DEFINE)
 typedef int lookup_function(const char *name, void **function, int version, uint64_t flags,
                             int *status);
 
-static void fail(const char *what, const char *why) {
+static void fail(const char *what, const char *why)
+{
     fprintf(stderr, "cuda-play: %s: %s\n", what, why);
     exit(1);
 }
 
-const char *driver_error_name(int code) {
+const char *driver_error_name(int code)
+{
     const char *name = NULL;
     if (cuGetErrorName == NULL || cuGetErrorName(code, &name) != CUDA_SUCCESS || name == NULL)
         return "unknown error";
     return name;
 }
 
-void driver_check(int code, const char *what) {
+void driver_check(int code, const char *what)
+{
     if (code == CUDA_SUCCESS)
         return;
     fprintf(stderr, "cuda-play: %s: %s (%d)\n", what, driver_error_name(code), code);
     exit(1);
 }
 
-static void *find(lookup_function *lookup, const char *name, int version) {
+static void *find(lookup_function *lookup, const char *name, int version)
+{
     void *function = NULL;
     if (lookup(name, &function, version, 0, NULL) != CUDA_SUCCESS || function == NULL)
         fail(name, "the driver does not have it; CUDA 12 or newer is needed");
     return function;
 }
 
-void driver_load(void) {
+void driver_load(void)
+{
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library == NULL)
         fail("no CUDA driver", dlerror());
@@ -49,7 +54,8 @@ void driver_load(void) {
     driver_check(cuInit(0), "cuInit");
 }
 
-void driver_use(int ordinal) {
+void driver_use(int ordinal)
+{
     int device;
     void *context;
     driver_check(cuDeviceGet(&device, ordinal), "choosing the device");

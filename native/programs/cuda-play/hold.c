@@ -4,7 +4,8 @@
 #include "verbs.h"
 #include <stdio.h>
 
-int hold(const struct options *options) {
+int hold(const struct options *options)
+{
     char text[SIZE_TEXT];
     device_address address;
     if (options->memory == 0 || options->seconds == 0) {

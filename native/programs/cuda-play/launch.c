@@ -37,13 +37,15 @@ struct pace {
     uint64_t done;
 };
 
-static uint64_t now(void) {
+static uint64_t now(void)
+{
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-static void load_kernel(struct pace *pace) {
+static void load_kernel(struct pace *pace)
+{
     void *module;
     driver_check(cuModuleLoadData(&module, image), "loading the kernel");
     driver_check(cuModuleGetFunction(&pace->function, module, "spin"), "finding the kernel");
@@ -52,7 +54,8 @@ static void load_kernel(struct pace *pace) {
     pace->batch = pace->kernel < BATCH_NS ? BATCH_NS / pace->kernel : 1;
 }
 
-static void launch_one(struct pace *pace) {
+static void launch_one(struct pace *pace)
+{
     void *parameters[] = {&pace->kernel};
     int code = cuLaunchKernel(pace->function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
     driver_check(code, "launching");
@@ -60,7 +63,8 @@ static void launch_one(struct pace *pace) {
 }
 
 /* At the end of each batch: wait for the end of the one before. */
-static void keep_pace(const struct pace *pace) {
+static void keep_pace(const struct pace *pace)
+{
     uint64_t batch = pace->done / pace->batch;
     if (pace->done % pace->batch != 0)
         return;
@@ -70,7 +74,8 @@ static void keep_pace(const struct pace *pace) {
 }
 
 /* Returns the nanoseconds from the first launch to the end of the last kernel. */
-static uint64_t run(struct pace *pace, const struct options *options) {
+static uint64_t run(struct pace *pace, const struct options *options)
+{
     uint64_t start = now();
     while (now() - start < options->seconds) {
         launch_one(pace);
@@ -83,7 +88,8 @@ static uint64_t run(struct pace *pace, const struct options *options) {
     return now() - start;
 }
 
-static void take_memory(uint64_t bytes) {
+static void take_memory(uint64_t bytes)
+{
     char text[SIZE_TEXT];
     device_address address;
     if (bytes == 0)
@@ -92,7 +98,8 @@ static void take_memory(uint64_t bytes) {
     printf("holding %s\n", memory_text(bytes, text));
 }
 
-int launch(const struct options *options) {
+int launch(const struct options *options)
+{
     struct pace pace = {.kernel = options->kernel};
     if (options->kernel == 0 || options->seconds == 0) {
         fprintf(stderr, "cuda-play: launch: --kernel and --seconds are needed\n");

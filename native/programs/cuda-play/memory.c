@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *memory_text(uint64_t bytes, char text[SIZE_TEXT]) {
+const char *memory_text(uint64_t bytes, char text[SIZE_TEXT])
+{
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double number = (double)bytes;
     unsigned unit = 0;
@@ -12,7 +13,8 @@ const char *memory_text(uint64_t bytes, char text[SIZE_TEXT]) {
     return text;
 }
 
-static void make_room(struct blocks *blocks) {
+static void make_room(struct blocks *blocks)
+{
     if (blocks->count < blocks->capacity)
         return;
     blocks->capacity = blocks->capacity > 0 ? 2 * blocks->capacity : 16;
@@ -24,7 +26,8 @@ static void make_room(struct blocks *blocks) {
     }
 }
 
-int blocks_add(struct blocks *blocks) {
+int blocks_add(struct blocks *blocks)
+{
     make_room(blocks);
     int code = cuMemAlloc(&blocks->addresses[blocks->count], blocks->block);
     if (code != CUDA_ERROR_OUT_OF_MEMORY)
@@ -34,10 +37,12 @@ int blocks_add(struct blocks *blocks) {
     return code;
 }
 
-void blocks_remove(struct blocks *blocks) {
+void blocks_remove(struct blocks *blocks)
+{
     driver_check(cuMemFree(blocks->addresses[--blocks->count]), "freeing");
 }
 
-uint64_t blocks_bytes(const struct blocks *blocks) {
+uint64_t blocks_bytes(const struct blocks *blocks)
+{
     return blocks->count * blocks->block;
 }

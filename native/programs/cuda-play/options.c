@@ -40,13 +40,15 @@ static const struct option known[] = {
     {"--sync-each", FLAG, offsetof(struct options, sync_each)},
 };
 
-static int complain(const char *what, const char *word) {
+static int complain(const char *what, const char *word)
+{
     fprintf(stderr, "cuda-play: %s: %s\n", what, word);
     return BAD_USAGE;
 }
 
 /* A number and a unit, such as `1.5GiB`. */
-static bool read_amount(const char *text, enum kind kind, uint64_t *out) {
+static bool read_amount(const char *text, enum kind kind, uint64_t *out)
+{
     char *rest;
     double number = strtod(text, &rest);
     if (rest == text || !isfinite(number) || number < 0)
@@ -61,7 +63,8 @@ static bool read_amount(const char *text, enum kind kind, uint64_t *out) {
 }
 
 /* Whether the verb's list holds the word. */
-static bool takes(const struct verb *verb, const char *word) {
+static bool takes(const struct verb *verb, const char *word)
+{
     size_t size = strlen(word);
     for (const char *at = verb->options; (at = strstr(at, word)) != NULL; at += size)
         if (at[size] == ' ' || at[size] == '\0')
@@ -69,21 +72,24 @@ static bool takes(const struct verb *verb, const char *word) {
     return false;
 }
 
-static const struct option *find(const struct verb *verb, const char *word) {
+static const struct option *find(const struct verb *verb, const char *word)
+{
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i].name, word) == 0 && takes(verb, word))
             return &known[i];
     return NULL;
 }
 
-static int refuse_value(const struct option *option, const char *value) {
+static int refuse_value(const struct option *option, const char *value)
+{
     fprintf(stderr, "cuda-play: %s: %s: write for example %s\n", option->name,
             value != NULL ? value : "needs a value", examples[option->kind]);
     return BAD_USAGE;
 }
 
 /* The verb's options into `options`. 0, or the exit status. */
-static int read_options(const struct verb *verb, char **words, struct options *options) {
+static int read_options(const struct verb *verb, char **words, struct options *options)
+{
     for (; *words != NULL; words++) {
         const struct option *option = find(verb, *words);
         if (option == NULL)
@@ -101,7 +107,8 @@ static int read_options(const struct verb *verb, char **words, struct options *o
     return 0;
 }
 
-int options_run(const struct verb *verbs, const char *usage, int count, char **words) {
+int options_run(const struct verb *verbs, const char *usage, int count, char **words)
+{
     struct options options = {0};
     if (count < 2 || strcmp(words[1], "--help") == 0) {
         fputs(usage, count < 2 ? stderr : stdout);

@@ -4,13 +4,15 @@
 #include "verbs.h"
 #include <stdio.h>
 
-static void print_uuid(const unsigned char uuid[16]) {
+static void print_uuid(const unsigned char uuid[16])
+{
     printf("GPU-");
     for (int i = 0; i < 16; i++)
         printf(i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
-static void print_device(int ordinal) {
+static void print_device(int ordinal)
+{
     char name[96], text[SIZE_TEXT];
     unsigned char uuid[16];
     size_t available, total, whole;
@@ -29,7 +31,8 @@ static void print_device(int ordinal) {
     driver_check(cuDevicePrimaryCtxRelease(device), "ending the context");
 }
 
-int query(const struct options *options) {
+int query(const struct options *options)
+{
     int version, count;
     (void)options;
     driver_load();

@@ -13,12 +13,14 @@ enum {
     LOCK_SLEEPS = 20 * 1000, /* about a second and a half; a holder is stopped, not slow */
 };
 
-static uint64_t add(uint64_t left, uint64_t right) {
+static uint64_t add(uint64_t left, uint64_t right)
+{
     return left > UINT64_MAX - right ? UINT64_MAX : left + right;
 }
 
 /* Order: the file lock orders reservations; a release may be seen late, which errs to refusal. */
-uint64_t books_total(const struct books *books, unsigned device) {
+uint64_t books_total(const struct books *books, unsigned device)
+{
     const struct vcuda_books *page = books->page;
     uint32_t slots = atomic_load_explicit(&page->slot_limit, memory_order_acquire);
     uint64_t total = 0;
@@ -29,13 +31,15 @@ uint64_t books_total(const struct books *books, unsigned device) {
     return total;
 }
 
-static int lock_try(const struct books *books, unsigned device, short type) {
+static int lock_try(const struct books *books, unsigned device, short type)
+{
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = device, .l_len = 1};
     return fcntl(books->fd, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
 }
 
 /* Wait for the device's file lock, but not for ever: a stopped holder must not stop its peers. */
-static int lock_device(const struct books *books, unsigned device) {
+static int lock_device(const struct books *books, unsigned device)
+{
     const struct timespec pause = {.tv_nsec = LOCK_SLEEP_NS};
     int error = lock_try(books, device, F_WRLCK);
     for (int turn = 0; error != 0 && turn < LOCK_YIELDS + LOCK_SLEEPS; turn++) {
@@ -50,43 +54,49 @@ static int lock_device(const struct books *books, unsigned device) {
     return error;
 }
 
-static void raise_peak(struct vcuda_meter *meter, uint64_t total) {
+static void raise_peak(struct vcuda_meter *meter, uint64_t total)
+{
     uint64_t peak = atomic_load_explicit(&meter->memory_peak, memory_order_relaxed);
     while (peak < total && !atomic_compare_exchange_weak(&meter->memory_peak, &peak, total))
         ;
 }
 
-static bool fits(uint64_t total, uint64_t bytes, uint64_t limit) {
+static bool fits(uint64_t total, uint64_t bytes, uint64_t limit)
+{
     return total <= limit && bytes <= limit - total;
 }
 
-/* With the file lock: look, then enter. */
-static int reserve_locked(struct books *books, unsigned device, uint64_t bytes, uint64_t limit) {
-    struct vcuda_books *page = books->page;
-    uint64_t total = books_total(books, device);
-    if (!fits(total, bytes, limit))
-        return -EDQUOT;
-    atomic_fetch_add(&page->used[device][books->slot], bytes);
-    raise_peak(&page->meters[device], total + bytes);
-    return 0;
-}
-
-/* Without it: enter, then look. Of two that do not fit together at least one sees the other. */
-static int reserve_unlocked(struct books *books, unsigned device, uint64_t bytes, uint64_t limit) {
-    struct vcuda_books *page = books->page;
-    if (bytes > limit)
-        return -EDQUOT;
-    atomic_fetch_add(&page->used[device][books->slot], bytes);
+/* Enter, then look. Of two that do not fit together at least one sees the other, lock or no lock.
+ */
+static int enter(struct books *books, unsigned device, uint64_t bytes, uint64_t limit)
+{
+    atomic_fetch_add(&books->page->used[device][books->slot], bytes);
     uint64_t total = books_total(books, device);
     if (total > limit) {
         books_release(books, device, bytes);
         return -EDQUOT;
     }
-    raise_peak(&page->meters[device], total);
+    raise_peak(&books->page->meters[device], total);
     return 0;
 }
 
-static int reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit) {
+/* With the file lock: look first, so that what does not fit is never entered. Who had to do without
+ * the lock may still come between, hence the second look. */
+static int reserve_locked(struct books *books, unsigned device, uint64_t bytes, uint64_t limit)
+{
+    if (!fits(books_total(books, device), bytes, limit))
+        return -EDQUOT;
+    return enter(books, device, bytes, limit);
+}
+
+/* Without it: may refuse while there is room, when two enter at once; never exceeds the limit. */
+static int reserve_unlocked(struct books *books, unsigned device, uint64_t bytes, uint64_t limit)
+{
+    return bytes > limit ? -EDQUOT : enter(books, device, bytes, limit);
+}
+
+static int reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit)
+{
     if (lock_device(books, device) != 0) {
         books_degrade(books, VCUDA_DEGRADED_LOCK);
         return reserve_unlocked(books, device, bytes, limit);
@@ -96,7 +106,8 @@ static int reserve(struct books *books, unsigned device, uint64_t bytes, uint64_
     return error;
 }
 
-int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit) {
+int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit)
+{
     pthread_mutex_lock(&books->mutexes[device]);
     int error = reserve(books, device, bytes, limit);
     pthread_mutex_unlock(&books->mutexes[device]);
@@ -105,14 +116,16 @@ int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t
     return error;
 }
 
-void books_release(struct books *books, unsigned device, uint64_t bytes) {
+void books_release(struct books *books, unsigned device, uint64_t bytes)
+{
     VCUDA_ATOMIC(uint64_t) *used = &books->page->used[device][books->slot];
     uint64_t held = atomic_load(used);
     while (!atomic_compare_exchange_weak(used, &held, held > bytes ? held - bytes : 0))
         ;
 }
 
-void books_degrade(struct books *books, uint32_t flag) {
+void books_degrade(struct books *books, uint32_t flag)
+{
     if (books->slot >= 0)
         atomic_fetch_or(&books->page->slots[books->slot].flags, flag);
 }

@@ -8,25 +8,29 @@ enum {
     SHAPE_BITS = 4,   /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
 
-static uint64_t mix(uint64_t value) {
+static uint64_t mix(uint64_t value)
+{
     value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
     value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
     return value ^ (value >> 32);
 }
 
 /* A size with its lower bits dropped, as a short float would have it. */
-static uint64_t coarse(uint64_t size) {
+static uint64_t coarse(uint64_t size)
+{
     int bits = size == 0 ? 0 : 64 - __builtin_clzll(size);
     return bits <= SHAPE_BITS ? size : (size >> (bits - SHAPE_BITS)) << (bits - SHAPE_BITS);
 }
 
-uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads) {
+uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads)
+{
     uint64_t key = mix(mix(mix(function) + coarse(blocks)) + threads);
     return key == 0 ? 1 : key;
 }
 
 /* Index of the kind among its probes, or of the first empty place, or -1. */
-static int find(const struct cost_table *table, uint64_t key) {
+static int find(const struct cost_table *table, uint64_t key)
+{
     for (unsigned probe = 0; probe < PROBES; probe++) {
         unsigned place = (unsigned)(key + probe) % COST_KINDS;
         /* Pairs with the release in claim(): whoever sees the key sees its estimate. */
@@ -38,7 +42,8 @@ static int find(const struct cost_table *table, uint64_t key) {
 }
 
 /* A kind that was measured, or NULL. */
-static struct cost_kind *known(struct cost_table *table, uint64_t key) {
+static struct cost_kind *known(struct cost_table *table, uint64_t key)
+{
     int place = find(table, key);
     if (place < 0)
         return NULL;
@@ -46,7 +51,8 @@ static struct cost_kind *known(struct cost_table *table, uint64_t key) {
     return atomic_load_explicit(&kind->key, memory_order_relaxed) == key ? kind : NULL;
 }
 
-bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns) {
+bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns)
+{
     const struct cost_kind *kind = known(table, key);
     *cost_ns = COST_UNKNOWN_NS;
     if (kind != NULL)
@@ -54,7 +60,8 @@ bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns) {
     return kind != NULL;
 }
 
-bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns) {
+bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns)
+{
     struct cost_kind *kind = known(table, key);
     if (kind == NULL)
         return true;
@@ -64,7 +71,8 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns) {
 }
 
 /* All probes taken: the kind measured longest ago makes room. */
-static unsigned oldest(const struct cost_table *table, uint64_t key) {
+static unsigned oldest(const struct cost_table *table, uint64_t key)
+{
     unsigned choice = (unsigned)key % COST_KINDS;
     for (unsigned probe = 1; probe < PROBES; probe++) {
         unsigned place = (unsigned)(key + probe) % COST_KINDS;
@@ -75,7 +83,8 @@ static unsigned oldest(const struct cost_table *table, uint64_t key) {
 }
 
 static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t now,
-                               uint64_t measured_ns) {
+                               uint64_t measured_ns)
+{
     int place = find(table, key);
     struct cost_kind *kind = &table->kinds[place < 0 ? oldest(table, key) : (unsigned)place];
     if (atomic_load_explicit(&kind->key, memory_order_relaxed) == key)
@@ -87,7 +96,8 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     return kind;
 }
 
-static void turn_window(struct cost_kind *kind, uint64_t now) {
+static void turn_window(struct cost_kind *kind, uint64_t now)
+{
     uint64_t window = (uint64_t)WINDOW_MS * 1000000, age = now - kind->opened_ns;
     if (age < window)
         return;
@@ -96,7 +106,8 @@ static void turn_window(struct cost_kind *kind, uint64_t now) {
     kind->opened_ns = now;
 }
 
-static void enter(struct cost_window *window, uint64_t measured_ns) {
+static void enter(struct cost_window *window, uint64_t measured_ns)
+{
     if (window->count == 0 || measured_ns < window->least_ns)
         window->least_ns = measured_ns;
     window->sum_ns += measured_ns;
@@ -104,29 +115,34 @@ static void enter(struct cost_window *window, uint64_t measured_ns) {
 }
 
 /* The part of a measurement that neighbours cannot have added. */
-static uint64_t certain(uint64_t measured_ns, uint32_t rate_ppm) {
+static uint64_t certain(uint64_t measured_ns, uint32_t rate_ppm)
+{
     uint32_t part = rate_ppm > LIMITER_MILLION / 2 ? rate_ppm : LIMITER_MILLION / 2;
     return part >= LIMITER_MILLION ? measured_ns
                                    : (uint64_t)((double)measured_ns * part / LIMITER_MILLION);
 }
 
-static uint64_t larger(uint64_t left, uint64_t right) {
+static uint64_t larger(uint64_t left, uint64_t right)
+{
     return left > right ? left : right;
 }
 
-static uint64_t least(const struct cost_kind *kind) {
+static uint64_t least(const struct cost_kind *kind)
+{
     if (kind->previous.count == 0 || kind->current.least_ns < kind->previous.least_ns)
         return kind->current.least_ns;
     return kind->previous.least_ns;
 }
 
 /* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
-static uint64_t head_start(uint64_t now) {
+static uint64_t head_start(uint64_t now)
+{
     return (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * COST_INTERVAL_NS >> 32;
 }
 
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t rate_ppm) {
+                     uint32_t rate_ppm)
+{
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = claim(table, key, now, measured_ns);
     turn_window(kind, now);

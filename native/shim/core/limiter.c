@@ -1,20 +1,24 @@
 #include "core/limiter.h"
 
-static uint64_t add(uint64_t left, uint64_t right) {
+static uint64_t add(uint64_t left, uint64_t right)
+{
     return left > UINT64_MAX - right ? UINT64_MAX : left + right;
 }
 
-static uint64_t subtract(uint64_t left, uint64_t right) {
+static uint64_t subtract(uint64_t left, uint64_t right)
+{
     return left > right ? left - right : 0;
 }
 
 /* Time on the virtual clock that `cost` takes at this rate. */
-static uint64_t stretch(uint64_t cost, uint32_t rate_ppm) {
+static uint64_t stretch(uint64_t cost, uint32_t rate_ppm)
+{
     unsigned __int128 time = (unsigned __int128)cost * LIMITER_MILLION / rate_ppm;
     return time > INT64_MAX ? INT64_MAX : (uint64_t)time;
 }
 
-struct limiter_terms limiter_terms(const struct vcuda_limit *limit) {
+struct limiter_terms limiter_terms(const struct vcuda_limit *limit)
+{
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
     uint32_t percent = atomic_load_explicit(&limit->core_percent, memory_order_relaxed);
     uint32_t burst_us = atomic_load_explicit(&limit->burst_us, memory_order_relaxed);
@@ -29,25 +33,29 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit) {
 }
 
 /* Where the clock stands after paying, having saved up no more than the burst. */
-static uint64_t paid(uint64_t clock, struct limiter_terms terms, uint64_t now, uint64_t cost) {
+static uint64_t paid(uint64_t clock, struct limiter_terms terms, uint64_t now, uint64_t cost)
+{
     uint64_t oldest = subtract(now, terms.burst_ns);
     return add(clock < oldest ? oldest : clock, stretch(cost, terms.rate_ppm));
 }
 
 /* The latest that the clock may show now for a launch to go. */
-static uint64_t latest(struct limiter_terms terms, uint64_t now) {
+static uint64_t latest(struct limiter_terms terms, uint64_t now)
+{
     return terms.lead_ns < 0 ? subtract(now, -(uint64_t)terms.lead_ns)
                              : add(now, (uint64_t)terms.lead_ns);
 }
 
-static void count(struct vcuda_meter *meter, uint64_t cost) {
+static void count(struct vcuda_meter *meter, uint64_t cost)
+{
     atomic_fetch_add_explicit(&meter->charged_ns, cost, memory_order_relaxed);
     atomic_fetch_add_explicit(&meter->launches, 1, memory_order_relaxed);
 }
 
 /* Relaxed throughout: the word orders nothing but itself. */
 uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, uint64_t now,
-                       uint64_t cost) {
+                       uint64_t cost)
+{
     uint64_t clock = atomic_load_explicit(&meter->virtual_time, memory_order_relaxed);
     uint64_t bound = latest(terms, now);
     do {
@@ -61,7 +69,8 @@ uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, ui
 }
 
 void limiter_charge(struct vcuda_meter *meter, struct limiter_terms terms, uint64_t now,
-                    uint64_t cost) {
+                    uint64_t cost)
+{
     uint64_t clock = atomic_load_explicit(&meter->virtual_time, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&meter->virtual_time, &clock,
                                                   paid(clock, terms, now, cost),
@@ -70,7 +79,8 @@ void limiter_charge(struct vcuda_meter *meter, struct limiter_terms terms, uint6
     count(meter, cost);
 }
 
-static void move(VCUDA_ATOMIC(uint64_t) * word, int64_t change, uint64_t size) {
+static void move(VCUDA_ATOMIC(uint64_t) * word, int64_t change, uint64_t size)
+{
     uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(word, &old,
                                                   change < 0 ? subtract(old, size) : add(old, size),
@@ -78,7 +88,8 @@ static void move(VCUDA_ATOMIC(uint64_t) * word, int64_t change, uint64_t size) {
         ;
 }
 
-void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64_t debt) {
+void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64_t debt)
+{
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
     move(&meter->virtual_time, debt, stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);

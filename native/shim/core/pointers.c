@@ -7,19 +7,22 @@
 enum { SIZE_FIRST = 256 };
 
 /* Addresses are multiples of 512: multiply (Fibonacci hashing) and keep the high bits. */
-static size_t home(const struct pointers *pointers, uint64_t address) {
+static size_t home(const struct pointers *pointers, uint64_t address)
+{
     return (size_t)((address * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (pointers->size - 1);
 }
 
 /* The place that holds `address`, or the empty one where it belongs. There always is one. */
-static struct pointer *find(const struct pointers *pointers, uint64_t address) {
+static struct pointer *find(const struct pointers *pointers, uint64_t address)
+{
     size_t place = home(pointers, address);
     while (pointers->places[place].address != 0 && pointers->places[place].address != address)
         place = (place + 1) & (pointers->size - 1);
     return &pointers->places[place];
 }
 
-static int grow(struct pointers *pointers) {
+static int grow(struct pointers *pointers)
+{
     struct pointers larger = {.size = pointers->size == 0 ? SIZE_FIRST : pointers->size * 2};
     larger.places = calloc(larger.size, sizeof *larger.places);
     if (larger.places == NULL)
@@ -33,7 +36,8 @@ static int grow(struct pointers *pointers) {
     return 0;
 }
 
-static int add(struct pointers *pointers, struct pointer pointer) {
+static int add(struct pointers *pointers, struct pointer pointer)
+{
     if ((pointers->count + 1) * 2 > pointers->size && grow(pointers) != 0)
         return -ENOMEM;
     struct pointer *place = find(pointers, pointer.address);
@@ -43,14 +47,16 @@ static int add(struct pointers *pointers, struct pointer pointer) {
 }
 
 /* May the pointer at `place` move back to the hole, that is: is its home not after the hole? */
-static bool movable(const struct pointers *pointers, size_t hole, size_t place) {
+static bool movable(const struct pointers *pointers, size_t hole, size_t place)
+{
     size_t mask = pointers->size - 1;
     size_t start = home(pointers, pointers->places[place].address);
     return ((place - start) & mask) >= ((place - hole) & mask);
 }
 
 /* Empty a place and close the gap, so that every search still ends at the first empty place. */
-static void empty(struct pointers *pointers, size_t hole) {
+static void empty(struct pointers *pointers, size_t hole)
+{
     size_t mask = pointers->size - 1;
     for (size_t place = (hole + 1) & mask; pointers->places[place].address != 0;
          place = (place + 1) & mask) {
@@ -63,7 +69,8 @@ static void empty(struct pointers *pointers, size_t hole) {
     pointers->count--;
 }
 
-static int take(struct pointers *pointers, uint64_t address, struct pointer *taken) {
+static int take(struct pointers *pointers, uint64_t address, struct pointer *taken)
+{
     if (address == 0 || pointers->count == 0)
         return -ENOENT;
     struct pointer *place = find(pointers, address);
@@ -74,21 +81,24 @@ static int take(struct pointers *pointers, uint64_t address, struct pointer *tak
     return 0;
 }
 
-int pointers_add(struct pointers *pointers, struct pointer pointer) {
+int pointers_add(struct pointers *pointers, struct pointer pointer)
+{
     pthread_mutex_lock(&pointers->mutex);
     int error = add(pointers, pointer);
     pthread_mutex_unlock(&pointers->mutex);
     return error;
 }
 
-int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *taken) {
+int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *taken)
+{
     pthread_mutex_lock(&pointers->mutex);
     int error = take(pointers, address, taken);
     pthread_mutex_unlock(&pointers->mutex);
     return error;
 }
 
-void pointers_clear(struct pointers *pointers) {
+void pointers_clear(struct pointers *pointers)
+{
     pthread_mutex_lock(&pointers->mutex);
     free(pointers->places);
     pointers->places = NULL;

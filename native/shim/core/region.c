@@ -5,7 +5,8 @@
 
 void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t memory_bytes,
                         uint32_t core_percent, uint32_t core_ceiling, uint32_t rate_ppm,
-                        uint32_t burst_us) {
+                        uint32_t burst_us)
+{
     struct vcuda_limit *limit = &config->limits[device];
     /* relaxed: each word stands alone; the order is made by region_config_publish() */
     atomic_store_explicit(&limit->memory_bytes, memory_bytes, memory_order_relaxed);
@@ -15,7 +16,8 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
     atomic_store_explicit(&limit->burst_us, burst_us, memory_order_relaxed);
 }
 
-int region_device_add(struct vcuda_config *config, const uint8_t *uuid) {
+int region_device_add(struct vcuda_config *config, const uint8_t *uuid)
+{
     uint32_t device = config->device_count;
     if (device >= VCUDA_DEVICES)
         return -ENOSPC;
@@ -26,23 +28,27 @@ int region_device_add(struct vcuda_config *config, const uint8_t *uuid) {
     return 0;
 }
 
-void region_config_publish(struct vcuda_config *config) {
+void region_config_publish(struct vcuda_config *config)
+{
     /* release: pairs with the shim's acquire load of the generation */
     atomic_fetch_add_explicit(&config->generation, 1, memory_order_release);
 }
 
-static uint32_t slot_pid(const struct vcuda_books *books, uint32_t slot) {
+static uint32_t slot_pid(const struct vcuda_books *books, uint32_t slot)
+{
     /* relaxed: the manager alone writes it */
     return atomic_load_explicit(&books->slots[slot].pid, memory_order_relaxed);
 }
 
-static uint32_t slots_used(const struct vcuda_books *books) {
+static uint32_t slots_used(const struct vcuda_books *books)
+{
     /* acquire: pairs with slot_take(), for readers outside the manager */
     uint32_t limit = atomic_load_explicit(&books->slot_limit, memory_order_acquire);
     return limit < VCUDA_SLOTS ? limit : VCUDA_SLOTS;
 }
 
-void region_slot_free(struct vcuda_books *books, uint32_t slot) {
+void region_slot_free(struct vcuda_books *books, uint32_t slot)
+{
     for (uint32_t device = 0; device < VCUDA_DEVICES; device++) {
         atomic_store_explicit(&books->used[device][slot], 0, memory_order_relaxed);
         atomic_store_explicit(&books->overhead[device][slot], 0, memory_order_relaxed);
@@ -52,8 +58,8 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot) {
     atomic_store_explicit(&books->slots[slot].pid, 0, memory_order_release);
 }
 
-int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
-                        uint64_t start_time) {
+int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time)
+{
     uint64_t started = atomic_load_explicit(&books->slots[slot].start_time, memory_order_relaxed);
     if (slot_pid(books, slot) != pid || started != start_time)
         return -ESTALE;
@@ -62,7 +68,8 @@ int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
 }
 
 /* The process's own slot, else the lowest free one, else VCUDA_SLOTS. */
-static uint32_t slot_find(const struct vcuda_books *books, uint32_t pid) {
+static uint32_t slot_find(const struct vcuda_books *books, uint32_t pid)
+{
     uint32_t used = slots_used(books);
     uint32_t found = used;
     for (uint32_t slot = used; slot-- > 0;) {
@@ -75,7 +82,8 @@ static uint32_t slot_find(const struct vcuda_books *books, uint32_t pid) {
     return found;
 }
 
-static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time) {
+static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time)
+{
     if (slot >= slots_used(books))
         /* release: before the owner can reserve, so that no sum misses it */
         atomic_store_explicit(&books->slot_limit, slot + 1, memory_order_release);
@@ -84,7 +92,8 @@ static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, ui
     atomic_store_explicit(&books->slots[slot].pid, pid, memory_order_release);
 }
 
-int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time) {
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time)
+{
     uint32_t slot = slot_find(books, pid);
     if (slot >= VCUDA_SLOTS)
         return -ENOSPC;
@@ -93,13 +102,15 @@ int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_ti
     return (int)slot;
 }
 
-uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot) {
+uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot)
+{
     /* relaxed: words that stand alone */
     return atomic_load_explicit(&books->used[device][slot], memory_order_relaxed) +
            atomic_load_explicit(&books->overhead[device][slot], memory_order_relaxed);
 }
 
-uint64_t region_device_bytes(const struct vcuda_books *books, uint32_t device) {
+uint64_t region_device_bytes(const struct vcuda_books *books, uint32_t device)
+{
     uint64_t total = 0;
     uint32_t used = slots_used(books);
     for (uint32_t slot = 0; slot < used; slot++)

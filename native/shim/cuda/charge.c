@@ -2,16 +2,19 @@
 
 #include <errno.h>
 
-static uint64_t limit_of(const struct charge *charge) {
+static uint64_t limit_of(const struct charge *charge)
+{
     const struct vcuda_config *config = charge->process->session.config;
     return atomic_load_explicit(&config->limits[charge->device].memory_bytes, memory_order_relaxed);
 }
 
-static struct books *books_of(const struct charge *charge) {
+static struct books *books_of(const struct charge *charge)
+{
     return &charge->process->session.books;
 }
 
-static CUresult reserve(struct charge *charge) {
+static CUresult reserve(struct charge *charge)
+{
     int device;
     CUresult result = process_current(charge->process, &device);
     if (result != CUDA_SUCCESS)
@@ -23,7 +26,8 @@ static CUresult reserve(struct charge *charge) {
     return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult charge_begin(struct charge *charge, uint64_t bytes) {
+CUresult charge_begin(struct charge *charge, uint64_t bytes)
+{
     *charge = (struct charge){.bytes = bytes};
     struct process *process;
     switch (process_gate(&process)) {
@@ -41,7 +45,8 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes) {
     return result;
 }
 
-int charge_correct(struct charge *charge, uint64_t bytes) {
+int charge_correct(struct charge *charge, uint64_t bytes)
+{
     if (charge->process == NULL)
         return 0;
     if (bytes > charge->bytes) {
@@ -57,7 +62,8 @@ int charge_correct(struct charge *charge, uint64_t bytes) {
 }
 
 /* Remember the address, or undo the allocation: one that we could not give back must not be. */
-static CUresult keep(struct charge *charge, CUdeviceptr address) {
+static CUresult keep(struct charge *charge, CUdeviceptr address)
+{
     struct pointer pointer = {address, charge->bytes, charge->device};
     if (pointers_add(&charge->process->pointers, pointer) == 0)
         return CUDA_SUCCESS;
@@ -65,7 +71,8 @@ static CUresult keep(struct charge *charge, CUdeviceptr address) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address) {
+CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address)
+{
     if (charge->process == NULL)
         return result;
     if (result == CUDA_SUCCESS && address != 0)
@@ -76,7 +83,8 @@ CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr addre
     return result;
 }
 
-void release_begin(struct release *release, CUdeviceptr address) {
+void release_begin(struct release *release, CUdeviceptr address)
+{
     struct process *process = process_known();
     bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
     release->process = NULL;
@@ -86,7 +94,8 @@ void release_begin(struct release *release, CUdeviceptr address) {
         release->process = process;
 }
 
-CUresult release_settle(struct release *release, CUresult result) {
+CUresult release_settle(struct release *release, CUresult result)
+{
     struct process *process = release->process;
     if (process == NULL)
         return result;

@@ -8,20 +8,23 @@
 
 #include <stddef.h>
 
-CUresult cuInit(unsigned int flags) {
+CUresult cuInit(unsigned int flags)
+{
     if (process_begin() == GATE_REFUSED)
         return CUDA_ERROR_SYSTEM_NOT_READY;
     return REAL(cuInit)(flags);
 }
 
 /* A variant of a function we hook that is not in our table: a newer driver's. Tell the manager. */
-static void report_unplaced(const char *symbol) {
+static void report_unplaced(const char *symbol)
+{
     struct process *process = cuda_family(symbol) ? process_state() : NULL;
     if (process != NULL)
         process_degrade(process, VCUDA_DEGRADED_ENTRY);
 }
 
-static CUresult route(CUresult result, const char *symbol, void **entry) {
+static CUresult route(CUresult result, const char *symbol, void **entry)
+{
     if (result != CUDA_SUCCESS || entry == NULL || *entry == NULL)
         return result;
     void *hook = cuda_route(*entry);
@@ -31,17 +34,20 @@ static CUresult route(CUresult result, const char *symbol, void **entry) {
     return result;
 }
 
-CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint64_t flags) {
+CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint64_t flags)
+{
     return route(REAL(cuGetProcAddress)(symbol, entry, version, flags), symbol, entry);
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status) {
+                             CUdriverProcAddressQueryResult *status)
+{
     return route(REAL(cuGetProcAddress_v2)(symbol, entry, version, flags, status), symbol, entry);
 }
 
 CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **entry, int version, cuuint64_t flags,
-                                  CUdriverProcAddressQueryResult *status) {
+                                  CUdriverProcAddressQueryResult *status)
+{
     return route(REAL(cuGetProcAddress_v2_ptsz)(symbol, entry, version, flags, status), symbol,
                  entry);
 }

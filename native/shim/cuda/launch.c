@@ -1,17 +1,20 @@
 /* Every way to launch a kernel that the table names. */
 #include "cuda/throttle.h"
 
-static uint64_t product(unsigned int x, unsigned int y, unsigned int z) {
+static uint64_t product(unsigned int x, unsigned int y, unsigned int z)
+{
     uint64_t result; /* 2^31 * 2^16 * 2^16 fits */
     return __builtin_mul_overflow((uint64_t)x * y, z, &result) ? UINT64_MAX : result;
 }
 
 /* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
-static CUstream own_thread(CUstream stream) {
+static CUstream own_thread(CUstream stream)
+{
     return stream == NULL ? CU_STREAM_PER_THREAD : stream;
 }
 
-static struct launch launch_of(const CUlaunchConfig *config, CUfunction function) {
+static struct launch launch_of(const CUlaunchConfig *config, CUfunction function)
+{
     return (struct launch){
         .function = function,
         .blocks = product(config->gridDimX, config->gridDimY, config->gridDimZ),
@@ -23,7 +26,8 @@ static struct launch launch_of(const CUlaunchConfig *config, CUfunction function
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared, CUstream stream,
-                        void **parameters, void **extra) {
+                        void **parameters, void **extra)
+{
     if (throttle_idle())
         return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                     shared, stream, parameters, extra);
@@ -44,7 +48,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
 CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                              unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                              unsigned int block_z, unsigned int shared, CUstream stream,
-                             void **parameters, void **extra) {
+                             void **parameters, void **extra)
+{
     if (throttle_idle())
         return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                          block_z, shared, stream, parameters, extra);
@@ -63,7 +68,8 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                          void **extra) {
+                          void **extra)
+{
     if (config == NULL || throttle_idle())
         return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
     struct launch launch = launch_of(config, function);
@@ -75,7 +81,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                               void **extra) {
+                               void **extra)
+{
     if (config == NULL || throttle_idle())
         return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     struct launch launch = launch_of(config, function);

@@ -5,7 +5,8 @@
 #define SETTLE(charge, result, address)                                                            \
     charge_settle(charge, result, (result) == CUDA_SUCCESS ? *(address) : 0)
 
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -14,7 +15,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes) {
+CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -23,7 +25,8 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes) {
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -32,14 +35,16 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     return SETTLE(&charge, result, address);
 }
 
-static uint64_t area(uint64_t width, uint64_t height) {
+static uint64_t area(uint64_t width, uint64_t height)
+{
     uint64_t bytes;
     return __builtin_mul_overflow(width, height, &bytes) ? UINT64_MAX : bytes;
 }
 
 /* The driver chooses the pitch: reserve for the least it can be, then for what it is. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                            unsigned int element) {
+                            unsigned int element)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, area(width, height));
     if (result != CUDA_SUCCESS)
@@ -52,7 +57,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -61,7 +67,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream) {
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -71,7 +78,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream strea
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream) {
+                                 CUstream stream)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -81,7 +89,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                      CUstream stream) {
+                                      CUstream stream)
+{
     struct charge charge;
     CUresult result = charge_begin(&charge, bytes);
     if (result != CUDA_SUCCESS)
@@ -90,25 +99,29 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address) {
+CUresult cuMemFree_v2(CUdeviceptr address)
+{
     struct release release;
     release_begin(&release, address);
     return release_settle(&release, REAL(cuMemFree_v2)(address));
 }
 
-CUresult cuMemFree(CUdeviceptr_v1 address) {
+CUresult cuMemFree(CUdeviceptr_v1 address)
+{
     struct release release;
     release_begin(&release, address);
     return release_settle(&release, REAL(cuMemFree)(address));
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
     struct release release;
     release_begin(&release, address);
     return release_settle(&release, REAL(cuMemFreeAsync)(address, stream));
 }
 
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
     struct release release;
     release_begin(&release, address);
     return release_settle(&release, REAL(cuMemFreeAsync_ptsz)(address, stream));

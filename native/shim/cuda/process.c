@@ -9,15 +9,18 @@ _Thread_local int process_depth;
 
 static void *_Atomic place;
 
-struct process *process_state(void) {
+struct process *process_state(void)
+{
     return fork_state(&place, sizeof(struct process));
 }
 
-struct process *process_known(void) {
+struct process *process_known(void)
+{
     return atomic_load_explicit(&place, memory_order_acquire);
 }
 
-static enum gate attach(struct process **process, bool again) {
+static enum gate attach(struct process **process, bool again)
+{
     *process = process_state();
     if (*process == NULL)
         return GATE_REFUSED;
@@ -32,17 +35,20 @@ static enum gate attach(struct process **process, bool again) {
 }
 
 /* Before the session is attached only remembered; process_begin() delivers. */
-void process_degrade(struct process *process, uint32_t flag) {
+void process_degrade(struct process *process, uint32_t flag)
+{
     atomic_fetch_or(&process->degraded, flag);
     if (session_phase(&process->session) == SESSION_ATTACHED)
         books_degrade(&process->session.books, flag);
 }
 
-enum gate process_gate(struct process **process) {
+enum gate process_gate(struct process **process)
+{
     return process_depth > 0 ? GATE_DRIVER : attach(process, false);
 }
 
-enum gate process_begin(void) {
+enum gate process_begin(void)
+{
     struct process *process;
     enum gate gate = process_depth > 0 ? GATE_DRIVER : attach(&process, true);
     if (gate == GATE_LIMITED && atomic_load(&process->degraded) != 0)
@@ -50,7 +56,8 @@ enum gate process_begin(void) {
     return gate;
 }
 
-static int find_device(const struct process *process, CUdevice ordinal) {
+static int find_device(const struct process *process, CUdevice ordinal)
+{
     CUuuid uuid;
     CUresult result = REAL(cuDeviceGetUuid_v2)(&uuid, ordinal);
     if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 11.4 */
@@ -58,7 +65,8 @@ static int find_device(const struct process *process, CUdevice ordinal) {
     return result == CUDA_SUCCESS ? session_device(&process->session, uuid.bytes) : -1;
 }
 
-int process_device(struct process *process, CUdevice ordinal) {
+int process_device(struct process *process, CUdevice ordinal)
+{
     if (ordinal < 0 || ordinal >= PROCESS_ORDINALS)
         return -1;
     int known = atomic_load_explicit(&process->devices[ordinal], memory_order_relaxed);
@@ -69,7 +77,8 @@ int process_device(struct process *process, CUdevice ordinal) {
     return known - 2;
 }
 
-CUresult process_current(struct process *process, int *device) {
+CUresult process_current(struct process *process, int *device)
+{
     CUdevice ordinal;
     CUresult result = REAL(cuCtxGetDevice)(&ordinal);
     if (result == CUDA_SUCCESS)

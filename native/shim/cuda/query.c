@@ -11,7 +11,8 @@ struct view {
     uint64_t left;
 };
 
-static struct view view_of(const struct process *process, int device) {
+static struct view view_of(const struct process *process, int device)
+{
     if (device < 0) /* not granted: as if it had no memory */
         return (struct view){0, 0};
     const struct session *session = &process->session;
@@ -20,7 +21,8 @@ static struct view view_of(const struct process *process, int device) {
     return (struct view){limit, limit > held ? limit - held : 0};
 }
 
-static CUresult view_current(struct process *process, struct view *view) {
+static CUresult view_current(struct process *process, struct view *view)
+{
     int device;
     CUresult result = process_current(process, &device);
     if (result == CUDA_SUCCESS)
@@ -28,18 +30,21 @@ static CUresult view_current(struct process *process, struct view *view) {
     return result;
 }
 
-static void lower(size_t *figure, uint64_t bound) {
+static void lower(size_t *figure, uint64_t bound)
+{
     if (figure != NULL && *figure > bound)
         *figure = bound;
 }
 
 /* Of the 32-bit API, in which the driver reports at most 4 GiB. */
-static void lower_v1(unsigned int *figure, uint64_t bound) {
+static void lower_v1(unsigned int *figure, uint64_t bound)
+{
     if (figure != NULL && *figure > bound)
         *figure = (unsigned int)bound;
 }
 
-CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
     struct process *process;
     struct view view;
     enum gate gate = process_gate(&process);
@@ -56,7 +61,8 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     return result;
 }
 
-CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
+CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
+{
     struct process *process;
     struct view view;
     enum gate gate = process_gate(&process);
@@ -73,7 +79,8 @@ CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
     return result;
 }
 
-CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
     struct process *process;
     enum gate gate = process_gate(&process);
     if (gate == GATE_REFUSED)
@@ -84,7 +91,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return result;
 }
 
-CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
     struct process *process;
     enum gate gate = process_gate(&process);
     if (gate == GATE_REFUSED)

@@ -21,11 +21,13 @@ struct wait {
     uint64_t drain; /* how much of the work in flight has to drain first; 0 until refused */
 };
 
-static bool limited(const struct vcuda_limit *limit) {
+static bool limited(const struct vcuda_limit *limit)
+{
     return atomic_load_explicit(&limit->core_percent, memory_order_relaxed) < 100;
 }
 
-bool throttle_idle(void) {
+bool throttle_idle(void)
+{
     const struct process *process = process_known();
     if (process == NULL)
         return false;
@@ -40,7 +42,8 @@ bool throttle_idle(void) {
 }
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
-static CUresult find_device(struct process *process, int *device) {
+static CUresult find_device(struct process *process, int *device)
+{
     *device = 0;
     return process->session.config->device_count == 1 ? CUDA_SUCCESS
                                                       : process_current(process, device);
@@ -48,14 +51,16 @@ static CUresult find_device(struct process *process, int *device) {
 
 /* A kind that is being measured for the first time should not run on before its cost is known. */
 static bool awaits_measurement(const struct process *process, uint64_t key, bool known,
-                               const struct wait *wait) {
+                               const struct wait *wait)
+{
     if (known || !timing_flying(&process->timing))
         return false;
     uint64_t patience = process->timing.key == key ? unknown_ns : OTHERS_NS;
     return wait->now - wait->begun < patience;
 }
 
-static uint64_t longer_pause(struct wait *wait) {
+static uint64_t longer_pause(struct wait *wait)
+{
     uint64_t pause = wait->pause;
     wait->pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
     return pause;
@@ -65,12 +70,14 @@ static uint64_t longer_pause(struct wait *wait) {
  * burst. Launches that come evenly spaced would leave a neighbour no gap as long as a kernel of its
  * own, in which alone it can be measured; and chance keeps two containers from falling into step.
  */
-static uint64_t choose_drain(struct limiter_terms terms, uint64_t now) {
+static uint64_t choose_drain(struct limiter_terms terms, uint64_t now)
+{
     uint64_t chance = (now * UINT64_C(0x9e3779b97f4a7c15)) >> 40; /* 24 bits */
     return terms.burst_ns / 4 + (uint64_t)((double)terms.burst_ns * (double)chance / (1 << 24));
 }
 
-static uint64_t try_to_enter(struct launch *launch, struct limiter_terms terms, struct wait *wait) {
+static uint64_t try_to_enter(struct launch *launch, struct limiter_terms terms, struct wait *wait)
+{
     struct vcuda_meter *meter = &launch->process->session.books.page->meters[launch->device];
     terms.lead_ns -= (int64_t)wait->drain;
     uint64_t pause = limiter_admit(meter, terms, wait->now, launch->paid_ns);
@@ -80,7 +87,8 @@ static uint64_t try_to_enter(struct launch *launch, struct limiter_terms terms, 
 }
 
 /* Try to pay. 0: paid. Otherwise ns to wait. */
-static uint64_t try_to_pay(struct launch *launch, uint64_t key, struct wait *wait) {
+static uint64_t try_to_pay(struct launch *launch, uint64_t key, struct wait *wait)
+{
     struct process *process = launch->process;
     struct vcuda_meter *meter = &process->session.books.page->meters[launch->device];
     struct limiter_terms terms = limiter_terms(&process->session.config->limits[launch->device]);
@@ -93,7 +101,8 @@ static uint64_t try_to_pay(struct launch *launch, uint64_t key, struct wait *wai
     return 0;
 }
 
-static void wait_and_pay(struct launch *launch, uint64_t key) {
+static void wait_and_pay(struct launch *launch, uint64_t key)
+{
     struct process *process = launch->process;
     struct wait wait = {.begun = clock_now(), .pause = PAUSE_FIRST_NS};
     wait.now = wait.begun;
@@ -111,7 +120,8 @@ static void wait_and_pay(struct launch *launch, uint64_t key) {
         launch->timed = timing_begin(process, subject, wait.now);
 }
 
-static CUresult begin_limited(struct launch *launch, struct process *process) {
+static CUresult begin_limited(struct launch *launch, struct process *process)
+{
     int device;
     CUresult result = find_device(process, &device);
     if (result != CUDA_SUCCESS || device < 0) /* not granted: it has no memory to work on */
@@ -125,7 +135,8 @@ static CUresult begin_limited(struct launch *launch, struct process *process) {
     return CUDA_SUCCESS;
 }
 
-CUresult throttle_begin(struct launch *launch) {
+CUresult throttle_begin(struct launch *launch)
+{
     struct process *process;
     launch->process = NULL;
     launch->timed = false;
@@ -139,14 +150,16 @@ CUresult throttle_begin(struct launch *launch) {
     }
 }
 
-static void give_back(const struct launch *launch) {
+static void give_back(const struct launch *launch)
+{
     struct session *session = &launch->process->session;
     limiter_settle(&session->books.page->meters[launch->device],
                    limiter_terms(&session->config->limits[launch->device]),
                    -(int64_t)launch->paid_ns);
 }
 
-CUresult throttle_end(struct launch *launch, CUresult result) {
+CUresult throttle_end(struct launch *launch, CUresult result)
+{
     if (launch->process == NULL)
         return result;
     if (launch->timed)

@@ -10,13 +10,15 @@ enum {
 };
 
 /* Let calls through that a global capture by another thread would forbid; undo with the result. */
-static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
+static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
+{
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
 /* Who is the current context? 0: none. Its number where the driver has one, for handles recur. */
-static unsigned long long current_context(void) {
+static unsigned long long current_context(void)
+{
     CUcontext context = NULL;
     unsigned long long number;
     if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == NULL)
@@ -25,7 +27,8 @@ static unsigned long long current_context(void) {
     return result == CUDA_SUCCESS ? number : (unsigned long long)(uintptr_t)context;
 }
 
-static bool capturing(CUstream stream) {
+static bool capturing(CUstream stream)
+{
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
     if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 10.0 */
@@ -33,17 +36,20 @@ static bool capturing(CUstream stream) {
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static bool hold(struct timing *timing, enum timing_phase from) {
+static bool hold(struct timing *timing, enum timing_phase from)
+{
     /* Pairs with the release in let_go(): the new owner sees what the last one wrote. */
     return atomic_compare_exchange_strong_explicit(&timing->phase, &from, TIMING_HELD,
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-static void let_go(struct timing *timing, enum timing_phase to) {
+static void let_go(struct timing *timing, enum timing_phase to)
+{
     atomic_store_explicit(&timing->phase, to, memory_order_release);
 }
 
-static void drop_events(struct timing *timing) {
+static void drop_events(struct timing *timing)
+{
     if (timing->start != NULL)
         REAL(cuEventDestroy_v2)(timing->start);
     if (timing->end != NULL)
@@ -52,7 +58,8 @@ static void drop_events(struct timing *timing) {
 }
 
 /* The driver would not: once may be a context that is going, more often is for good. */
-static void fail(struct process *process) {
+static void fail(struct process *process)
+{
     struct timing *timing = &process->timing;
     drop_events(timing);
     if (++timing->failures < FAILURES) {
@@ -63,7 +70,8 @@ static void fail(struct process *process) {
     process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
-static CUresult record_start(struct timing *timing, CUstream stream) {
+static CUresult record_start(struct timing *timing, CUstream stream)
+{
     CUresult result = REAL(cuEventCreate)(&timing->start, 0);
     if (result == CUDA_SUCCESS)
         result = REAL(cuEventCreate)(&timing->end, 0);
@@ -73,7 +81,8 @@ static CUresult record_start(struct timing *timing, CUstream stream) {
 }
 
 /* With the struct held and the capture mode relaxed. */
-static bool begin_held(struct process *process, struct timing_subject subject, uint64_t now) {
+static bool begin_held(struct process *process, struct timing_subject subject, uint64_t now)
+{
     struct timing *timing = &process->timing;
     timing->start = timing->end = NULL;
     timing->key = subject.key;
@@ -91,7 +100,8 @@ static bool begin_held(struct process *process, struct timing_subject subject, u
     return false;
 }
 
-bool timing_begin(struct process *process, struct timing_subject subject, uint64_t now) {
+bool timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
+{
     if (!hold(&process->timing, TIMING_IDLE))
         return false;
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -100,7 +110,8 @@ bool timing_begin(struct process *process, struct timing_subject subject, uint64
     return begun;
 }
 
-void timing_end(struct process *process, CUstream stream, CUresult launched) {
+void timing_end(struct process *process, CUstream stream, CUresult launched)
+{
     struct timing *timing = &process->timing;
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
@@ -115,7 +126,8 @@ void timing_end(struct process *process, CUstream stream, CUresult launched) {
 }
 
 /* Correct what was paid for the measured launch, and what its kind will pay from now on. */
-static void settle(struct process *process, uint64_t now, float milliseconds) {
+static void settle(struct process *process, uint64_t now, float milliseconds)
+{
     struct timing *timing = &process->timing;
     struct session *session = &process->session;
     struct limiter_terms terms = limiter_terms(&session->config->limits[timing->device]);
@@ -126,7 +138,8 @@ static void settle(struct process *process, uint64_t now, float milliseconds) {
     timing->failures = 0;
 }
 
-static void finish(struct process *process, uint64_t now) {
+static void finish(struct process *process, uint64_t now)
+{
     struct timing *timing = &process->timing;
     float milliseconds;
     if (REAL(cuEventElapsedTime)(&milliseconds, timing->start, timing->end) != CUDA_SUCCESS) {
@@ -138,7 +151,8 @@ static void finish(struct process *process, uint64_t now) {
     let_go(timing, TIMING_IDLE);
 }
 
-static void poll_held(struct process *process, uint64_t now) {
+static void poll_held(struct process *process, uint64_t now)
+{
     struct timing *timing = &process->timing;
     CUresult result = CUDA_ERROR_NOT_READY;
     if (current_context() == timing->context) /* or it may be gone, and its events with it */
@@ -153,7 +167,8 @@ static void poll_held(struct process *process, uint64_t now) {
         let_go(timing, TIMING_FLYING);
 }
 
-void timing_poll(struct process *process, uint64_t now) {
+void timing_poll(struct process *process, uint64_t now)
+{
     struct timing *timing = &process->timing;
     if (!timing_flying(timing) || !hold(timing, TIMING_FLYING))
         return;

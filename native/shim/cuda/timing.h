@@ -46,7 +46,8 @@ struct timing_subject {
 };
 
 /* Is a measurement under way whose result may be had by waiting? */
-static inline bool timing_flying(const struct timing *timing) {
+static inline bool timing_flying(const struct timing *timing)
+{
     return atomic_load_explicit(&timing->phase, memory_order_relaxed) == TIMING_FLYING;
 }
 

@@ -20,7 +20,8 @@ static _Thread_local int depth;
 static void *_Atomic place;
 
 /* The session if it is attached. An error if limits cannot be known; NULL and 0 if unmanaged. */
-static nvmlReturn_t observe(struct session **session) {
+static nvmlReturn_t observe(struct session **session)
+{
     *session = fork_state(&place, sizeof **session);
     if (*session == NULL)
         return NVML_ERROR_DRIVER_NOT_LOADED;
@@ -30,13 +31,15 @@ static nvmlReturn_t observe(struct session **session) {
     return phase == SESSION_FAILED ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_SUCCESS;
 }
 
-static int digit_value(char digit) {
+static int digit_value(char digit)
+{
     const char *digits = "0123456789abcdef", *found = strchr(digits, digit | 0x20);
     return digit == 0 || found == NULL ? -1 : (int)(found - digits);
 }
 
 /* The 32 hexadecimal digits of `GPU-…` or `MIG-…`, dashes aside. Returns 0, or -1. */
-static int parse_uuid(const char *text, uint8_t uuid[16]) {
+static int parse_uuid(const char *text, uint8_t uuid[16])
+{
     int count = 0;
     memset(uuid, 0, 16);
     for (text = strchr(text, '-'); text != NULL && *text != 0; text++) {
@@ -52,7 +55,8 @@ static int parse_uuid(const char *text, uint8_t uuid[16]) {
 }
 
 /* Index of the GPU in the configuration; -1 if it is not of this container. */
-static int find_device(const struct session *session, nvmlDevice_t device) {
+static int find_device(const struct session *session, nvmlDevice_t device)
+{
     char text[NVML_DEVICE_UUID_BUFFER_SIZE];
     uint8_t uuid[16];
     if (REAL(nvmlDeviceGetUUID)(device, text, sizeof text) != NVML_SUCCESS)
@@ -66,7 +70,8 @@ struct view {
 
 /* The GPU's memory as the container has it; false for a GPU that is not of it. */
 static bool view_of(nvmlDevice_t device, const struct session *session, unsigned long long real,
-                    struct view *view) {
+                    struct view *view)
+{
     int index = session == NULL ? -1 : find_device(session, device);
     if (index < 0)
         return false;
@@ -77,7 +82,8 @@ static bool view_of(nvmlDevice_t device, const struct session *session, unsigned
     return true;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
     struct session *session = NULL;
     struct view view;
     nvmlReturn_t result = depth > 0 ? NVML_SUCCESS : observe(&session);
@@ -91,7 +97,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return result;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
     struct session *session = NULL;
     struct view view;
     nvmlReturn_t result = depth > 0 ? NVML_SUCCESS : observe(&session);

@@ -19,7 +19,8 @@ static struct {
 static atomic_int inherited = -1;
 
 /* Only what is async-signal-safe: the child may have been forked while any lock was held. */
-static void in_child(void) {
+static void in_child(void)
+{
     int descriptor = atomic_exchange(&inherited, -1);
     if (descriptor >= 0)
         close(descriptor);
@@ -29,13 +30,15 @@ static void in_child(void) {
     pthread_mutex_init(&making, NULL);
 }
 
-static void watch_forks(void) {
+static void watch_forks(void)
+{
     static int watching; /* inherited by the child with the handler */
     if (!watching)
         watching = pthread_atfork(NULL, NULL, in_child) == 0;
 }
 
-static void wipe_by_handler(void *state, size_t size) {
+static void wipe_by_handler(void *state, size_t size)
+{
     for (int index = 0; index < FORK_STATES; index++) {
         if (unwiped[index].state != NULL)
             continue;
@@ -45,7 +48,8 @@ static void wipe_by_handler(void *state, size_t size) {
     }
 }
 
-static void *make(size_t size) {
+static void *make(size_t size)
+{
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *state = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (state == MAP_FAILED)
@@ -56,7 +60,8 @@ static void *make(size_t size) {
     return state;
 }
 
-void *fork_state(void *_Atomic *place, size_t size) {
+void *fork_state(void *_Atomic *place, size_t size)
+{
     /* Pairs with the release below: whoever sees the pages sees them wiped at fork. */
     void *state = atomic_load_explicit(place, memory_order_acquire);
     if (state != NULL)
@@ -71,10 +76,12 @@ void *fork_state(void *_Atomic *place, size_t size) {
     return state;
 }
 
-void fork_close(int descriptor) {
+void fork_close(int descriptor)
+{
     atomic_store(&inherited, descriptor);
 }
 
-void fork_unmap(void *mapping, size_t size) {
+void fork_unmap(void *mapping, size_t size)
+{
     madvise(mapping, size, MADV_DONTFORK);
 }

@@ -21,7 +21,8 @@ struct answer {
     int count;
 };
 
-static int connect_to(const char *path) {
+static int connect_to(const char *path)
+{
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
         return -ENAMETOOLONG;
@@ -35,7 +36,8 @@ static int connect_to(const char *path) {
     return -EAGAIN; /* not there yet, or too many at once */
 }
 
-static int say_hello(int connection, uint32_t flags) {
+static int say_hello(int connection, uint32_t flags)
+{
     struct vcuda_hello hello = {
         .magic = VCUDA_PROTOCOL_MAGIC,
         .version = VCUDA_PROTOCOL_VERSION,
@@ -49,7 +51,8 @@ static int say_hello(int connection, uint32_t flags) {
     return sent == sizeof hello ? 0 : -EAGAIN;
 }
 
-static void keep_descriptors(struct answer *answer, const struct cmsghdr *control) {
+static void keep_descriptors(struct answer *answer, const struct cmsghdr *control)
+{
     size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t index = 0; index < count; index++) {
         int descriptor;
@@ -62,7 +65,8 @@ static void keep_descriptors(struct answer *answer, const struct cmsghdr *contro
 }
 
 /* Returns bytes received, 0 when the manager hung up, or -EAGAIN. */
-static ssize_t receive_some(int connection, struct answer *answer) {
+static ssize_t receive_some(int connection, struct answer *answer)
+{
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
@@ -87,7 +91,8 @@ static ssize_t receive_some(int connection, struct answer *answer) {
 }
 
 /* Wait until something can be read; 0 or -ETIMEDOUT. A signal only shortens one round. */
-static int wait_readable(int connection, uint64_t deadline) {
+static int wait_readable(int connection, uint64_t deadline)
+{
     for (uint64_t now = clock_now(); now < deadline; now = clock_now()) {
         struct pollfd poll_one = {.fd = connection, .events = POLLIN};
         if (poll(&poll_one, 1, (int)((deadline - now) / MILLISECOND) + 1) > 0)
@@ -96,7 +101,8 @@ static int wait_readable(int connection, uint64_t deadline) {
     return -ETIMEDOUT;
 }
 
-static int receive_answer(int connection, uint64_t deadline, struct answer *answer) {
+static int receive_answer(int connection, uint64_t deadline, struct answer *answer)
+{
     while (answer->received < sizeof answer->message) {
         if (wait_readable(connection, deadline) != 0)
             return -EAGAIN;
@@ -110,7 +116,8 @@ static int receive_answer(int connection, uint64_t deadline, struct answer *answ
     return 0;
 }
 
-static int judge(const struct answer *answer, uint32_t flags) {
+static int judge(const struct answer *answer, uint32_t flags)
+{
     const struct vcuda_welcome *message = &answer->message;
     if (message->magic != VCUDA_PROTOCOL_MAGIC || message->kind != VCUDA_WELCOME ||
         message->version != VCUDA_PROTOCOL_VERSION)
@@ -124,14 +131,16 @@ static int judge(const struct answer *answer, uint32_t flags) {
     return 0;
 }
 
-static int converse(int connection, uint32_t flags, uint64_t deadline, struct answer *answer) {
+static int converse(int connection, uint32_t flags, uint64_t deadline, struct answer *answer)
+{
     int error = say_hello(connection, flags);
     if (error == 0)
         error = receive_answer(connection, deadline, answer);
     return error != 0 ? error : judge(answer, flags);
 }
 
-int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct welcome *welcome) {
+int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct welcome *welcome)
+{
     struct answer answer = {.count = 0};
     int connection = connect_to(path);
     if (connection < 0)

@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /* Loaded already, as a dependency of the shim, in whatever namespace the shim is in. */
-static void *real_library(void) {
+static void *real_library(void)
+{
     static void *_Atomic library;
     void *handle = atomic_load(&library);
     if (handle == NULL) {
@@ -19,7 +20,8 @@ static void *real_library(void) {
     return handle;
 }
 
-void *real_symbol(const char *name) {
+void *real_symbol(const char *name)
+{
     void *library = real_library();
     return library == NULL ? NULL : dlsym(library, name);
 }

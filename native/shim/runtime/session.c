@@ -17,7 +17,8 @@ enum {
 };
 
 /* Map one region, or NULL if the file is not as large as the struct. */
-static void *map_region(int descriptor, size_t size, int protection) {
+static void *map_region(int descriptor, size_t size, int protection)
+{
     if (lseek(descriptor, 0, SEEK_END) < (off_t)size)
         return NULL;
     void *mapping = mmap(NULL, size, protection, MAP_SHARED, descriptor, 0);
@@ -27,17 +28,20 @@ static void *map_region(int descriptor, size_t size, int protection) {
     return mapping;
 }
 
-static bool config_usable(const struct vcuda_config *config) {
+static bool config_usable(const struct vcuda_config *config)
+{
     return config->magic == VCUDA_CONFIG_MAGIC && config->abi == VCUDA_REGION_ABI &&
            config->size == sizeof *config && config->device_count <= VCUDA_DEVICES;
 }
 
-static bool books_usable(const struct vcuda_books *books) {
+static bool books_usable(const struct vcuda_books *books)
+{
     return books->magic == VCUDA_BOOKS_MAGIC && books->abi == VCUDA_REGION_ABI &&
            books->size == sizeof *books;
 }
 
-static int map_config(struct session *session, int descriptor) {
+static int map_config(struct session *session, int descriptor)
+{
     const struct vcuda_config *config = map_region(descriptor, sizeof *config, PROT_READ);
     if (config == NULL || !config_usable(config))
         return -EPROTO;
@@ -45,7 +49,8 @@ static int map_config(struct session *session, int descriptor) {
     return 0;
 }
 
-static int map_books(struct session *session, const struct welcome *welcome) {
+static int map_books(struct session *session, const struct welcome *welcome)
+{
     int protection = welcome->slot < 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     struct vcuda_books *books = map_region(welcome->books, sizeof *books, protection);
     if (books == NULL || !books_usable(books))
@@ -56,7 +61,8 @@ static int map_books(struct session *session, const struct welcome *welcome) {
 }
 
 /* Keep the books open for their locks, except by an observer, who takes none. */
-static void keep_descriptor(struct session *session, int descriptor) {
+static void keep_descriptor(struct session *session, int descriptor)
+{
     session->books.fd = -1;
     if (session->books.slot < 0)
         return;
@@ -65,7 +71,8 @@ static void keep_descriptor(struct session *session, int descriptor) {
     fork_close(session->books.fd);
 }
 
-static int enter(struct session *session, const struct welcome *welcome) {
+static int enter(struct session *session, const struct welcome *welcome)
+{
     int error = map_config(session, welcome->config);
     if (error == 0)
         error = map_books(session, welcome);
@@ -77,7 +84,8 @@ static int enter(struct session *session, const struct welcome *welcome) {
 }
 
 /* Ask until somebody answers. Peers that start together pause for different times. */
-static int ask(struct session *session, struct session_manner manner) {
+static int ask(struct session *session, struct session_manner manner)
+{
     const char *path = VCUDA_DIRECTORY "/vcuda.sock";
     struct welcome welcome;
     uint64_t pause = PAUSE_FIRST_NS, now = clock_now(), deadline = now + manner.patience_ns;
@@ -91,14 +99,15 @@ static int ask(struct session *session, struct session_manner manner) {
     return error != 0 ? error : enter(session, &welcome);
 }
 
-static enum session_phase decide(struct session *session, struct session_manner manner) {
+static enum session_phase decide(struct session *session, struct session_manner manner)
+{
     if (access(VCUDA_DIRECTORY, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return SESSION_UNMANAGED;
     return ask(session, manner) == 0 ? SESSION_ATTACHED : SESSION_FAILED;
 }
 
-enum session_phase session_attach(struct session *session, struct session_manner manner,
-                                  bool again) {
+enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)
+{
     enum session_phase phase = session_phase(session);
     if (phase != SESSION_NEW && !(again && phase == SESSION_FAILED))
         return phase;
@@ -110,7 +119,8 @@ enum session_phase session_attach(struct session *session, struct session_manner
     return phase;
 }
 
-int session_device(const struct session *session, const uint8_t uuid[16]) {
+int session_device(const struct session *session, const uint8_t uuid[16])
+{
     const struct vcuda_config *config = session->config;
     for (uint32_t device = 0; device < config->device_count && device < VCUDA_DEVICES; device++)
         if (memcmp(config->limits[device].uuid, uuid, sizeof config->limits[device].uuid) == 0)

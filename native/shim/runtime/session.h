@@ -45,7 +45,8 @@ struct session_manner {
 enum session_phase session_attach(struct session *session, struct session_manner manner,
                                   bool again);
 
-static inline enum session_phase session_phase(const struct session *session) {
+static inline enum session_phase session_phase(const struct session *session)
+{
     /* Pairs with the release in session_attach(): whoever sees "attached" sees the regions. */
     return atomic_load_explicit(&session->phase, memory_order_acquire);
 }

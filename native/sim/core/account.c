@@ -3,20 +3,23 @@
 #include "core/timeline.h"
 #include <errno.h>
 
-static void look(struct sim_state *state) {
+static void look(struct sim_state *state)
+{
     uint64_t now = sim_lock(state);
     sim_reap(state, now);
     timeline_settle(state, now);
 }
 
-static struct sim_tenant tenant_account(const struct sim_state *state, unsigned tenant) {
+static struct sim_tenant tenant_account(const struct sim_state *state, unsigned tenant)
+{
     struct sim_tenant account = state->tenants[tenant];
     for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++)
         account.gpus[gpu].bytes = ledger_used_by_tenant(state, gpu, tenant);
     return account;
 }
 
-unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity) {
+unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity)
+{
     unsigned count = 0;
     look(state);
     for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++) {
@@ -30,12 +33,14 @@ unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsign
     return count;
 }
 
-static bool occupies(const struct sim_process *process, unsigned gpu) {
+static bool occupies(const struct sim_process *process, unsigned gpu)
+{
     return process->pid != 0 && (process->contexts[gpu] > 0 || process->bytes[gpu] > 0);
 }
 
 static struct sim_occupant occupant(const struct sim_state *state,
-                                    const struct sim_process *process, unsigned gpu) {
+                                    const struct sim_process *process, unsigned gpu)
+{
     return (struct sim_occupant){
         .pid = process->pid,
         .gpu = gpu,
@@ -49,7 +54,8 @@ static struct sim_occupant occupant(const struct sim_state *state,
     };
 }
 
-unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity) {
+unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity)
+{
     unsigned count = 0;
     look(state);
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
@@ -65,7 +71,8 @@ unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, un
     return count;
 }
 
-int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out) {
+int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out)
+{
     int result = -ENOENT;
     look(state);
     for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++) {
@@ -80,20 +87,23 @@ int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim
     return result;
 }
 
-uint64_t account_used(struct sim_state *state, unsigned gpu) {
+uint64_t account_used(struct sim_state *state, unsigned gpu)
+{
     look(state);
     uint64_t used = ledger_used(state, gpu);
     sim_unlock(state);
     return used;
 }
 
-unsigned account_busy_percent(struct sim_state *state, unsigned gpu) {
+unsigned account_busy_percent(struct sim_state *state, unsigned gpu)
+{
     look(state);
     unsigned percent = state->timelines[gpu].busy_percent;
     sim_unlock(state);
     return percent;
 }
 
-const struct sim_machine *account_machine(const struct sim_state *state) {
+const struct sim_machine *account_machine(const struct sim_state *state)
+{
     return &state->machine;
 }

@@ -16,7 +16,8 @@ struct life {
     uint64_t start_time;
 };
 
-static bool read_life(int pid, struct life *out) {
+static bool read_life(int pid, struct life *out)
+{
     char path[32];
     char text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -39,13 +40,15 @@ static bool read_life(int pid, struct life *out) {
     return true;
 }
 
-static uint64_t namespace_inode(const char *path) {
+static uint64_t namespace_inode(const char *path)
+{
     struct stat found;
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
 /* The never repeated number of this mount namespace; 0 where the kernel has none. */
-static uint64_t mount_namespace_identity(void) {
+static uint64_t mount_namespace_identity(void)
+{
     const unsigned long ask = _IOR(0xb7, 5, uint64_t); /* NS_GET_MNTNS_ID */
     uint64_t identity = 0;
     int file = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -57,7 +60,8 @@ static uint64_t mount_namespace_identity(void) {
     return identity;
 }
 
-static uint64_t own_image(void) {
+static uint64_t own_image(void)
+{
     uint64_t image = 0;
     const void *random = (const void *)getauxval(AT_RANDOM);
     if (random != NULL)
@@ -65,7 +69,8 @@ static uint64_t own_image(void) {
     return image;
 }
 
-bool process_alive(const struct sim_process *process) {
+bool process_alive(const struct sim_process *process)
+{
     struct life life;
     static _Thread_local uint64_t own_pid_namespace;
     if (own_pid_namespace == 0)
@@ -77,12 +82,14 @@ bool process_alive(const struct sim_process *process) {
     return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time;
 }
 
-void process_clear(struct sim_process *process) {
+void process_clear(struct sim_process *process)
+{
     process->pid = 0;
     memset(process, 0, sizeof *process);
 }
 
-static bool tenant_in_use(const struct sim_state *state, unsigned tenant) {
+static bool tenant_in_use(const struct sim_state *state, unsigned tenant)
+{
     for (unsigned slot = 0; slot < state->process_limit; slot++)
         if (state->processes[slot].pid != 0 && state->processes[slot].tenant == tenant)
             return true;
@@ -90,7 +97,8 @@ static bool tenant_in_use(const struct sim_state *state, unsigned tenant) {
 }
 
 /* A row for a new tenant: one that was closed, a fresh one, or at last any that nobody uses. */
-static int new_tenant(struct sim_state *state) {
+static int new_tenant(struct sim_state *state)
+{
     for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++)
         if (state->tenants[tenant].mount_namespace == 0 && !tenant_in_use(state, tenant))
             return (int)tenant;
@@ -102,7 +110,8 @@ static int new_tenant(struct sim_state *state) {
     return -ENOSPC;
 }
 
-static int find_tenant(struct sim_state *state, uint64_t mount_namespace, uint64_t identity) {
+static int find_tenant(struct sim_state *state, uint64_t mount_namespace, uint64_t identity)
+{
     for (unsigned tenant = 0; tenant < state->tenant_limit; tenant++)
         if (state->tenants[tenant].mount_namespace == mount_namespace &&
             state->tenants[tenant].identity == identity)
@@ -117,7 +126,8 @@ static int find_tenant(struct sim_state *state, uint64_t mount_namespace, uint64
 
 /* Slots of this very process from before an exec. Another copy of the library in the same image
  * keeps its own slot. */
-static void forget_earlier_image(struct sim_state *state, const struct sim_process *self) {
+static void forget_earlier_image(struct sim_state *state, const struct sim_process *self)
+{
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
         if (process->pid == self->pid && process->pid_namespace == self->pid_namespace &&
@@ -126,7 +136,8 @@ static void forget_earlier_image(struct sim_state *state, const struct sim_proce
     }
 }
 
-static struct sim_process *free_slot(struct sim_state *state) {
+static struct sim_process *free_slot(struct sim_state *state)
+{
     for (unsigned slot = 0; slot < state->process_limit; slot++)
         if (state->processes[slot].pid == 0)
             return &state->processes[slot];
@@ -135,7 +146,8 @@ static struct sim_process *free_slot(struct sim_state *state) {
     return &state->processes[state->process_limit++];
 }
 
-int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out) {
+int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out)
+{
     struct life life = {0};
     read_life(getpid(), &life);
     struct sim_process self = {
@@ -160,6 +172,7 @@ int process_attach(struct sim_state *state, uint64_t now, struct sim_process **o
 }
 
 struct sim_usage *process_usage(struct sim_state *state, const struct sim_process *process,
-                                unsigned gpu) {
+                                unsigned gpu)
+{
     return &state->tenants[process->tenant].gpus[gpu];
 }

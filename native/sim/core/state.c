@@ -9,13 +9,15 @@
 #include <time.h>
 #include <unistd.h>
 
-uint64_t sim_now(void) {
+uint64_t sim_now(void)
+{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static int map(int file, struct sim_state **out) {
+static int map(int file, struct sim_state **out)
+{
     void *found = mmap(NULL, sizeof(struct sim_state), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_NORESERVE, file, 0);
     if (found == MAP_FAILED)
@@ -24,7 +26,8 @@ static int map(int file, struct sim_state **out) {
     return 0;
 }
 
-static int initialise_mutex(pthread_mutex_t *mutex) {
+static int initialise_mutex(pthread_mutex_t *mutex)
+{
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -34,7 +37,8 @@ static int initialise_mutex(pthread_mutex_t *mutex) {
     return -result;
 }
 
-static int initialise(struct sim_state *state, const struct sim_machine *machine) {
+static int initialise(struct sim_state *state, const struct sim_machine *machine)
+{
     int result = initialise_mutex(&state->mutex);
     if (result != 0)
         return result;
@@ -49,7 +53,8 @@ static int initialise(struct sim_state *state, const struct sim_machine *machine
     return 0;
 }
 
-int sim_create(const char *path, const struct sim_machine *machine) {
+int sim_create(const char *path, const struct sim_machine *machine)
+{
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0)
         return -errno;
@@ -65,12 +70,14 @@ int sim_create(const char *path, const struct sim_machine *machine) {
     return result;
 }
 
-static bool is_ours(const struct sim_state *state) {
+static bool is_ours(const struct sim_state *state)
+{
     return state->magic == SIM_MAGIC && state->version == SIM_VERSION &&
            state->size == sizeof *state;
 }
 
-int sim_open(const char *path, struct sim_state **out) {
+int sim_open(const char *path, struct sim_state **out)
+{
     struct stat found;
     if (stat(path, &found) != 0) /* looked at before opened: a real device node stays untouched */
         return -errno;
@@ -92,11 +99,13 @@ int sim_open(const char *path, struct sim_state **out) {
     return 0;
 }
 
-void sim_close(struct sim_state *state) {
+void sim_close(struct sim_state *state)
+{
     munmap(state, sizeof *state);
 }
 
-void sim_reap(struct sim_state *state, uint64_t now) {
+void sim_reap(struct sim_state *state, uint64_t now)
+{
     state->reaped_ns = now;
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
@@ -107,7 +116,8 @@ void sim_reap(struct sim_state *state, uint64_t now) {
     }
 }
 
-uint64_t sim_lock(struct sim_state *state) {
+uint64_t sim_lock(struct sim_state *state)
+{
     bool died = pthread_mutex_lock(&state->mutex) == EOWNERDEAD;
     if (died)
         pthread_mutex_consistent(&state->mutex);
@@ -117,6 +127,7 @@ uint64_t sim_lock(struct sim_state *state) {
     return now;
 }
 
-void sim_unlock(struct sim_state *state) {
+void sim_unlock(struct sim_state *state)
+{
     pthread_mutex_unlock(&state->mutex);
 }

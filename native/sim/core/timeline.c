@@ -3,18 +3,21 @@
 #include <errno.h>
 
 static struct sim_work *work_at(const struct sim_state *state, const struct sim_process *process,
-                                unsigned gpu, uint64_t position) {
+                                unsigned gpu, uint64_t position)
+{
     unsigned slot = (unsigned)(process - state->processes);
     return (struct sim_work *)&state->work[slot][gpu][position % SIM_QUEUE_DEPTH];
 }
 
-static uint64_t pending(const struct sim_queue *queue) {
+static uint64_t pending(const struct sim_queue *queue)
+{
     return queue->work_submitted - queue->work_done;
 }
 
 /* How many processes share the GPU now, and the work after which the first of them completes
  * something. */
-static unsigned sharers(const struct sim_state *state, unsigned gpu, uint64_t *step) {
+static unsigned sharers(const struct sim_state *state, unsigned gpu, uint64_t *step)
+{
     unsigned count = 0;
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         const struct sim_process *process = &state->processes[slot];
@@ -30,7 +33,8 @@ static unsigned sharers(const struct sim_state *state, unsigned gpu, uint64_t *s
 }
 
 static void complete(struct sim_state *state, const struct sim_process *process, unsigned gpu,
-                     struct sim_queue *queue) {
+                     struct sim_queue *queue)
+{
     while (queue->completed < queue->submitted) {
         struct sim_work *head = work_at(state, process, gpu, queue->completed);
         if (head->work_end > queue->work_done)
@@ -41,7 +45,8 @@ static void complete(struct sim_state *state, const struct sim_process *process,
 }
 
 /* `step` nanoseconds of GPU time for every process with pending work. */
-static void give(struct sim_state *state, unsigned gpu, uint64_t step) {
+static void give(struct sim_state *state, unsigned gpu, uint64_t step)
+{
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
         struct sim_queue *queue = &process->queues[gpu];
@@ -57,13 +62,15 @@ static void give(struct sim_state *state, unsigned gpu, uint64_t step) {
     }
 }
 
-static uint32_t percent(uint64_t busy_ns) {
+static uint32_t percent(uint64_t busy_ns)
+{
     uint64_t rounded = (busy_ns * 100 + SAMPLE_PERIOD_NS / 2) / SAMPLE_PERIOD_NS;
     return rounded < 100 ? (uint32_t)rounded : 100;
 }
 
 /* Close the sample period: what was counted becomes what NVML shows. */
-static void publish_period(struct sim_state *state, unsigned gpu) {
+static void publish_period(struct sim_state *state, unsigned gpu)
+{
     struct sim_timeline *timeline = &state->timelines[gpu];
     timeline->busy_percent = percent(timeline->period_busy_ns);
     timeline->period_busy_ns = 0;
@@ -76,7 +83,8 @@ static void publish_period(struct sim_state *state, unsigned gpu) {
 }
 
 /* Whole periods in which nothing ran need no counting one by one. */
-static void pass_idle(struct sim_state *state, unsigned gpu, uint64_t now) {
+static void pass_idle(struct sim_state *state, unsigned gpu, uint64_t now)
+{
     struct sim_timeline *timeline = &state->timelines[gpu];
     for (int closed = 0; closed < 2 && now - timeline->period_start_ns >= SAMPLE_PERIOD_NS;
          closed++)
@@ -88,14 +96,16 @@ static void pass_idle(struct sim_state *state, unsigned gpu, uint64_t now) {
 
 /* The largest step for `count` sharers that stays inside the sample period and before now. */
 static uint64_t bounded_step(const struct sim_timeline *timeline, uint64_t step, unsigned count,
-                             uint64_t now) {
+                             uint64_t now)
+{
     uint64_t period_end = timeline->period_start_ns + SAMPLE_PERIOD_NS;
     uint64_t until = now < period_end ? now : period_end;
     uint64_t room = until > timeline->clock_ns ? (until - timeline->clock_ns) / count : 0;
     return step < room ? step : room;
 }
 
-void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now) {
+void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
+{
     struct sim_timeline *timeline = &state->timelines[gpu];
     while (timeline->clock_ns < now) {
         uint64_t step = 0;
@@ -117,13 +127,15 @@ void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now) {
     }
 }
 
-void timeline_settle(struct sim_state *state, uint64_t now) {
+void timeline_settle(struct sim_state *state, uint64_t now)
+{
     for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++)
         timeline_advance(state, gpu, now);
 }
 
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
-                    uint64_t duration_ns, uint64_t now, uint64_t *position) {
+                    uint64_t duration_ns, uint64_t now, uint64_t *position)
+{
     struct sim_queue *queue = &process->queues[gpu];
     if (queue->submitted - queue->completed == SIM_QUEUE_DEPTH)
         return -EAGAIN;
@@ -142,7 +154,8 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
 }
 
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
-                          unsigned gpu, uint64_t position) {
+                          unsigned gpu, uint64_t position)
+{
     uint64_t end = state->timelines[gpu].clock_ns;
     const struct sim_queue *own = &process->queues[gpu];
     if (position < own->completed)
@@ -156,6 +169,7 @@ uint64_t timeline_predict(const struct sim_state *state, const struct sim_proces
 }
 
 uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
-                      unsigned gpu, uint64_t position) {
+                      unsigned gpu, uint64_t position)
+{
     return work_at(state, process, gpu, position)->end_ns;
 }

@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void uuid_text(const uint8_t uuid[16], char text[UUID_TEXT_SIZE]) {
+void uuid_text(const uint8_t uuid[16], char text[UUID_TEXT_SIZE])
+{
     strcpy(text, "GPU-");
     char *end = text + 4;
     for (int i = 0; i < 16; i++) {

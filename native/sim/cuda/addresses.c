@@ -9,13 +9,15 @@
 #define MAP_32BIT 0 /* not on this architecture: the result is checked */
 #endif
 
-static size_t page_round(uint64_t bytes) {
+static size_t page_round(uint64_t bytes)
+{
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page;
 }
 
 /* Index of the first item that starts above `address`. */
-static size_t upper_bound(const struct address_map *map, CUdeviceptr address) {
+static size_t upper_bound(const struct address_map *map, CUdeviceptr address)
+{
     size_t low = 0, high = map->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -27,7 +29,8 @@ static size_t upper_bound(const struct address_map *map, CUdeviceptr address) {
     return low;
 }
 
-struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address) {
+struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address)
+{
     size_t above = upper_bound(map, address);
     if (above == 0)
         return NULL;
@@ -35,7 +38,8 @@ struct allocation *addresses_find(const struct address_map *map, CUdeviceptr add
     return address - found->start < found->bytes ? found : NULL;
 }
 
-static int make_room(struct address_map *map) {
+static int make_room(struct address_map *map)
+{
     if (map->count < map->capacity)
         return 0;
     size_t capacity = map->capacity > 0 ? 2 * map->capacity : 64;
@@ -47,7 +51,8 @@ static int make_room(struct address_map *map) {
     return 0;
 }
 
-static void *reserve(size_t size, bool managed, bool below_4g) {
+static void *reserve(size_t size, bool managed, bool below_4g)
+{
     int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (below_4g ? MAP_32BIT : 0);
     void *start = mmap(NULL, size, access, flags, -1, 0);
@@ -61,7 +66,8 @@ static void *reserve(size_t size, bool managed, bool below_4g) {
 }
 
 int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
-                  CUdeviceptr *out) {
+                  CUdeviceptr *out)
+{
     size_t size = page_round(wanted->bytes);
     if (size < wanted->bytes || make_room(map) != 0)
         return -ENOMEM;
@@ -80,7 +86,8 @@ int addresses_add(struct address_map *map, const struct allocation *wanted, bool
     return 0;
 }
 
-bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out) {
+bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out)
+{
     struct allocation *found = addresses_find(map, start);
     if (found == NULL || found->start != start)
         return false;
@@ -92,7 +99,8 @@ bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocat
     return true;
 }
 
-int addresses_commit(struct allocation *allocation) {
+int addresses_commit(struct allocation *allocation)
+{
     void *start = (void *)(uintptr_t)allocation->start;
     if (allocation->committed)
         return 0;

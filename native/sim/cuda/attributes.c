@@ -36,7 +36,8 @@ static const int constants[LAST_ATTRIBUTE + 1] = {
 };
 
 /* Those that depend on the GPU; false for any other. */
-static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value) {
+static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value)
+{
     switch (attribute) {
     case 16:
         *value = (int)gpu->sm_count;
@@ -67,7 +68,8 @@ static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value) {
     }
 }
 
-API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);

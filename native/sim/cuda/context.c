@@ -16,7 +16,8 @@ static _Thread_local struct {
     struct context *contexts[STACK_DEPTH];
 } stack;
 
-static void check_owner(const struct driver *driver) {
+static void check_owner(const struct driver *driver)
+{
     if (stack.driver == driver && stack.owner == driver->process->pid)
         return;
     stack.driver = driver;
@@ -24,12 +25,14 @@ static void check_owner(const struct driver *driver) {
     stack.depth = 0;
 }
 
-struct context *context_current(const struct driver *driver) {
+struct context *context_current(const struct driver *driver)
+{
     check_owner(driver);
     return stack.depth > 0 ? stack.contexts[stack.depth - 1] : NULL;
 }
 
-static CUresult push(const struct driver *driver, struct context *context) {
+static CUresult push(const struct driver *driver, struct context *context)
+{
     check_owner(driver);
     if (stack.depth == STACK_DEPTH)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -37,12 +40,14 @@ static CUresult push(const struct driver *driver, struct context *context) {
     return CUDA_SUCCESS;
 }
 
-static bool is_context(const struct context *context) {
+static bool is_context(const struct context *context)
+{
     return context != NULL && context->kind == CONTEXT;
 }
 
 CUresult context_open(struct driver *driver, struct context *context, CUdevice device,
-                      unsigned flags) {
+                      unsigned flags)
+{
     uint64_t now = sim_lock(driver->state);
     unsigned gpu = driver->gpus[device];
     int charged = ledger_open_context(driver->state, driver->process, gpu, now);
@@ -57,7 +62,8 @@ CUresult context_open(struct driver *driver, struct context *context, CUdevice d
     return CUDA_SUCCESS;
 }
 
-void context_close(struct driver *driver, struct context *context) {
+void context_close(struct driver *driver, struct context *context)
+{
     queue_finish(driver, context->device);
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);
@@ -68,7 +74,8 @@ void context_close(struct driver *driver, struct context *context) {
     sim_unlock(driver->state);
 }
 
-API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
+API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
@@ -92,17 +99,20 @@ API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
 ALSO(cuCtxCreate_v2, cuCtxCreate);
 
 API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
-                            CUdevice device) {
+                            CUdevice device)
+{
     return affinity == NULL && count == 0 ? cuCtxCreate_v2(out, flags, device)
                                           : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-API CUresult cuCtxCreate_v4(CUcontext *out, void *parameters, unsigned flags, CUdevice device) {
+API CUresult cuCtxCreate_v4(CUcontext *out, void *parameters, unsigned flags, CUdevice device)
+{
     return parameters == NULL ? cuCtxCreate_v2(out, flags, device) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* The object stays, marked, so that a late use of the handle is refused rather than fatal. */
-API CUresult cuCtxDestroy_v2(CUcontext context) {
+API CUresult cuCtxDestroy_v2(CUcontext context)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -118,7 +128,8 @@ API CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 ALSO(cuCtxDestroy_v2, cuCtxDestroy);
 
-API CUresult cuCtxPushCurrent_v2(CUcontext context) {
+API CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -127,7 +138,8 @@ API CUresult cuCtxPushCurrent_v2(CUcontext context) {
 }
 ALSO(cuCtxPushCurrent_v2, cuCtxPushCurrent);
 
-API CUresult cuCtxPopCurrent_v2(CUcontext *out) {
+API CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -140,7 +152,8 @@ API CUresult cuCtxPopCurrent_v2(CUcontext *out) {
 }
 ALSO(cuCtxPopCurrent_v2, cuCtxPopCurrent);
 
-API CUresult cuCtxSetCurrent(CUcontext context) {
+API CUresult cuCtxSetCurrent(CUcontext context)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -153,7 +166,8 @@ API CUresult cuCtxSetCurrent(CUcontext context) {
     return context != NULL ? push(driver, context) : CUDA_SUCCESS;
 }
 
-API CUresult cuCtxGetCurrent(CUcontext *out) {
+API CUresult cuCtxGetCurrent(CUcontext *out)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -165,14 +179,16 @@ API CUresult cuCtxGetCurrent(CUcontext *out) {
 }
 
 /* The current context, for a function that writes to `out`. */
-static CUresult current_for(const void *out, struct driver **driver, struct context **context) {
+static CUresult current_for(const void *out, struct driver **driver, struct context **context)
+{
     CUresult result = driver_context(driver, context);
     if (result == CUDA_SUCCESS && out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     return result;
 }
 
-API CUresult cuCtxGetDevice(CUdevice *out) {
+API CUresult cuCtxGetDevice(CUdevice *out)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = current_for(out, &driver, &context);
@@ -181,7 +197,8 @@ API CUresult cuCtxGetDevice(CUdevice *out) {
     return result;
 }
 
-API CUresult cuCtxGetFlags(unsigned *out) {
+API CUresult cuCtxGetFlags(unsigned *out)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = current_for(out, &driver, &context);
@@ -190,7 +207,8 @@ API CUresult cuCtxGetFlags(unsigned *out) {
     return result;
 }
 
-API CUresult cuCtxGetId(CUcontext context, unsigned long long *out) {
+API CUresult cuCtxGetId(CUcontext context, unsigned long long *out)
+{
     struct driver *driver;
     struct context *current;
     CUresult result = driver_get(&driver);
@@ -205,7 +223,8 @@ API CUresult cuCtxGetId(CUcontext context, unsigned long long *out) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *out) {
+API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *out)
+{
     enum { API_OF_CONTEXTS = 3020 };
     struct driver *driver;
     CUresult result = driver_get(&driver);
@@ -219,14 +238,16 @@ API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *out) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxSynchronize(void) {
+API CUresult cuCtxSynchronize(void)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
     return result == CUDA_SUCCESS ? queue_finish(driver, context->device) : result;
 }
 
-API CUresult cuCtxGetLimit(size_t *value, int limit) {
+API CUresult cuCtxGetLimit(size_t *value, int limit)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = current_for(value, &driver, &context);
@@ -238,7 +259,8 @@ API CUresult cuCtxGetLimit(size_t *value, int limit) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxSetLimit(int limit, size_t value) {
+API CUresult cuCtxSetLimit(int limit, size_t value)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -250,7 +272,8 @@ API CUresult cuCtxSetLimit(int limit, size_t value) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxGetCacheConfig(int *out) {
+API CUresult cuCtxGetCacheConfig(int *out)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = current_for(out, &driver, &context);
@@ -259,7 +282,8 @@ API CUresult cuCtxGetCacheConfig(int *out) {
     return result;
 }
 
-API CUresult cuCtxSetCacheConfig(int config) {
+API CUresult cuCtxSetCacheConfig(int config)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -268,7 +292,8 @@ API CUresult cuCtxSetCacheConfig(int config) {
     return result;
 }
 
-API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -281,7 +306,8 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);

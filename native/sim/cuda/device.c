@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-API CUresult cuDeviceGetCount(int *count) {
+API CUresult cuDeviceGetCount(int *count)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -15,7 +16,8 @@ API CUresult cuDeviceGetCount(int *count) {
 }
 
 /* The GPU behind a device, for a function that writes to `out`. */
-static CUresult gpu_for(CUdevice device, const void *out, const struct sim_gpu **gpu) {
+static CUresult gpu_for(CUdevice device, const void *out, const struct sim_gpu **gpu)
+{
     struct driver *driver;
     CUresult result = driver_device(device, &driver, gpu);
     if (result == CUDA_SUCCESS && out == NULL)
@@ -23,7 +25,8 @@ static CUresult gpu_for(CUdevice device, const void *out, const struct sim_gpu *
     return result;
 }
 
-API CUresult cuDeviceGet(CUdevice *out, int ordinal) {
+API CUresult cuDeviceGet(CUdevice *out, int ordinal)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(ordinal, out, &gpu);
     if (result == CUDA_SUCCESS)
@@ -31,7 +34,8 @@ API CUresult cuDeviceGet(CUdevice *out, int ordinal) {
     return result;
 }
 
-API CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
+API CUresult cuDeviceGetName(char *name, int size, CUdevice device)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, name, &gpu);
     if (result != CUDA_SUCCESS)
@@ -43,7 +47,8 @@ API CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, uuid, &gpu);
     if (result == CUDA_SUCCESS)
@@ -52,7 +57,8 @@ API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
 }
 ALSO(cuDeviceGetUuid, cuDeviceGetUuid_v2);
 
-API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, bytes, &gpu);
     if (result == CUDA_SUCCESS)
@@ -60,7 +66,8 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return result;
 }
 
-API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, major, &gpu);
     if (result != CUDA_SUCCESS)
@@ -72,7 +79,8 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) 
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device) {
+API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, text, &gpu);
     if (result != CUDA_SUCCESS)
@@ -84,7 +92,8 @@ API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text) {
+API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text)
+{
     struct driver *driver;
     unsigned domain, bus, slot;
     CUresult result = driver_get(&driver);
@@ -102,20 +111,23 @@ API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text) {
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-static CUresult pair(CUdevice a, CUdevice b, const void *out) {
+static CUresult pair(CUdevice a, CUdevice b, const void *out)
+{
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(a, out, &gpu);
     return result == CUDA_SUCCESS ? gpu_for(b, out, &gpu) : result;
 }
 
-API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
     CUresult result = pair(device, peer, can);
     if (result == CUDA_SUCCESS)
         *can = device != peer;
     return result;
 }
 
-API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {
+API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer)
+{
     enum { ACCESS_SUPPORTED = 2 };
     CUresult result = pair(device, peer, value);
     if (result != CUDA_SUCCESS)

@@ -8,19 +8,22 @@
 static struct driver *driver_page;
 static pthread_once_t page_once = PTHREAD_ONCE_INIT;
 
-static void make_page(void) {
+static void make_page(void)
+{
     void *page = mmap(NULL, sizeof(struct driver), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED && madvise(page, sizeof(struct driver), MADV_WIPEONFORK) == 0)
         driver_page = page; /* zero is the initial state of all of it, mutexes too */
 }
 
-static struct driver *own_page(void) {
+static struct driver *own_page(void)
+{
     pthread_once(&page_once, make_page);
     return driver_page;
 }
 
-CUresult driver_get(struct driver **out) {
+CUresult driver_get(struct driver **out)
+{
     struct driver *driver = own_page();
     /* Pairs with the release in start(): what cuInit wrote is seen. */
     if (driver == NULL || !atomic_load_explicit(&driver->ready, memory_order_acquire))
@@ -29,7 +32,8 @@ CUresult driver_get(struct driver **out) {
     return CUDA_SUCCESS;
 }
 
-CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu) {
+CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu)
+{
     CUresult result = driver_get(driver);
     if (result != CUDA_SUCCESS)
         return result;
@@ -39,7 +43,8 @@ CUresult driver_device(CUdevice device, struct driver **driver, const struct sim
     return CUDA_SUCCESS;
 }
 
-CUresult driver_context(struct driver **driver, struct context **context) {
+CUresult driver_context(struct driver **driver, struct context **context)
+{
     CUresult result = driver_get(driver);
     if (result != CUDA_SUCCESS)
         return result;
@@ -47,26 +52,30 @@ CUresult driver_context(struct driver **driver, struct context **context) {
     return *context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-uint64_t driver_number(struct driver *driver) {
+uint64_t driver_number(struct driver *driver)
+{
     /* Relaxed: only uniqueness counts. */
     return atomic_fetch_add_explicit(&driver->numbers, 1, memory_order_relaxed) + 1;
 }
 
-static void set_up_pools(struct driver *driver) {
+static void set_up_pools(struct driver *driver)
+{
     for (unsigned device = 0; device < driver->device_count; device++) {
         driver->default_pools[device] = (struct pool){.kind = POOL, .device = (int)device};
         driver->pools[device] = &driver->default_pools[device];
     }
 }
 
-static CUresult attach(struct driver *driver) {
+static CUresult attach(struct driver *driver)
+{
     uint64_t now = sim_lock(driver->state);
     int result = process_attach(driver->state, now, &driver->process);
     sim_unlock(driver->state);
     return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult start(struct driver *driver) {
+static CUresult start(struct driver *driver)
+{
     if (driver->state == NULL && device_nodes_open(&driver->state) != 0)
         return CUDA_ERROR_NO_DEVICE;
     driver->device_count = visible_devices(driver->state, driver->gpus);
@@ -80,7 +89,8 @@ static CUresult start(struct driver *driver) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuInit(unsigned flags) {
+API CUresult cuInit(unsigned flags)
+{
     struct driver *driver = own_page();
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -93,7 +103,8 @@ API CUresult cuInit(unsigned flags) {
     return result;
 }
 
-int driver_cuda_version(void) {
+int driver_cuda_version(void)
+{
     struct driver *driver;
     struct sim_state *state;
     if (driver_get(&driver) == CUDA_SUCCESS)
@@ -105,14 +116,16 @@ int driver_cuda_version(void) {
     return version;
 }
 
-API CUresult cuDriverGetVersion(int *version) {
+API CUresult cuDriverGetVersion(int *version)
+{
     if (version == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *version = driver_cuda_version();
     return CUDA_SUCCESS;
 }
 
-API CUresult cuGetExportTable(const void **table, const CUuuid *which) {
+API CUresult cuGetExportTable(const void **table, const CUuuid *which)
+{
     (void)which; /* none is offered: every UUID is unknown */
     if (table != NULL)
         *table = NULL;
@@ -120,7 +133,8 @@ API CUresult cuGetExportTable(const void **table, const CUuuid *which) {
 }
 
 /* A function of the simulator's own: what no shim knows must still reach the driver. */
-API CUresult cuSimulatorOnlyFunction(int *value) {
+API CUresult cuSimulatorOnlyFunction(int *value)
+{
     if (value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *value = 2 * *value + 1;

@@ -27,14 +27,16 @@ static const struct error errors[] = {
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-static const struct error *find(CUresult code) {
+static const struct error *find(CUresult code)
+{
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i].code == code)
             return &errors[i];
     return NULL;
 }
 
-API CUresult cuGetErrorName(CUresult code, const char **name) {
+API CUresult cuGetErrorName(CUresult code, const char **name)
+{
     if (name == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     const struct error *error = find(code);
@@ -42,7 +44,8 @@ API CUresult cuGetErrorName(CUresult code, const char **name) {
     return error != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-API CUresult cuGetErrorString(CUresult code, const char **text) {
+API CUresult cuGetErrorString(CUresult code, const char **text)
+{
     if (text == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     const struct error *error = find(code);

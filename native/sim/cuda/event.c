@@ -3,19 +3,22 @@
 
 enum { DISABLE_TIMING = 2 };
 
-static bool is_event(const struct event *event) {
+static bool is_event(const struct event *event)
+{
     return event != NULL && event->kind == EVENT;
 }
 
 /* The driver and a valid event. */
-static CUresult checked(CUevent event, struct driver **driver) {
+static CUresult checked(CUevent event, struct driver **driver)
+{
     CUresult result = driver_get(driver);
     if (result != CUDA_SUCCESS)
         return result;
     return is_event(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-API CUresult cuEventCreate(CUevent *out, unsigned flags) {
+API CUresult cuEventCreate(CUevent *out, unsigned flags)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -31,7 +34,8 @@ API CUresult cuEventCreate(CUevent *out, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuEventDestroy_v2(CUevent event) {
+API CUresult cuEventDestroy_v2(CUevent event)
+{
     struct driver *driver;
     CUresult result = checked(event, &driver);
     if (result != CUDA_SUCCESS)
@@ -45,7 +49,8 @@ API CUresult cuEventDestroy_v2(CUevent event) {
 }
 ALSO(cuEventDestroy_v2, cuEventDestroy);
 
-API CUresult cuEventRecord(CUevent event, CUstream handle) {
+API CUresult cuEventRecord(CUevent event, CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -61,12 +66,14 @@ API CUresult cuEventRecord(CUevent event, CUstream handle) {
 }
 ALSO(cuEventRecord, cuEventRecord_ptsz);
 
-API CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
+API CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags)
+{
     return flags <= 1 ? cuEventRecord(event, handle) : CUDA_ERROR_INVALID_VALUE;
 }
 ALSO(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz);
 
-API CUresult cuEventQuery(CUevent event) {
+API CUresult cuEventQuery(CUevent event)
+{
     struct driver *driver;
     CUresult result = checked(event, &driver);
     if (result != CUDA_SUCCESS || !event->recorded)
@@ -74,7 +81,8 @@ API CUresult cuEventQuery(CUevent event) {
     return queue_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-API CUresult cuEventSynchronize(CUevent event) {
+API CUresult cuEventSynchronize(CUevent event)
+{
     struct driver *driver;
     CUresult result = checked(event, &driver);
     if (result == CUDA_SUCCESS && event->recorded)
@@ -82,7 +90,8 @@ API CUresult cuEventSynchronize(CUevent event) {
     return result;
 }
 
-API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
     struct driver *driver;
     CUresult result = checked(start, &driver);
     if (result == CUDA_SUCCESS)

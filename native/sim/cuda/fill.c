@@ -10,7 +10,8 @@ struct fill {
     size_t count;
 };
 
-static void write_elements(const struct fill *fill) {
+static void write_elements(const struct fill *fill)
+{
     char *to = (char *)(uintptr_t)fill->to;
     if (fill->width == 1) {
         memset(to, (int)fill->value, fill->count);
@@ -22,7 +23,8 @@ static void write_elements(const struct fill *fill) {
         memcpy(to + i * fill->width, element, fill->width);
 }
 
-static CUresult write_checked(struct driver *driver, const struct fill *fill) {
+static CUresult write_checked(struct driver *driver, const struct fill *fill)
+{
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
     struct allocation *found = addresses_find(&driver->memory, fill->to);
@@ -36,7 +38,8 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill) {
     return result;
 }
 
-static CUresult fill_async(struct fill fill, CUstream handle) {
+static CUresult fill_async(struct fill fill, CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -50,32 +53,38 @@ static CUresult fill_async(struct fill fill, CUstream handle) {
     return result;
 }
 
-API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count)
+{
     return fill_async((struct fill){to, value, 1, count}, NULL);
 }
 ALSO(cuMemsetD8_v2, cuMemsetD8_v2_ptds);
 
-API CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
+API CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count)
+{
     return fill_async((struct fill){to, value, 2, count}, NULL);
 }
 ALSO(cuMemsetD16_v2, cuMemsetD16_v2_ptds);
 
-API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count)
+{
     return fill_async((struct fill){to, value, 4, count}, NULL);
 }
 ALSO(cuMemsetD32_v2, cuMemsetD32_v2_ptds);
 
-API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+{
     return fill_async((struct fill){to, value, 1, count}, stream);
 }
 ALSO(cuMemsetD8Async, cuMemsetD8Async_ptsz);
 
-API CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+API CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream)
+{
     return fill_async((struct fill){to, value, 2, count}, stream);
 }
 ALSO(cuMemsetD16Async, cuMemsetD16Async_ptsz);
 
-API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
+{
     return fill_async((struct fill){to, value, 4, count}, stream);
 }
 ALSO(cuMemsetD32Async, cuMemsetD32Async_ptsz);

@@ -13,11 +13,13 @@ enum attribute {
 
 enum { THREADS_PER_BLOCK = 1024, DYNAMIC_SHARED = 49152, BLOCKS_PER_SM = 32 };
 
-static bool is_function(const struct function *function) {
+static bool is_function(const struct function *function)
+{
     return function != NULL && function->kind == FUNCTION;
 }
 
-static int value_of(const struct function *function, int attribute) {
+static int value_of(const struct function *function, int attribute)
+{
     switch (attribute) {
     case MAX_THREADS_PER_BLOCK:
         return THREADS_PER_BLOCK;
@@ -35,7 +37,8 @@ static int value_of(const struct function *function, int attribute) {
     }
 }
 
-API CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+API CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -48,7 +51,8 @@ API CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) 
     return CUDA_SUCCESS;
 }
 
-API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -60,33 +64,38 @@ API CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuKernelGetAttribute(int *value, int attribute, CUkernel kernel, CUdevice device) {
+API CUresult cuKernelGetAttribute(int *value, int attribute, CUkernel kernel, CUdevice device)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
     return result == CUDA_SUCCESS ? cuFuncGetAttribute(value, attribute, kernel) : result;
 }
 
-API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device) {
+API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
     return result == CUDA_SUCCESS ? cuFuncSetAttribute(kernel, attribute, value) : result;
 }
 
-API CUresult cuFuncSetCacheConfig(CUfunction function, int config) {
+API CUresult cuFuncSetCacheConfig(CUfunction function, int config)
+{
     (void)config;
     return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-API CUresult cuFuncGetModule(CUmodule *out, CUfunction function) {
+API CUresult cuFuncGetModule(CUmodule *out, CUfunction function)
+{
     if (out == NULL || !is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     *out = function->module;
     return CUDA_SUCCESS;
 }
 
-API CUresult cuFuncGetName(const char **out, CUfunction function) {
+API CUresult cuFuncGetName(const char **out, CUfunction function)
+{
     if (out == NULL || !is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     *out = function->name;
@@ -94,11 +103,13 @@ API CUresult cuFuncGetName(const char **out, CUfunction function) {
 }
 ALSO(cuFuncGetName, cuKernelGetName);
 
-API CUresult cuFuncLoad(CUfunction function) {
+API CUresult cuFuncLoad(CUfunction function)
+{
     return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-API CUresult cuFuncIsLoaded(int *state, CUfunction function) {
+API CUresult cuFuncIsLoaded(int *state, CUfunction function)
+{
     enum { LOADED = 1 };
     if (state == NULL || !is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -107,7 +118,8 @@ API CUresult cuFuncIsLoaded(int *state, CUfunction function) {
 }
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                         int threads, size_t dynamic_shared) {
+                                                         int threads, size_t dynamic_shared)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -125,7 +137,8 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
                                                                   int threads,
                                                                   size_t dynamic_shared,
-                                                                  unsigned flags) {
+                                                                  unsigned flags)
+{
     (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic_shared);
 }

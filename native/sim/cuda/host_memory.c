@@ -4,7 +4,8 @@
 
 enum { PINNED_ALIGNMENT = 4096 };
 
-API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -17,11 +18,13 @@ API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
                                                              : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-API CUresult cuMemAllocHost_v2(void **out, size_t bytes) {
+API CUresult cuMemAllocHost_v2(void **out, size_t bytes)
+{
     return cuMemHostAlloc(out, bytes, 0);
 }
 
-API CUresult cuMemFreeHost(void *memory) {
+API CUresult cuMemFreeHost(void *memory)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result == CUDA_SUCCESS)
@@ -29,7 +32,8 @@ API CUresult cuMemFreeHost(void *memory) {
     return result;
 }
 
-API CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+API CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     (void)flags;
@@ -38,13 +42,15 @@ API CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
     return result;
 }
 
-API CUresult cuMemHostUnregister(void *memory) {
+API CUresult cuMemHostUnregister(void *memory)
+{
     struct driver *driver;
     (void)memory;
     return driver_get(&driver);
 }
 
-API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned flags) {
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned flags)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     (void)flags;

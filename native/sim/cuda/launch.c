@@ -11,7 +11,8 @@
 enum { THREADS_PER_BLOCK = 1024 };
 
 /* `extra`: pairs of a tag and a value. */
-static const void *buffer_in(void **extra) {
+static const void *buffer_in(void **extra)
+{
     static const uintptr_t END = 0, BUFFER = 1;
     for (; extra != NULL && (uintptr_t)extra[0] != END; extra += 2)
         if ((uintptr_t)extra[0] == BUFFER)
@@ -20,7 +21,8 @@ static const void *buffer_in(void **extra) {
 }
 
 static CUresult duration_of(const struct function *function, void **parameters, void **extra,
-                            uint64_t *duration_ns) {
+                            uint64_t *duration_ns)
+{
     *duration_ns = DEFAULT_KERNEL_NS;
     if (!function->spins)
         return CUDA_SUCCESS;
@@ -31,7 +33,8 @@ static CUresult duration_of(const struct function *function, void **parameters, 
     return CUDA_SUCCESS;
 }
 
-static bool valid_shape(const CUlaunchConfig *shape) {
+static bool valid_shape(const CUlaunchConfig *shape)
+{
     uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY;
     return shape->gridDimX > 0 && shape->gridDimY > 0 && shape->gridDimZ > 0 && threads > 0 &&
            shape->blockDimZ > 0 && threads <= THREADS_PER_BLOCK &&
@@ -39,7 +42,8 @@ static bool valid_shape(const CUlaunchConfig *shape) {
 }
 
 API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
-                              void **extra) {
+                              void **extra)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -62,7 +66,8 @@ ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);
 
 API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                            CUstream stream, void **parameters, void **extra) {
+                            CUstream stream, void **parameters, void **extra)
+{
     CUlaunchConfig shape = {.gridDimX = grid_x,
                             .gridDimY = grid_y,
                             .gridDimZ = grid_z,
@@ -78,7 +83,8 @@ ALSO(cuLaunchKernel, cuLaunchKernel_ptsz);
 API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
                                        unsigned grid_z, unsigned block_x, unsigned block_y,
                                        unsigned block_z, unsigned shared, CUstream stream,
-                                       void **parameters) {
+                                       void **parameters)
+{
     return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
                           stream, parameters, NULL);
 }

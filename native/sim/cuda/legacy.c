@@ -2,11 +2,13 @@
  * exported, and still mean this. */
 #include "cuda/memory.h"
 
-static uint32_t clamp(uint64_t value) {
+static uint32_t clamp(uint64_t value)
+{
     return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
-API CUresult cuMemAlloc(uint32_t *out, unsigned bytes) {
+API CUresult cuMemAlloc(uint32_t *out, unsigned bytes)
+{
     struct driver *driver;
     struct context *context;
     CUdeviceptr address;
@@ -22,13 +24,15 @@ API CUresult cuMemAlloc(uint32_t *out, unsigned bytes) {
     return result;
 }
 
-API CUresult cuMemFree(uint32_t address) {
+API CUresult cuMemFree(uint32_t address)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
 }
 
-API CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes) {
+API CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes)
+{
     struct driver *driver;
     struct context *context;
     uint64_t available, total;
@@ -43,7 +47,8 @@ API CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
+API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);

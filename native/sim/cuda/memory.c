@@ -4,7 +4,8 @@
 
 enum { PITCH = 512 };
 
-static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes) {
+static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes)
+{
     uint64_t now = sim_lock(driver->state);
     unsigned gpu = driver->gpus[device];
     int result = ledger_charge(driver->state, driver->process, gpu, bytes, now);
@@ -12,13 +13,15 @@ static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes) {
     return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void release(struct driver *driver, CUdevice device, uint64_t bytes) {
+static void release(struct driver *driver, CUdevice device, uint64_t bytes)
+{
     sim_lock(driver->state);
     ledger_release(driver->process, driver->gpus[device], bytes);
     sim_unlock(driver->state);
 }
 
-static void count_in_pool(struct pool *pool, uint64_t bytes) {
+static void count_in_pool(struct pool *pool, uint64_t bytes)
+{
     if (pool == NULL)
         return;
     pool->used += bytes;
@@ -27,7 +30,8 @@ static void count_in_pool(struct pool *pool, uint64_t bytes) {
 }
 
 CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
-                         CUdeviceptr *out) {
+                         CUdeviceptr *out)
+{
     if (out == NULL || wanted.bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUdevice device = wanted.context->device;
@@ -46,13 +50,15 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void settle(struct driver *driver, const struct allocation *gone) {
+static void settle(struct driver *driver, const struct allocation *gone)
+{
     if (gone->pool != NULL)
         gone->pool->used -= gone->bytes;
     release(driver, gone->context->device, gone->bytes);
 }
 
-CUresult memory_free(struct driver *driver, CUdeviceptr address) {
+CUresult memory_free(struct driver *driver, CUdeviceptr address)
+{
     struct allocation gone;
     if (address == 0)
         return CUDA_SUCCESS;
@@ -64,7 +70,8 @@ CUresult memory_free(struct driver *driver, CUdeviceptr address) {
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-void memory_free_all(struct driver *driver, const struct context *context) {
+void memory_free_all(struct driver *driver, const struct context *context)
+{
     struct allocation gone;
     for (size_t i = driver->memory.count; i-- > 0;) {
         const struct allocation *item = &driver->memory.items[i];
@@ -74,7 +81,8 @@ void memory_free_all(struct driver *driver, const struct context *context) {
 }
 
 void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes,
-                    uint64_t *total_bytes) {
+                    uint64_t *total_bytes)
+{
     unsigned gpu = driver->gpus[device];
     uint64_t now = sim_lock(driver->state);
     sim_reap(driver->state, now);
@@ -85,7 +93,8 @@ void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes
 }
 
 /* In the current context. */
-static CUresult allocate(uint64_t bytes, bool managed, CUdeviceptr *out) {
+static CUresult allocate(uint64_t bytes, bool managed, CUdeviceptr *out)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -95,11 +104,13 @@ static CUresult allocate(uint64_t bytes, bool managed, CUdeviceptr *out) {
     return memory_allocate(driver, wanted, false, out);
 }
 
-API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
+API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
     return allocate(bytes, false, out);
 }
 
-API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags) {
+API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags)
+{
     enum { ATTACH_GLOBAL = 1, ATTACH_HOST = 2 };
     if (flags != ATTACH_GLOBAL && flags != ATTACH_HOST)
         return CUDA_ERROR_INVALID_VALUE;
@@ -107,7 +118,8 @@ API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags) {
 }
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
-                                unsigned element) {
+                                unsigned element)
+{
     uint64_t bytes;
     if (pitch == NULL || (element != 4 && element != 8 && element != 16) ||
         width > SIZE_MAX - PITCH)
@@ -121,13 +133,15 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     return result;
 }
 
-API CUresult cuMemFree_v2(CUdeviceptr address) {
+API CUresult cuMemFree_v2(CUdeviceptr address)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
 }
 
-API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
     struct driver *driver;
     struct context *context;
     uint64_t available, total;
@@ -142,7 +156,8 @@ API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address) {
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)

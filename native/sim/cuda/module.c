@@ -3,7 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
-CUresult module_load(const void *image, struct module **out) {
+CUresult module_load(const void *image, struct module **out)
+{
     if (image == NULL || out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     struct module *module = calloc(1, sizeof *module);
@@ -14,7 +15,8 @@ CUresult module_load(const void *image, struct module **out) {
     return CUDA_SUCCESS;
 }
 
-CUresult module_unload(struct module *module) {
+CUresult module_unload(struct module *module)
+{
     if (module == NULL || module->kind != MODULE)
         return CUDA_ERROR_INVALID_HANDLE;
     module->kind = NO_OBJECT;
@@ -27,14 +29,16 @@ CUresult module_unload(struct module *module) {
     return CUDA_SUCCESS;
 }
 
-static struct function *find(const struct module *module, const char *name) {
+static struct function *find(const struct module *module, const char *name)
+{
     for (struct function *function = module->functions; function; function = function->next)
         if (strcmp(function->name, name) == 0)
             return function;
     return NULL;
 }
 
-static struct function *add(struct module *module, const char *name) {
+static struct function *add(struct module *module, const char *name)
+{
     size_t size = strlen(name) + 1;
     struct function *function = calloc(1, sizeof *function + size);
     if (function == NULL)
@@ -48,7 +52,8 @@ static struct function *add(struct module *module, const char *name) {
     return function;
 }
 
-CUresult module_function(struct module *module, const char *name, struct function **out) {
+CUresult module_function(struct module *module, const char *name, struct function **out)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
@@ -68,7 +73,8 @@ CUresult module_function(struct module *module, const char *name, struct functio
     return CUDA_SUCCESS;
 }
 
-API CUresult cuModuleLoadData(CUmodule *out, const void *image) {
+API CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -77,14 +83,16 @@ API CUresult cuModuleLoadData(CUmodule *out, const void *image) {
 ALSO(cuModuleLoadData, cuModuleLoadFatBinary);
 
 API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, void *options,
-                                void *values) {
+                                void *values)
+{
     (void)count;
     (void)options;
     (void)values;
     return cuModuleLoadData(out, image);
 }
 
-API CUresult cuModuleLoad(CUmodule *out, const char *path) {
+API CUresult cuModuleLoad(CUmodule *out, const char *path)
+{
     if (path == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     if (access(path, R_OK) != 0)
@@ -92,19 +100,22 @@ API CUresult cuModuleLoad(CUmodule *out, const char *path) {
     return cuModuleLoadData(out, path);
 }
 
-API CUresult cuModuleUnload(CUmodule module) {
+API CUresult cuModuleUnload(CUmodule module)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     return result == CUDA_SUCCESS ? module_unload(module) : result;
 }
 
-API CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
+API CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+{
     return module_function(module, name, out);
 }
 
 /* No variable of a module is simulated. */
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
-                                  const char *name) {
+                                  const char *name)
+{
     struct driver *driver;
     (void)address;
     (void)bytes;
@@ -114,7 +125,8 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule 
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
 }
 
-API CUresult cuModuleGetLoadingMode(int *mode) {
+API CUresult cuModuleGetLoadingMode(int *mode)
+{
     enum { EAGER = 1 };
     if (mode == NULL)
         return CUDA_ERROR_INVALID_VALUE;

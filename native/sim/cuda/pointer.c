@@ -17,7 +17,8 @@ enum attribute {
 enum { TYPE_DEVICE = 2 };
 
 static CUresult value_of(const struct allocation *found, CUdeviceptr address, int attribute,
-                         void *out) {
+                         void *out)
+{
     switch (attribute) {
     case CONTEXT_OF:
         *(CUcontext *)out = found->context;
@@ -54,7 +55,8 @@ static CUresult value_of(const struct allocation *found, CUdeviceptr address, in
     }
 }
 
-API CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address) {
+API CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address)
+{
     struct driver *driver;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)

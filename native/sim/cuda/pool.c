@@ -14,7 +14,8 @@ enum attribute {
     USED_HIGH = 8,
 };
 
-static CUresult pool_of(CUdevice device, struct pool **out, bool standard) {
+static CUresult pool_of(CUdevice device, struct pool **out, bool standard)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
@@ -26,19 +27,23 @@ static CUresult pool_of(CUdevice device, struct pool **out, bool standard) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device) {
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
+{
     return pool_of(device, out, true);
 }
 
-API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device) {
+API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
+{
     return pool_of(device, out, false);
 }
 
-static bool is_pool(const struct pool *pool) {
+static bool is_pool(const struct pool *pool)
+{
     return pool != NULL && pool->kind == POOL;
 }
 
-API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
@@ -50,7 +55,8 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
-API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
     if (!is_pool(pool) || value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
@@ -73,7 +79,8 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value
     }
 }
 
-API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
+API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
     if (!is_pool(pool) || value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     if (attribute == RELEASE_THRESHOLD)
@@ -84,13 +91,15 @@ API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value
                                                                      : CUDA_ERROR_INVALID_VALUE;
 }
 
-API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
     (void)keep;
     return is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                     CUstream handle) {
+                                     CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -107,7 +116,8 @@ API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPoo
 }
 ALSO(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz);
 
-API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream handle) {
+API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -120,7 +130,8 @@ API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream handle) {
 }
 ALSO(cuMemAllocAsync, cuMemAllocAsync_ptsz);
 
-API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;

@@ -1,7 +1,8 @@
 /* The primary context of each device: made by the first retain, ended by the last release. */
 #include "cuda/context.h"
 
-static CUresult primary_of(CUdevice device, struct driver **driver, struct context **primary) {
+static CUresult primary_of(CUdevice device, struct driver **driver, struct context **primary)
+{
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, driver, &gpu);
     if (result == CUDA_SUCCESS)
@@ -9,7 +10,8 @@ static CUresult primary_of(CUdevice device, struct driver **driver, struct conte
     return result;
 }
 
-API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
+API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
     struct driver *driver;
     struct context *primary;
     CUresult result = primary_of(device, &driver, &primary);
@@ -28,7 +30,8 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     return result;
 }
 
-API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
     struct driver *driver;
     struct context *primary;
     CUresult result = primary_of(device, &driver, &primary);
@@ -44,7 +47,8 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 ALSO(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease);
 
-API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
     struct driver *driver;
     struct context *primary;
     CUresult result = primary_of(device, &driver, &primary);
@@ -60,7 +64,8 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 ALSO(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset);
 
-API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
     struct driver *driver;
     struct context *primary;
     CUresult result = primary_of(device, &driver, &primary);
@@ -73,7 +78,8 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *a
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
+{
     struct driver *driver;
     struct context *primary;
     CUresult result = primary_of(device, &driver, &primary);

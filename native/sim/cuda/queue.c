@@ -5,7 +5,8 @@
 
 #define LONGEST_SLEEP_NS UINT64_C(2000000)
 
-static void sleep_until(uint64_t deadline) {
+static void sleep_until(uint64_t deadline)
+{
     uint64_t now = sim_now();
     if (deadline > now + LONGEST_SLEEP_NS)
         deadline = now + LONGEST_SLEEP_NS;
@@ -17,18 +18,21 @@ static void sleep_until(uint64_t deadline) {
     prctl(PR_SET_TIMERSLACK, slack > 0 ? (unsigned long)slack : 0UL);
 }
 
-static struct sim_queue *queue_of(const struct driver *driver, int device) {
+static struct sim_queue *queue_of(const struct driver *driver, int device)
+{
     return &driver->process->queues[driver->gpus[device]];
 }
 
 /* Lock the shared state and settle the device's past. */
-static uint64_t lock_settled(struct driver *driver, int device) {
+static uint64_t lock_settled(struct driver *driver, int device)
+{
     uint64_t now = sim_lock(driver->state);
     timeline_advance(driver->state, driver->gpus[device], now);
     return now;
 }
 
-CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **stream, int *device) {
+CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **stream, int *device)
+{
     static const uintptr_t per_thread_default = 2; /* 0 and 1: the legacy default stream */
     if ((uintptr_t)handle > per_thread_default) {
         if (handle->kind != STREAM)
@@ -46,7 +50,8 @@ CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **st
 }
 
 /* The event whose place in the queue's memory is about to be taken learns its time now. */
-static void keep_event(struct driver *driver, int device, uint64_t position) {
+static void keep_event(struct driver *driver, int device, uint64_t position)
+{
     struct event **marker = &driver->markers[device][position % SIM_QUEUE_DEPTH];
     if (*marker != NULL && (*marker)->end_ns == 0)
         (*marker)->end_ns =
@@ -55,7 +60,8 @@ static void keep_event(struct driver *driver, int device, uint64_t position) {
 }
 
 static void remember(struct driver *driver, struct stream *stream, int device, struct event *event,
-                     uint64_t position) {
+                     uint64_t position)
+{
     if (stream != NULL)
         stream->reach = position + 1;
     if (event == NULL)
@@ -70,7 +76,8 @@ static void remember(struct driver *driver, struct stream *stream, int device, s
 
 /* One attempt. 0, or when to try again. */
 static uint64_t try_submit(struct driver *driver, struct stream *stream, int device,
-                           uint64_t duration_ns, struct event *event) {
+                           uint64_t duration_ns, struct event *event)
+{
     unsigned gpu = driver->gpus[device];
     const struct sim_queue *queue = queue_of(driver, device);
     uint64_t position = 0, again = 0;
@@ -89,20 +96,23 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
 }
 
 void queue_submit(struct driver *driver, struct stream *stream, int device, uint64_t duration_ns,
-                  struct event *event) {
+                  struct event *event)
+{
     uint64_t again;
     while ((again = try_submit(driver, stream, device, duration_ns, event)) != 0)
         sleep_until(again);
 }
 
-bool queue_reached(struct driver *driver, int device, uint64_t reach) {
+bool queue_reached(struct driver *driver, int device, uint64_t reach)
+{
     lock_settled(driver, device);
     bool reached = queue_of(driver, device)->completed >= reach;
     sim_unlock(driver->state);
     return reached;
 }
 
-void queue_wait(struct driver *driver, int device, uint64_t reach) {
+void queue_wait(struct driver *driver, int device, uint64_t reach)
+{
     unsigned gpu = driver->gpus[device];
     for (;;) {
         lock_settled(driver, device);
@@ -116,7 +126,8 @@ void queue_wait(struct driver *driver, int device, uint64_t reach) {
     }
 }
 
-uint64_t queue_reach(struct driver *driver, const struct stream *stream, int device) {
+uint64_t queue_reach(struct driver *driver, const struct stream *stream, int device)
+{
     if (stream != NULL)
         return stream->reach;
     sim_lock(driver->state);
@@ -125,12 +136,14 @@ uint64_t queue_reach(struct driver *driver, const struct stream *stream, int dev
     return reach;
 }
 
-CUresult queue_finish(struct driver *driver, int device) {
+CUresult queue_finish(struct driver *driver, int device)
+{
     queue_wait(driver, device, queue_reach(driver, NULL, device));
     return CUDA_SUCCESS;
 }
 
-bool queue_event_happened(struct driver *driver, struct event *event) {
+bool queue_event_happened(struct driver *driver, struct event *event)
+{
     pthread_mutex_lock(&driver->mutex);
     lock_settled(driver, event->device);
     if (event->end_ns == 0 && queue_of(driver, event->device)->completed > event->position)
@@ -142,7 +155,8 @@ bool queue_event_happened(struct driver *driver, struct event *event) {
     return happened;
 }
 
-void queue_forget_event(struct driver *driver, struct event *event) {
+void queue_forget_event(struct driver *driver, struct event *event)
+{
     struct event **marker = &driver->markers[event->device][event->position % SIM_QUEUE_DEPTH];
     if (*marker == event)
         *marker = NULL;

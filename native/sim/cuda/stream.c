@@ -4,13 +4,14 @@
 enum { NOT_CAPTURING = 0 };
 
 /* A stream handle of any kind, for a function that needs one. */
-static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream,
-                      int *device) {
+static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream, int *device)
+{
     CUresult result = driver_get(driver);
     return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, device) : result;
 }
 
-API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
+API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -31,12 +32,14 @@ API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int prior
     return CUDA_SUCCESS;
 }
 
-API CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+API CUresult cuStreamCreate(CUstream *out, unsigned flags)
+{
     return cuStreamCreateWithPriority(out, flags, 0);
 }
 
 /* Its work goes on, as the interface promises; the queue does not refer to it. */
-API CUresult cuStreamDestroy_v2(CUstream handle) {
+API CUresult cuStreamDestroy_v2(CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -51,7 +54,8 @@ API CUresult cuStreamDestroy_v2(CUstream handle) {
 }
 ALSO(cuStreamDestroy_v2, cuStreamDestroy);
 
-API CUresult cuStreamSynchronize(CUstream handle) {
+API CUresult cuStreamSynchronize(CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -62,7 +66,8 @@ API CUresult cuStreamSynchronize(CUstream handle) {
 }
 ALSO(cuStreamSynchronize, cuStreamSynchronize_ptsz);
 
-API CUresult cuStreamQuery(CUstream handle) {
+API CUresult cuStreamQuery(CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -75,7 +80,8 @@ API CUresult cuStreamQuery(CUstream handle) {
 ALSO(cuStreamQuery, cuStreamQuery_ptsz);
 
 /* Within a device the one queue keeps the order already; between devices nothing waits. */
-API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
+API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -92,7 +98,8 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
 ALSO(cuStreamWaitEvent, cuStreamWaitEvent_ptsz);
 
 /* A property of a stream, for a function that writes to `out`. */
-static CUresult property(CUstream handle, const void *out, struct stream **stream) {
+static CUresult property(CUstream handle, const void *out, struct stream **stream)
+{
     struct driver *driver;
     int device;
     CUresult result = plain(handle, &driver, stream, &device);
@@ -101,7 +108,8 @@ static CUresult property(CUstream handle, const void *out, struct stream **strea
     return result;
 }
 
-API CUresult cuStreamGetFlags(CUstream handle, unsigned *out) {
+API CUresult cuStreamGetFlags(CUstream handle, unsigned *out)
+{
     struct stream *stream;
     CUresult result = property(handle, out, &stream);
     if (result == CUDA_SUCCESS)
@@ -110,7 +118,8 @@ API CUresult cuStreamGetFlags(CUstream handle, unsigned *out) {
 }
 ALSO(cuStreamGetFlags, cuStreamGetFlags_ptsz);
 
-API CUresult cuStreamGetPriority(CUstream handle, int *out) {
+API CUresult cuStreamGetPriority(CUstream handle, int *out)
+{
     struct stream *stream;
     CUresult result = property(handle, out, &stream);
     if (result == CUDA_SUCCESS)
@@ -119,7 +128,8 @@ API CUresult cuStreamGetPriority(CUstream handle, int *out) {
 }
 ALSO(cuStreamGetPriority, cuStreamGetPriority_ptsz);
 
-API CUresult cuStreamGetId(CUstream handle, unsigned long long *out) {
+API CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
+{
     struct stream *stream;
     CUresult result = property(handle, out, &stream);
     if (result == CUDA_SUCCESS)
@@ -128,7 +138,8 @@ API CUresult cuStreamGetId(CUstream handle, unsigned long long *out) {
 }
 ALSO(cuStreamGetId, cuStreamGetId_ptsz);
 
-API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
+API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
+{
     struct driver *driver;
     struct stream *stream;
     CUresult result = property(handle, out, &stream);
@@ -139,7 +150,8 @@ API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out) {
 ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz);
 
 /* Capturing graphs is not simulated: no stream ever does. */
-API CUresult cuStreamIsCapturing(CUstream handle, int *status) {
+API CUresult cuStreamIsCapturing(CUstream handle, int *status)
+{
     struct stream *stream;
     CUresult result = property(handle, status, &stream);
     if (result == CUDA_SUCCESS)
@@ -149,7 +161,8 @@ API CUresult cuStreamIsCapturing(CUstream handle, int *status) {
 ALSO(cuStreamIsCapturing, cuStreamIsCapturing_ptsz);
 
 /* All versions of cuStreamGetCaptureInfo begin so; what follows is only set while capturing. */
-API CUresult cuStreamGetCaptureInfo(CUstream handle, int *status, uint64_t *number) {
+API CUresult cuStreamGetCaptureInfo(CUstream handle, int *status, uint64_t *number)
+{
     (void)number;
     return cuStreamIsCapturing(handle, status);
 }
@@ -159,7 +172,8 @@ ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2_ptsz);
 ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3);
 ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3_ptsz);
 
-API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
+{
     static _Thread_local int current;
     if (mode == NULL || *mode < 0 || *mode > 2)
         return CUDA_ERROR_INVALID_VALUE;

@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* The memory behind `bytes` at `address`, made accessible; NULL when it is not all there. */
-static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes, enum side side) {
+static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes, enum side side)
+{
     struct allocation *found = addresses_find(&driver->memory, address);
     if (found == NULL)
         return side == ANYWHERE ? (void *)(uintptr_t)address : NULL;
@@ -13,7 +14,8 @@ static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes
     return (void *)(uintptr_t)address;
 }
 
-static CUresult move(struct driver *driver, const struct transfer *transfer) {
+static CUresult move(struct driver *driver, const struct transfer *transfer)
+{
     pthread_mutex_lock(&driver->mutex);
     void *to = accessible(driver, transfer->to, transfer->bytes, transfer->to_side);
     void *from = accessible(driver, transfer->from, transfer->bytes, transfer->from_side);
@@ -23,7 +25,8 @@ static CUresult move(struct driver *driver, const struct transfer *transfer) {
     return to != NULL && from != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult copy(struct transfer transfer) {
+static CUresult copy(struct transfer transfer)
+{
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
@@ -35,7 +38,8 @@ static CUresult copy(struct transfer transfer) {
 
 /* Since kernels compute nothing, bytes may move at once; the stream still gets its piece of work.
  */
-static CUresult copy_async(struct transfer transfer, CUstream handle) {
+static CUresult copy_async(struct transfer transfer, CUstream handle)
+{
     struct driver *driver;
     struct stream *stream;
     int device;
@@ -49,58 +53,70 @@ static CUresult copy_async(struct transfer transfer, CUstream handle) {
     return result;
 }
 
-static struct transfer host_to_device(CUdeviceptr to, const void *from, size_t bytes) {
+static struct transfer host_to_device(CUdeviceptr to, const void *from, size_t bytes)
+{
     return (struct transfer){to, (CUdeviceptr)(uintptr_t)from, bytes, ON_DEVICE, ANYWHERE};
 }
 
-static struct transfer device_to_host(void *to, CUdeviceptr from, size_t bytes) {
+static struct transfer device_to_host(void *to, CUdeviceptr from, size_t bytes)
+{
     return (struct transfer){(CUdeviceptr)(uintptr_t)to, from, bytes, ANYWHERE, ON_DEVICE};
 }
 
-static struct transfer device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+static struct transfer device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
     return (struct transfer){to, from, bytes, ON_DEVICE, ON_DEVICE};
 }
 
-static struct transfer unified(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+static struct transfer unified(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
     return (struct transfer){to, from, bytes, ANYWHERE, ANYWHERE};
 }
 
-API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
+{
     return copy(host_to_device(to, from, bytes));
 }
 ALSO(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds);
 
-API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
+{
     return copy(device_to_host(to, from, bytes));
 }
 ALSO(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds);
 
-API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
     return copy(device_to_device(to, from, bytes));
 }
 ALSO(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds);
 
-API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
     return copy(unified(to, from, bytes));
 }
 ALSO(cuMemcpy, cuMemcpy_ptds);
 
-API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
     return copy_async(host_to_device(to, from, bytes), stream);
 }
 ALSO(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz);
 
-API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
+API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
     return copy_async(device_to_host(to, from, bytes), stream);
 }
 ALSO(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz);
 
-API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
     return copy_async(device_to_device(to, from, bytes), stream);
 }
 ALSO(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz);
 
-API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
     return copy_async(unified(to, from, bytes), stream);
 }
 ALSO(cuMemcpyAsync, cuMemcpyAsync_ptsz);

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_index(const char *word, unsigned count) {
+static int by_index(const char *word, unsigned count)
+{
     char *end;
     if (!isdigit((unsigned char)*word))
         return -1;
@@ -14,7 +15,8 @@ static int by_index(const char *word, unsigned count) {
 }
 
 static int by_uuid(const struct sim_state *state, const char *word, const unsigned *present,
-                   unsigned count) {
+                   unsigned count)
+{
     for (unsigned index = 0; index < count; index++) {
         char text[UUID_TEXT_SIZE];
         uuid_text(state->machine.gpus[present[index]].uuid, text);
@@ -24,14 +26,16 @@ static int by_uuid(const struct sim_state *state, const char *word, const unsign
     return -1;
 }
 
-static bool listed(const unsigned *gpus, unsigned count, unsigned gpu) {
+static bool listed(const unsigned *gpus, unsigned count, unsigned gpu)
+{
     for (unsigned i = 0; i < count; i++)
         if (gpus[i] == gpu)
             return true;
     return false;
 }
 
-unsigned visible_devices(const struct sim_state *state, unsigned gpus[SIM_GPUS]) {
+unsigned visible_devices(const struct sim_state *state, unsigned gpus[SIM_GPUS])
+{
     unsigned present[SIM_GPUS];
     unsigned count = device_nodes_list(state, present);
     const char *variable = getenv("CUDA_VISIBLE_DEVICES");

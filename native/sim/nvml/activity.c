@@ -4,7 +4,8 @@
 
 enum { CLOCK_MHZ = 1410 };
 
-API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, rates, &session, &gpu);
@@ -15,7 +16,8 @@ API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizat
 
 /* No simulated GPU encodes or decodes. */
 API nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *percent,
-                                                 unsigned *period_us) {
+                                                 unsigned *period_us)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, percent, &session, &gpu);
@@ -29,7 +31,8 @@ API nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *
 ALSO(nvmlDeviceGetEncoderUtilization, nvmlDeviceGetDecoderUtilization);
 
 /* A property that is the same number for every simulated GPU. */
-static nvmlReturn_t constant(nvmlDevice_t device, unsigned *out, unsigned value) {
+static nvmlReturn_t constant(nvmlDevice_t device, unsigned *out, unsigned value)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, out, &session, &gpu);
@@ -38,33 +41,39 @@ static nvmlReturn_t constant(nvmlDevice_t device, unsigned *out, unsigned value)
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, unsigned *state) {
+API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, unsigned *state)
+{
     return constant(device, state, 0); /* P0, the highest */
 }
 
-API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode) {
+API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode)
+{
     return constant(device, mode, 1);
 }
 
-API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
+API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode)
+{
     return constant(device, mode, 0); /* default: any number of processes */
 }
 
-API nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned *active) {
+API nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned *active)
+{
     return constant(device, active, 0);
 }
 ALSO(nvmlDeviceGetDisplayActive, nvmlDeviceGetDisplayMode);
 
-API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
+API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
+{
     return constant(device, count, 0);
 }
 
-API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig) {
+API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig)
+{
     return constant(device, is_mig, 0);
 }
 
-API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned kind,
-                                           unsigned *megahertz) {
+API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned kind, unsigned *megahertz)
+{
     (void)kind;
     return constant(device, megahertz, CLOCK_MHZ);
 }

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -16,11 +17,13 @@ API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     return NVML_SUCCESS;
 }
 
-API nvmlReturn_t nvmlDeviceGetCount(unsigned *count) {
+API nvmlReturn_t nvmlDeviceGetCount(unsigned *count)
+{
     return nvmlDeviceGetCount_v2(count);
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out) {
+API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out)
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -31,14 +34,16 @@ API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out
     return NVML_SUCCESS;
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out) {
+API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out)
+{
     return nvmlDeviceGetHandleByIndex_v2(index, out);
 }
 
 /* The handle whose text, as `write` writes it, is the wanted one, or the wanted one without the
  * first `optional` characters. */
 static nvmlReturn_t find(const char *wanted, size_t optional, nvmlDevice_t *out,
-                         void (*write)(const struct sim_gpu *, char *)) {
+                         void (*write)(const struct sim_gpu *, char *))
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -56,23 +61,28 @@ static nvmlReturn_t find(const char *wanted, size_t optional, nvmlDevice_t *out,
     return NVML_ERROR_NOT_FOUND;
 }
 
-static void write_uuid(const struct sim_gpu *gpu, char *text) {
+static void write_uuid(const struct sim_gpu *gpu, char *text)
+{
     uuid_text(gpu->uuid, text);
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out) {
+API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out)
+{
     return find(uuid, 0, out, write_uuid);
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *out) {
+API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *out)
+{
     return find(bus_id, 4, out, pci_text);
 }
 
-API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *out) {
+API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *out)
+{
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, out);
 }
 
-API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, index, &session, &gpu);
@@ -81,7 +91,8 @@ API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, minor, &session, &gpu);
@@ -90,14 +101,16 @@ API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) 
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned size) {
+API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned size)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, name, &session, &gpu);
     return result == NVML_SUCCESS ? session_text(gpu->name, name, size) : result;
 }
 
-API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned size) {
+API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned size)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     char text[UUID_TEXT_SIZE];
@@ -108,7 +121,8 @@ API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned siz
     return session_text(text, uuid, size);
 }
 
-API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, pci, &session, &gpu);
@@ -118,7 +132,8 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci
 }
 
 /* The first versions end before the long bus id. */
-API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
     nvmlPciInfo_t whole;
     nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, pci != NULL ? &whole : NULL);
     if (result == NVML_SUCCESS)
@@ -126,11 +141,13 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+API nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
     return nvmlDeviceGetPciInfo_v2(device, pci);
 }
 
-API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, major, &session, &gpu);
@@ -144,7 +161,8 @@ API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *ma
 }
 
 /* NVML numbers architectures; Turing and Ada share a major version with their neighbours. */
-API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
+API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture)
+{
     enum { PASCAL = 4, VOLTA, TURING, AMPERE, ADA, HOPPER, BLACKWELL, UNKNOWN = -1 };
     struct session *session;
     const struct sim_gpu *gpu;
@@ -163,7 +181,8 @@ API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *archit
     return NVML_SUCCESS;
 }
 
-API nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
+API nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, node, &session, &gpu);

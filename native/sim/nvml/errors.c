@@ -16,7 +16,8 @@ static const char *const texts[] = {
     [NVML_ERROR_ARGUMENT_VERSION_MISMATCH] = "Argument version mismatch",
 };
 
-API const char *nvmlErrorString(nvmlReturn_t code) {
+API const char *nvmlErrorString(nvmlReturn_t code)
+{
     if ((unsigned)code < sizeof texts / sizeof texts[0] && texts[code] != NULL)
         return texts[code];
     return "Unknown Error";

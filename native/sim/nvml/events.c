@@ -7,7 +7,8 @@ struct event_set {
     unsigned long long registered;
 };
 
-API nvmlReturn_t nvmlEventSetCreate(struct event_set **out) {
+API nvmlReturn_t nvmlEventSetCreate(struct event_set **out)
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -18,13 +19,15 @@ API nvmlReturn_t nvmlEventSetCreate(struct event_set **out) {
     return *out != NULL ? NVML_SUCCESS : NVML_ERROR_MEMORY;
 }
 
-API nvmlReturn_t nvmlEventSetFree(struct event_set *set) {
+API nvmlReturn_t nvmlEventSetFree(struct event_set *set)
+{
     free(set);
     return NVML_SUCCESS;
 }
 
 API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
-                                          struct event_set *set) {
+                                          struct event_set *set)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, set, &session, &gpu);
@@ -33,7 +36,8 @@ API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long lon
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types) {
+API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types)
+{
     enum { XID_CRITICAL = 8 };
     struct session *session;
     const struct sim_gpu *gpu;
@@ -43,7 +47,8 @@ API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned 
     return result;
 }
 
-API nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, void *event, unsigned timeout_ms) {
+API nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, void *event, unsigned timeout_ms)
+{
     struct timespec timeout = {.tv_sec = timeout_ms / 1000,
                                .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
     if (set == NULL || event == NULL)

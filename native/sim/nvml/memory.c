@@ -2,7 +2,8 @@
 
 enum { MEMORY_V2 = 0x2000028 }; /* version 2 of a struct of 40 bytes */
 
-API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, memory, &session, &gpu);
@@ -18,7 +19,8 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
 }
 
 /* By way of the exported name, as the real library does in places. */
-API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
     nvmlMemory_v2_t second = {.version = MEMORY_V2};
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo_v2(device, memory != NULL ? &second : NULL);
     if (result == NVML_SUCCESS)

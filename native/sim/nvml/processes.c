@@ -6,7 +6,8 @@
 enum { MOST = SIM_PROCESSES, NO_INSTANCE = -1 };
 
 /* The occupants of one GPU; returns how many. */
-static unsigned occupants_of(struct session *session, unsigned gpu, struct sim_occupant out[MOST]) {
+static unsigned occupants_of(struct session *session, unsigned gpu, struct sim_occupant out[MOST])
+{
     unsigned kept = 0;
     struct sim_occupant *all = calloc((size_t)SIM_PROCESSES * SIM_GPUS, sizeof *all);
     if (all == NULL)
@@ -20,14 +21,16 @@ static unsigned occupants_of(struct session *session, unsigned gpu, struct sim_o
 }
 
 /* How many there are, and whether the caller's array of *count has room for them. */
-static nvmlReturn_t fits(unsigned found, unsigned *count, const void *out) {
+static nvmlReturn_t fits(unsigned found, unsigned *count, const void *out)
+{
     unsigned room = out != NULL ? *count : 0;
     *count = found;
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const void *out,
-                                  struct sim_occupant found[MOST]) {
+                                  struct sim_occupant found[MOST])
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, count, &session, &gpu);
@@ -36,7 +39,8 @@ static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const vo
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                         nvmlProcessInfo_t *out) {
+                                                         nvmlProcessInfo_t *out)
+{
     struct sim_occupant found[MOST];
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
@@ -49,7 +53,8 @@ API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, un
 ALSO(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses_v2);
 
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_v1_t *out) {
+                                                      nvmlProcessInfo_v1_t *out)
+{
     struct sim_occupant found[MOST];
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
@@ -60,7 +65,8 @@ API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsig
 
 /* No simulated process draws, and none uses the multi-process service. */
 API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                          nvmlProcessInfo_t *out) {
+                                                          nvmlProcessInfo_t *out)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     (void)out;
@@ -76,7 +82,8 @@ ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningPro
 ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses);
 
 /* A time of CLOCK_MONOTONIC as NVML stamps it: microseconds since 1970. */
-static unsigned long long timestamp(uint64_t monotonic_ns) {
+static unsigned long long timestamp(uint64_t monotonic_ns)
+{
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t real_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
@@ -84,7 +91,8 @@ static unsigned long long timestamp(uint64_t monotonic_ns) {
 }
 
 /* Samples strictly newer than `after`, of processes that used the GPU in their period. */
-static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long long after) {
+static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long long after)
+{
     unsigned kept = 0;
     for (unsigned i = 0; i < count; i++)
         if (found[i].sm_percent > 0 && timestamp(found[i].sample_ns) > after)
@@ -94,7 +102,8 @@ static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long 
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                                  nvmlProcessUtilizationSample_t *out,
-                                                 unsigned *count, unsigned long long after) {
+                                                 unsigned *count, unsigned long long after)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     struct sim_occupant found[MOST];

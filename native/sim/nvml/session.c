@@ -7,7 +7,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static struct session current;
 
-nvmlReturn_t session_get(struct session **out) {
+nvmlReturn_t session_get(struct session **out)
+{
     if (current.state == NULL)
         return NVML_ERROR_UNINITIALIZED;
     *out = &current;
@@ -15,7 +16,8 @@ nvmlReturn_t session_get(struct session **out) {
 }
 
 nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **session,
-                         const struct sim_gpu **gpu) {
+                         const struct sim_gpu **gpu)
+{
     nvmlReturn_t result = session_get(session);
     if (result != NVML_SUCCESS)
         return result;
@@ -26,7 +28,8 @@ nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t session_text(const char *text, char *out, unsigned size) {
+nvmlReturn_t session_text(const char *text, char *out, unsigned size)
+{
     if (out == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (strlen(text) >= size)
@@ -35,7 +38,8 @@ nvmlReturn_t session_text(const char *text, char *out, unsigned size) {
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t open_session(void) {
+static nvmlReturn_t open_session(void)
+{
     struct sim_state *state;
     unsigned gpus[SIM_GPUS];
     int result = device_nodes_open(&state);
@@ -48,7 +52,8 @@ static nvmlReturn_t open_session(void) {
     return NVML_SUCCESS;
 }
 
-API nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+API nvmlReturn_t nvmlInitWithFlags(unsigned flags)
+{
     (void)flags; /* a machine without visible GPUs is accepted anyway */
     pthread_mutex_lock(&mutex);
     nvmlReturn_t result = users > 0 ? NVML_SUCCESS : open_session();
@@ -59,15 +64,18 @@ API nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
 }
 
 /* These two go through the exported names, as in the real library: a shim in front sees them. */
-API nvmlReturn_t nvmlInit_v2(void) {
+API nvmlReturn_t nvmlInit_v2(void)
+{
     return nvmlInitWithFlags(0);
 }
 
-API nvmlReturn_t nvmlInit(void) {
+API nvmlReturn_t nvmlInit(void)
+{
     return nvmlInit_v2();
 }
 
-API nvmlReturn_t nvmlShutdown(void) {
+API nvmlReturn_t nvmlShutdown(void)
+{
     pthread_mutex_lock(&mutex);
     nvmlReturn_t result = users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (users > 0 && --users == 0) {

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size) {
+API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size)
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -11,7 +12,8 @@ API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size) {
     return session_text(account_machine(session->state)->driver_version, version, size);
 }
 
-API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size) {
+API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size)
+{
     struct session *session;
     char text[SIM_NAME_SIZE + 16];
     nvmlReturn_t result = session_get(&session);
@@ -22,7 +24,8 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size) {
     return session_text(text, version, size);
 }
 
-API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
     struct session *session;
     nvmlReturn_t result = session_get(&session);
     if (result != NVML_SUCCESS)
@@ -34,7 +37,8 @@ API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
 }
 ALSO(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2);
 
-API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
+API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
+{
     char path[32];
     char text[256];
     if (name == NULL || size == 0)

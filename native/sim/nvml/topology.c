@@ -10,7 +10,8 @@ enum { MOST_LINKS = 18, TO_GPU = 0, TO_SWITCH = 2 };
 enum { INTERNAL = 0, ACTIVE = 1, SWITCH_BUS = 0xc0 };
 
 static nvmlReturn_t pair(nvmlDevice_t a, nvmlDevice_t b, const void *out,
-                         const struct sim_machine **machine) {
+                         const struct sim_machine **machine)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(a, out, &session, &gpu);
@@ -22,7 +23,8 @@ static nvmlReturn_t pair(nvmlDevice_t a, nvmlDevice_t b, const void *out,
 }
 
 API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
-                                                     unsigned *level) {
+                                                     unsigned *level)
+{
     const struct sim_machine *machine;
     nvmlReturn_t result = pair(a, b, level, &machine);
     if (result == NVML_SUCCESS)
@@ -30,7 +32,8 @@ API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same) {
+API nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same)
+{
     const struct sim_machine *machine;
     nvmlReturn_t result = pair(a, b, same, &machine);
     if (result == NVML_SUCCESS)
@@ -38,7 +41,8 @@ API nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same
     return result;
 }
 
-API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, int index, int *status) {
+API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, int index, int *status)
+{
     enum { BY_NVLINK = 2, STATUS_OK = 0, STATUS_NOT_SUPPORTED = 5 };
     const struct sim_machine *machine;
     nvmlReturn_t result = pair(a, b, status, &machine);
@@ -50,7 +54,8 @@ API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, int inde
 }
 
 /* Links of each GPU to switches; 0 where links run from GPU to GPU. */
-static unsigned switch_links(const struct sim_machine *machine) {
+static unsigned switch_links(const struct sim_machine *machine)
+{
     unsigned links = machine->nvlinks[0][1];
     if (machine->gpu_count <= 2)
         return 0;
@@ -62,7 +67,8 @@ static unsigned switch_links(const struct sim_machine *machine) {
 }
 
 /* Which GPU a link ends at; -1 when there is no such link. */
-static int far_gpu(const struct sim_machine *machine, unsigned gpu, unsigned link) {
+static int far_gpu(const struct sim_machine *machine, unsigned gpu, unsigned link)
+{
     for (unsigned other = 0; other < machine->gpu_count; other++) {
         unsigned links = machine->nvlinks[gpu][other];
         if (link < links)
@@ -72,7 +78,8 @@ static int far_gpu(const struct sim_machine *machine, unsigned gpu, unsigned lin
     return -1;
 }
 
-static unsigned link_count(const struct sim_machine *machine, unsigned gpu) {
+static unsigned link_count(const struct sim_machine *machine, unsigned gpu)
+{
     unsigned links = switch_links(machine);
     for (unsigned other = 0; links == 0 && other < machine->gpu_count; other++)
         if (far_gpu(machine, gpu, 0) >= 0)
@@ -82,7 +89,8 @@ static unsigned link_count(const struct sim_machine *machine, unsigned gpu) {
 
 /* The machine, for a link that is there. */
 static nvmlReturn_t linked(nvmlDevice_t device, unsigned link, const void *out,
-                           const struct sim_machine **machine) {
+                           const struct sim_machine **machine)
+{
     struct session *session;
     const struct sim_gpu *gpu;
     nvmlReturn_t result = session_gpu(device, out, &session, &gpu);
@@ -97,7 +105,8 @@ static nvmlReturn_t linked(nvmlDevice_t device, unsigned link, const void *out,
     return link < links ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *state) {
+API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *state)
+{
     const struct sim_machine *machine;
     nvmlReturn_t result = linked(device, link, state, &machine);
     if (result == NVML_SUCCESS)
@@ -106,7 +115,8 @@ API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, un
 }
 
 API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link,
-                                                     unsigned *type) {
+                                                     unsigned *type)
+{
     const struct sim_machine *machine;
     nvmlReturn_t result = linked(device, link, type, &machine);
     if (result == NVML_SUCCESS)
@@ -115,7 +125,8 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsign
 }
 
 API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link,
-                                                     nvmlPciInfo_t *pci) {
+                                                     nvmlPciInfo_t *pci)
+{
     const struct sim_machine *machine;
     nvmlReturn_t result = linked(device, link, pci, &machine);
     if (result != NVML_SUCCESS)
