@@ -1,7 +1,8 @@
 """The node agent, put together: the one place where its parts meet.
 
-In the order of its start: GPUs by NVML, driver directories, journal and sockets of what runs
-already, device plugin. What only waits for the outside (the kubelet) waits in the background.
+In the order of its start: what the user gave, GPUs by NVML, driver directories, journal and
+sockets of what runs already, device plugin. What only waits for the outside (the kubelet) waits in
+the background.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.volume.config import SHIPPED, read_config
+from gpumanager.volume.config import SHIPPED, VolumeConfig, read_config
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
 from gpumanager.volume.values import DriverVolumes
@@ -37,13 +38,15 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
+    config = read_config(settings.volume_config or SHIPPED)
+    pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
     topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
     log.info("GPUs of this node:\n%s", render_tree(topology))
-    volumes = await asyncio.to_thread(publish_driver, settings)
+    volumes = await asyncio.to_thread(publish_driver, settings, config)
     virtual = VirtualSockets(settings.virtual_manager_path)
-    allocator = Allocator(topology, surroundings(settings, volumes, virtual))
+    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     try:
         await allocator.recover()
@@ -55,16 +58,15 @@ async def serve(settings: AgentSettings) -> None:
         await virtual.stop()
 
 
-def publish_driver(settings: AgentSettings) -> DriverVolumes:
+def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
     """Mirror the host's driver, with and without the shims."""
-    config = read_config(settings.volume_config or SHIPPED)
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
     return volumes
 
 
 def surroundings(
-    settings: AgentSettings, volumes: DriverVolumes, virtual: VirtualSockets
+    settings: AgentSettings, pods: PodsSource, volumes: DriverVolumes, virtual: VirtualSockets
 ) -> Surroundings:
     return Surroundings(
         virtual=virtual,
@@ -74,7 +76,7 @@ def surroundings(
             settings.device_plugin_path / KUBELET_CHECKPOINT,
             PodResources(settings.pod_resources_socket),
         ),
-        pods=KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token),
+        pods=pods,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
     )
