@@ -25,8 +25,8 @@ def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (InputError("topo.txt", "no GPU row", line=3), 2, "gpumanager: topo.txt:3: no GPU row"),
         (GpuManagerError("the agent died"), 1, "gpumanager: the agent died"),
-        (click.UsageError("no"), 2, "gpumanager: no See gpumanager --help."),
-        (KeyboardInterrupt(), 130, "gpumanager: interrupted"),
+        (click.UsageError("No."), 2, "gpumanager: plan: No. See gpumanager plan --help."),
+        (KeyboardInterrupt(), 130, "\ngpumanager: interrupted"),  # below the ^C
         (GpuManagerError("two\nlines"), 1, "gpumanager: two lines"),
     ],
 )

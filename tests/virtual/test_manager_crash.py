@@ -24,6 +24,8 @@ from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
+pytest_plugins = ["virtual_fixtures"]
+
 NAME = AllocationID("a1")
 TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
 StartProcess = Callable[..., Awaitable[ContainerProcess]]

@@ -24,6 +24,8 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.mapping import RegionBroken
 from gpumanager.virtual.values import AllocationID, Limit
 
+pytest_plugins = ["virtual_fixtures"]
+
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 NAME = AllocationID("a1")
 StartProcess = Callable[..., Awaitable[ContainerProcess]]
