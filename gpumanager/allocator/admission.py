@@ -1,0 +1,239 @@
+"""Who is being admitted: what the order of the kubelet's calls tells, and its list of pods.
+
+The kubelet admits one pod at a time and lists it before it calls us, so a pod that is listed now
+and was not at the previous call is the one being admitted; no new pod means the same pod as before,
+with its other resource or its next container. The two resources come in any order. What is found
+here steers and explains; it never decides whose an allocation is (PreStartContainer does).
+
+Pure: `hear` takes what is known and one call, and gives what is known after it.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gpumanager.kubelet.pods import ContainerView, PodUID, PodView
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.placement.values import Grant, Request
+from gpumanager.virtual.values import AllocationID
+
+View = tuple[PodView, ...]
+
+PAIR_AGE: Final = 2.0
+"""Seconds within which, seeing no pods, two calls are taken for the halves of one container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One GetPreferredAllocation, or Allocate without one before it.
+
+    nonce: fresh; names what this call begins, if it begins something.
+    again: it asks for the very IDs that the open transaction was already answered.
+    """
+
+    resource: str
+    size: int
+    now: float
+    nonce: AllocationID
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A pod that may be the one under admission, and how far it has come.
+
+    place: which of its containers that ask for GPUs; done: resources of it that were asked.
+    """
+
+    pod: PodView
+    place: int = 0
+    done: frozenset[str] = frozenset()
+
+    @property
+    def container(self) -> ContainerView:
+        return asking(self.pod)[self.place]
+
+    @property
+    def container_complete(self) -> bool:
+        return all(resource in self.done for resource in (VCORE, VMEMORY) if self._asks(resource))
+
+    @property
+    def pod_complete(self) -> bool:
+        return self.container_complete and self.place + 1 == len(asking(self.pod))
+
+    def same(self, resource: str, size: int) -> "Progress | None":
+        """After the other half of the current container, if it can be that."""
+        if resource in self.done or not _matches(self.container, resource, size):
+            return None
+        return replace(self, done=self.done | {resource})
+
+    def following(self, resource: str, size: int) -> "Progress | None":
+        """After the first half of the next container, if it can be that."""
+        if not self.container_complete or self.pod_complete:
+            return None
+        return Progress(self.pod, self.place + 1).same(resource, size)
+
+    def _asks(self, resource: str) -> bool:
+        return _amount(self.container, resource) != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The container being admitted.
+
+    admission: the same for all containers of the pod. allocation: this container's.
+    sizes: what was asked so far, by resource. viewed: its beginning was seen in the list of pods.
+    awaiting: the resource for which IDs were offered and Allocate has to come.
+    plan: the GPUs chosen for it.
+    """
+
+    admission: str
+    allocation: AllocationID
+    began: float
+    viewed: bool
+    candidates: tuple[Progress, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
+    awaiting: str | None = None
+    plan: Grant | None = None
+
+    @property
+    def request(self) -> Request | None:
+        """What the container asks for in whole, if its candidates agree."""
+        shapes = {(one.container.cores, one.container.blocks) for one in self.candidates}
+        if len(shapes) != 1:
+            return None
+        cores, blocks = shapes.pop()
+        return None if cores is None or blocks is None else Request(cores, blocks)
+
+    @property
+    def candidate(self) -> Progress | None:
+        return self.candidates[0] if len(self.candidates) == 1 else None
+
+    @property
+    def abandoned(self) -> bool:
+        """Whoever it is, something of it was never asked for: if it is over, it was rejected."""
+        return bool(self.candidates) and not any(one.pod_complete for one in self.candidates)
+
+    def heard(self, call: Call) -> "Transaction":
+        return replace(self, sizes={**self.sizes, call.resource: call.size})
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What is known between two calls. seen: UIDs listed at the previous one."""
+
+    seen: frozenset[PodUID] = frozenset()
+    open: Transaction | None = None
+
+
+def hear(
+    known: Admission,
+    call: Call,
+    view: View | None,
+    holders: Collection[PodUID] = (),
+    fits: Callable[[PodView], bool] = lambda _: True,
+) -> Admission:
+    """What is known after `call`.
+
+    view: the pods listed during the call, None where they could not be read.
+    holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.
+    """
+    if view is None:
+        return replace(known, open=_by_order(known.open, call, viewed=False))
+    seen = frozenset(pod.uid for pod in view)
+    new = tuple(pod for pod in view if _is_new(pod, known, holders))
+    if new:
+        return Admission(seen, _joined(known.open, call, new) or _begun(call, new, fits))
+    return Admission(seen, _continued(known.open, call))
+
+
+def apart(open_: Transaction, call: Call) -> Transaction | None:
+    """`call` as the beginning of something new, where only the order made it a second half."""
+    if open_.candidates or len(open_.sizes) == 1:
+        return None
+    return _opened(call, viewed=open_.viewed)
+
+
+def asking(pod: PodView) -> tuple[ContainerView, ...]:
+    """The containers that ask for our resources, in the order of admission."""
+    return tuple(one for one in pod.containers if one.cores != 0 or one.blocks != 0)
+
+
+def _is_new(pod: PodView, known: Admission, holders: Collection[PodUID]) -> bool:
+    return pod.uid not in known.seen and pod.uid not in holders and not pod.ended
+
+
+def _begun(call: Call, new: View, fits: Callable[[PodView], bool]) -> Transaction:
+    """A new pod is being admitted: one of `new` whose first container asks this."""
+    started = [Progress(pod).same(call.resource, call.size) for pod in new if asking(pod)]
+    candidates = tuple(one for one in started if one is not None)
+    possible = tuple(one for one in candidates if fits(one.pod))
+    return _opened(call, viewed=True, candidates=possible or candidates)
+
+
+def _joined(open_: Transaction | None, call: Call, new: View) -> Transaction | None:
+    """The second half of a container whose first half came while no pods could be read."""
+    if open_ is None or open_.viewed or not _could_pair(open_, call):
+        return None
+    halves = {**open_.sizes, call.resource: call.size}
+    found = tuple(
+        Progress(pod, 0, frozenset(halves))
+        for pod in new
+        if asking(pod)
+        and all(_matches(asking(pod)[0], resource, size) for resource, size in halves.items())
+    )
+    return replace(open_.heard(call), viewed=True, candidates=found) if found else None
+
+
+def _continued(open_: Transaction | None, call: Call) -> Transaction:
+    """No new pod: the same pod goes on with its other resource or its next container."""
+    if open_ is None:
+        return _opened(call, viewed=True)
+    if same := _advance(open_, Progress.same, call):
+        return replace(open_.heard(call), candidates=same)
+    if following := _advance(open_, Progress.following, call):
+        return replace(_opened(call, viewed=True, candidates=following), admission=open_.admission)
+    return open_ if call.again else _by_order(open_, call, viewed=True)
+
+
+def _advance(
+    open_: Transaction, step: Callable[[Progress, str, int], Progress | None], call: Call
+) -> tuple[Progress, ...]:
+    steps = (step(one, call.resource, call.size) for one in open_.candidates)
+    return tuple(one for one in steps if one is not None)
+
+
+def _by_order(open_: Transaction | None, call: Call, *, viewed: bool) -> Transaction:
+    """Nothing but the order tells: the other half if it could be, else something new."""
+    if open_ is not None and call.again and len(open_.sizes) == 1:
+        return open_
+    if open_ is None or not _could_pair(open_, call):
+        return _opened(call, viewed=viewed)
+    same = _advance(open_, Progress.same, call)
+    if open_.candidates and not same and not viewed:
+        return _opened(call, viewed=viewed)
+    return replace(open_.heard(call), candidates=same)
+
+
+def _could_pair(open_: Transaction, call: Call) -> bool:
+    return call.resource not in open_.sizes and call.now - open_.began < PAIR_AGE
+
+
+def _opened(call: Call, *, viewed: bool, candidates: tuple[Progress, ...] = ()) -> Transaction:
+    return Transaction(
+        admission=str(call.nonce),
+        allocation=call.nonce,
+        began=call.now,
+        viewed=viewed,
+        candidates=candidates,
+        sizes={call.resource: call.size},
+    )
+
+
+def _amount(container: ContainerView, resource: str) -> int | None:
+    return container.cores if resource == VCORE else container.blocks
+
+
+def _matches(container: ContainerView, resource: str, size: int) -> bool:
+    """True if the container asks for `size` of it; an amount not understood may be any."""
+    return _amount(container, resource) in {size, None}

@@ -1,0 +1,347 @@
+"""The allocation service: answers the kubelet about devices, and keeps what it promised.
+
+One admission at a time, under one lock. A promise is written to the journal before it is answered;
+whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
+nothing but memory, the disk and the local kubelet's list of pods (200 ms at most), because
+the kubelet calls them without a timeout and stands still meanwhile. What can be decided without the
+world is decided in the pure modules beside this one.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
+from gpumanager.allocator.answer import Answer, answer, limits
+from gpumanager.allocator.decision import Demand, Refused, decide
+from gpumanager.allocator.device_ids import UnknownDeviceID
+from gpumanager.allocator.journal import Allocation, Journal, State
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.lifecycle import Checkpoint, conflict, over, rejected, since
+from gpumanager.allocator.settlement import Container, NotSettled, corrected, match, rivals, settle
+from gpumanager.allocator.steering import Question, could_hold, steer
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.kubelet.pods import PodsUnavailable, PodView
+from gpumanager.names import VCORE
+from gpumanager.virtual.values import AllocationID
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as the kubelet is told of it."""
+
+    device_id: str
+    healthy: bool
+    numa_node: int | None
+
+
+class Allocator:
+    """Call `recover` once, then `kubelet_started` before each registration with a kubelet."""
+
+    def __init__(self, topology: Topology, surroundings: Surroundings) -> None:
+        self._topology = topology
+        self._ledger = Ledger(topology)
+        self._around = surroundings
+        self._journal = Journal()
+        self._admission = Admission()
+        self._view: View | None = None
+        self._blind = False
+        self._ended: dict[AllocationID, float] = {}
+        self._unhealthy: frozenset[GpuUUID] = frozenset()
+        self._lock = asyncio.Lock()
+
+    @property
+    def journal(self) -> Journal:
+        """What is promised now."""
+        return self._journal
+
+    def devices(self, resource: str) -> tuple[Device, ...]:
+        """All devices of a resource, GPU by GPU."""
+        return tuple(
+            Device(device_id, slot.gpu.uuid not in self._unhealthy, slot.gpu.numa_node)
+            for device_id, slot in self._ledger.ids.of(resource)
+        )
+
+    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
+        """These GPUs, and no others, are advertised as unhealthy from now on."""
+        self._unhealthy = frozenset(gpus)
+
+    async def recover(self) -> None:
+        """Take up the journal after a start: every live promise is served again.
+
+        Raises JournalUnreadable.
+        """
+        async with self._lock:
+            self._journal = await asyncio.to_thread(self._around.journal.load)
+            await self._forget()
+            for allocation in self._journal.live():
+                await self._reopen(allocation)
+
+    async def kubelet_started(self) -> None:
+        """Nothing of ours can be under admission now: pods listed already are not new."""
+        async with self._lock:
+            view = await self._look()
+            self._admission = Admission(frozenset(pod.uid for pod in view or ()), None)
+
+    async def preferred(
+        self,
+        resource: str,
+        available: Collection[str],
+        must_include: Collection[str],
+        size: int,
+    ) -> tuple[str, ...]:
+        """GetPreferredAllocation: `size` of `available`, if there are so many.
+
+        Raises UnknownDeviceID.
+        """
+        async with self._lock:
+            open_ = await self._hear(resource, size)
+            await self._release(
+                conflict(self._journal.live(), open_.admission, available, self._view).over
+            )
+            question = Question(resource, size, tuple(available), tuple(must_include))
+            offer = steer(self._ledger, self._journal.live(), open_, question)
+            self._keep(replace(open_, awaiting=resource, plan=offer.plan))
+            return offer.ids
+
+    async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
+        """Allocate: what the container gets; Refused is final for its pod.
+
+        Raises UnknownDeviceID, JournalUnwritable, and what the virtual manager raises.
+        """
+        async with self._lock:
+            open_ = await self._transaction(resource, ids)
+            decided = await self._decide(open_, resource, ids)
+            other = apart(open_, self._call(resource, len(ids)))
+            if isinstance(decided, Refused) and other:
+                open_ = self._keep(other)
+                decided = await self._decide(open_, resource, ids)
+            if isinstance(decided, Refused):
+                await self._abandon(open_)
+                return decided
+            return await self._promise(decided, open_, resource)
+
+    async def pre_start(self, resource: str, ids: Collection[str]) -> None:
+        """PreStartContainer: whose the IDs are is settled, and its limits are set.
+
+        Safe to repeat. Raises NotSettled, after which the kubelet tries again.
+        """
+        view = await self._look()
+        checkpoint, containers = await self._around.books.containers(
+            resource, ids, view, self._journal.live(), admitting=self._admitting()
+        )
+        async with self._lock:
+            for allocation, container in match(self._journal.live(), containers):
+                await self._settle(allocation, container, view, checkpoint)
+
+    async def reconcile(self) -> tuple[AllocationID, ...]:
+        """Release what has looked ended for the grace period; returns what was released."""
+        began = self._around.clock()
+        view, checkpoint = await self._look(), await self._around.books.read()
+        async with self._lock:
+            known = [a for a in self._journal.live() if a.time < began and not self._under(a)]
+            ended = over(known, view, checkpoint)
+            self._ended = since(self._ended, ended, began)
+            due = tuple(n for n, at in self._ended.items() if began - at >= self._around.grace)
+            await self._release(due)
+            await self._forget()
+            return due
+
+    async def reconcile_every(self, period: float) -> None:
+        """`reconcile` every `period` seconds, for as long as the task lives."""
+        while True:
+            await asyncio.sleep(period)
+            try:
+                await self.reconcile()
+            except (GpuManagerError, OSError) as error:
+                logger.warning("reconciling failed, will be tried again: %s", error)
+
+    # Admission: who is asking.
+
+    async def _hear(self, resource: str, size: int, *, again: bool = False) -> Transaction:
+        self._view = await self._look()
+        call = self._call(resource, size, again=again)
+        before = self._admission.open
+        live = self._journal.live()
+        self._admission = hear(
+            self._admission, call, self._view, {a.owner for a in live if a.owner}, self._fits
+        )
+        await self._release(rejected(live, before, self._admission.open))
+        return self._open()
+
+    def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
+        nonce = AllocationID(secrets.token_hex(8))
+        return Call(resource, size, self._around.clock(), nonce, again=again)
+
+    def _open(self) -> Transaction:
+        open_ = self._admission.open
+        if open_ is None:  # pragma: no cover  # every call leaves one open
+            raise AssertionError("no admission is open")
+        return open_
+
+    def _keep(self, open_: Transaction) -> Transaction:
+        self._admission = replace(self._admission, open=open_)
+        return open_
+
+    def _fits(self, pod: PodView) -> bool:
+        return could_hold(self._ledger, self._ledger.books(self._journal.live()), pod)
+
+    async def _transaction(self, resource: str, ids: Collection[str]) -> Transaction:
+        """The one whose Allocate has to come; or, where no IDs were preferred, what is heard."""
+        open_ = self._admission.open
+        if open_ and open_.awaiting == resource and open_.sizes.get(resource) == len(ids):
+            return self._keep(replace(open_, awaiting=None))
+        half = self._journal.get(open_.allocation) if open_ else None
+        again = half is not None and set(half.ids(resource)) == set(ids)
+        return self._keep(replace(await self._hear(resource, len(ids), again=again), awaiting=None))
+
+    def _admitting(self) -> bool:
+        """True if a pod may be under admission still."""
+        open_ = self._admission.open
+        return open_ is not None and self._around.clock() - open_.began < PAIR_AGE
+
+    def _under(self, allocation: Allocation) -> bool:
+        """True if its pod may be under admission still."""
+        return self._admitting() and allocation.admission == self._open().admission
+
+    # Allocate: what is promised.
+
+    async def _promise(self, decided: Allocation, open_: Transaction, resource: str) -> Answer:
+        await self._save(self._journal.put(decided))
+        try:
+            directory = await self._serve(decided, self._blocks(decided, open_))
+        except (GpuManagerError, OSError):
+            await self._release([decided.allocation])
+            await self._abandon(open_)
+            raise
+        return self._answer(decided, open_, resource, directory)
+
+    async def _decide(
+        self, open_: Transaction, resource: str, ids: Collection[str]
+    ) -> Allocation | Refused:
+        if not ids:
+            return Refused(f"no devices are asked for of {resource}")
+        try:
+            demand = Demand(resource, self._ledger.ids.known(ids), self._around.clock())
+        except UnknownDeviceID as error:
+            return Refused(str(error))
+        found = conflict(self._journal.live(), open_.admission, ids, self._view)
+        await self._release(found.over)
+        if found.refused:
+            return found.refused
+        self._journal = self._journal.doubt(found.doubted)
+        live, share_mode = self._journal.live(), self._around.share_mode
+        return decide(self._ledger, live, open_, demand, share_mode=share_mode)
+
+    async def _abandon(self, open_: Transaction) -> None:
+        """The pod is refused for good: what else it was promised is free.
+
+        Not where only the order of calls says that it was promised to the same pod.
+        """
+        if not open_.candidates:
+            return
+        await self._release(
+            a.allocation
+            for a in self._journal.live()
+            if a.admission == open_.admission and a.state is State.ANSWERED
+        )
+        self._admission = replace(self._admission, open=None)
+
+    def _blocks(self, allocation: Allocation, open_: Transaction) -> int:
+        """Memory blocks it has or will have, as far as known."""
+        return allocation.blocks or (open_.request.blocks if open_.request else 0)
+
+    async def _serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
+        if allocation.whole or not allocation.core_ids:
+            return None
+        wanted = limits(allocation, memory_blocks)
+        return await self._around.virtual.open(allocation.allocation, wanted)
+
+    def _answer(
+        self, allocation: Allocation, open_: Transaction, resource: str, directory: Path | None
+    ) -> Answer:
+        if resource != VCORE:
+            return Answer()
+        return answer(
+            allocation,
+            tuple(gpu for gpu in self._topology.gpus if gpu.uuid in allocation.gpus),
+            volumes=self._around.volumes,
+            files=self._around.files,
+            directory=directory,
+            memory_blocks=self._blocks(allocation, open_) or (0 if open_.request else None),
+        )
+
+    # PreStartContainer: whose it is.
+
+    async def _settle(
+        self,
+        allocation: Allocation,
+        container: Container,
+        view: View | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        pod = next((pod for pod in view or () if pod.uid == container.uid), None)
+        settled = settle(self._ledger, allocation, container, pod)
+        found = rivals(self._journal.live(), settled, checkpoint)
+        if found.standing:
+            raise NotSettled(f"its devices are still held by {found.standing[0].pod}")
+        await self._release(a.allocation for a in found.over)
+        live = self._journal.live()
+        others = [corrected(a, checkpoint) for a in live if a.allocation != settled.allocation]
+        if not self._ledger.fits(others, settled):
+            raise NotSettled(
+                f"{settled.cores} cores and {settled.blocks} blocks do not fit on its GPU now"
+            )
+        await self._serve(settled, settled.blocks)
+        if settled != allocation:
+            await self._save(self._journal.put(settled))
+
+    # Keeping.
+
+    async def _look(self) -> View | None:
+        if self._around.pods is None:
+            return None
+        try:
+            view = await self._around.pods.pods()
+        except PodsUnavailable as error:
+            logger.log(logging.DEBUG if self._blind else logging.WARNING, "%s", error)
+            self._blind = True
+            return None
+        self._blind = False
+        return view
+
+    async def _reopen(self, allocation: Allocation) -> None:
+        try:
+            await self._serve(allocation, allocation.blocks)
+        except (GpuManagerError, OSError) as error:
+            logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
+
+    async def _release(self, names: Iterable[AllocationID]) -> None:
+        """They hold nothing any more: first in the journal, then in the world."""
+        names = tuple(names)
+        if names:
+            await self._save(self._journal.release(names))
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """Remove what belongs to released promises; what cannot be removed is tried again later."""
+        for name in [n for n, a in self._journal.allocations.items() if a.released]:
+            try:
+                await self._around.virtual.close(name)
+            except (GpuManagerError, OSError) as error:
+                logger.warning("allocation %s is not removed yet: %s", name, error)
+                continue
+            self._ended.pop(name, None)
+            self._journal = self._journal.drop([name])
+
+    async def _save(self, journal: Journal) -> None:
+        await asyncio.to_thread(self._around.journal.save, journal)
+        self._journal = journal

@@ -1,0 +1,129 @@
+"""The answer to Allocate: devices, mounts, environment and annotations of one container.
+
+The shape is the original's. It names no pod: the directory mounted at /etc/vcuda belongs to the
+allocation, whoever turns out to run in it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.gpu.values import Gpu
+from gpumanager.names import (
+    ANNOTATION_DEVICE,
+    CONTAINER_DRIVER,
+    CONTAINER_VCUDA,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.units import MEMORY_BLOCK, Bytes
+from gpumanager.virtual.values import Limit
+from gpumanager.volume.values import DriverVolumes
+
+ENV_ALLOCATION: Final = "VCUDA_ALLOCATION"
+"""Names the allocation inside its container; new."""
+
+CONTROL: Final = ("nvidiactl", "nvidia-uvm")
+CONTROL_IF_PRESENT: Final = ("nvidia-uvm-tools", "nvidia-modeset")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host directory to see, read-only, in the container."""
+
+    container_path: str
+    host_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """A device node of the host, and its name in the container."""
+
+    container_path: str
+    host_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What Allocate says of one resource of one container; empty for memory."""
+
+    devices: tuple[DeviceFile, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFiles:
+    """Where the host's device nodes lie; a container always sees them in /dev.
+
+    control: given with every GPU; control_if_present: where the host has them; extra: full paths
+    given as they are (the original's extra-config).
+    """
+
+    directory: Path = Path("/dev")
+    control: tuple[str, ...] = CONTROL
+    control_if_present: tuple[str, ...] = CONTROL_IF_PRESENT
+    extra: tuple[str, ...] = ()
+
+    def of(self, gpus: tuple[Gpu, ...]) -> tuple[DeviceFile, ...]:
+        present = (name for name in self.control_if_present if (self.directory / name).exists())
+        names = (*(f"nvidia{gpu.minor}" for gpu in gpus), *self.control, *present)
+        own = (DeviceFile(f"/dev/{name}", str(self.directory / name)) for name in names)
+        return (*own, *(DeviceFile(path, path) for path in self.extra))
+
+
+def answer(
+    allocation: Allocation,
+    gpus: tuple[Gpu, ...],
+    *,
+    volumes: DriverVolumes,
+    files: DeviceFiles,
+    directory: Path | None,
+    memory_blocks: int | None,
+) -> Answer:
+    """gpus: the allocation's. directory: its own, None for whole GPUs.
+
+    memory_blocks: what it asks for, None if not known yet.
+    """
+    return Answer(
+        devices=files.of(gpus),
+        mounts=_mounts(allocation, volumes, directory),
+        envs={
+            "LD_LIBRARY_PATH": f"{CONTAINER_DRIVER}/lib64",
+            "NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus),
+            ENV_ALLOCATION: allocation.allocation,
+        },
+        annotations=_annotations(allocation, gpus, memory_blocks),
+    )
+
+
+def limits(allocation: Allocation, memory_blocks: int) -> tuple[Limit, ...]:
+    """What the virtual manager holds a share to. Nothing for whole GPUs."""
+    if allocation.whole:
+        return ()
+    ceiling = max(allocation.ceiling or 0, allocation.cores)
+    memory = Bytes(memory_blocks * MEMORY_BLOCK)
+    return tuple(Limit(gpu, memory, allocation.cores, ceiling) for gpu in allocation.gpus)
+
+
+def _mounts(
+    allocation: Allocation, volumes: DriverVolumes, directory: Path | None
+) -> tuple[Mount, ...]:
+    driver = volumes.whole if allocation.whole else volumes.shared
+    mounts = (Mount(str(CONTAINER_DRIVER), str(driver)),)
+    return mounts if directory is None else (*mounts, Mount(str(CONTAINER_VCUDA), str(directory)))
+
+
+def _annotations(
+    allocation: Allocation, gpus: tuple[Gpu, ...], memory_blocks: int | None
+) -> dict[str, str]:
+    found = {
+        VCORE: str(allocation.cores),
+        ANNOTATION_DEVICE: ",".join(f"/dev/nvidia{gpu.minor}" for gpu in gpus),
+    }
+    if memory_blocks is not None:
+        found[VMEMORY] = str(memory_blocks * MEMORY_BLOCK)
+    return found

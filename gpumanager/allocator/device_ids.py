@@ -1,0 +1,112 @@
+"""Device IDs that name capacity: which GPU, and which of its slots.
+
+    1f3a9c02-c-17    core 17 of the GPU whose UUID begins with 1f3a9c02
+    1f3a9c02-m-63    memory block 63 of it
+
+A UUID does not change when a card gets another index or minor, so an ID means the same after a
+reboot. Where the first eight digits of two GPUs agree, all IDs take more of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import CORES_PER_GPU, blocks
+
+LETTERS: Final[Mapping[str, str]] = {VCORE: "c", VMEMORY: "m"}
+PREFIX: Final = 8
+LONGEST: Final = 63
+"""Characters; what the kubelet's API allows in an ID."""
+
+
+class UnknownDeviceID(GpuManagerError):
+    """An ID that names nothing here: another plugin's, or of a GPU that is gone."""
+
+    def __init__(self, device_id: str) -> None:
+        super().__init__(f"device ID {device_id!r} is not one of this node's")
+
+
+class IndistinctGPUs(GpuManagerError):
+    """Two GPUs have one UUID; no ID could tell them apart."""
+
+    def __init__(self, uuid: GpuUUID) -> None:
+        super().__init__(f"two GPUs have the UUID {uuid}: check the driver's list of GPUs")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What an ID means: slot `index` of `gpu` for `resource`."""
+
+    gpu: Gpu
+    resource: str
+    index: int
+
+
+class DeviceIDs:
+    """The IDs of a topology: all of them, and what each means."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._prefixes = dict(
+            zip((gpu.uuid for gpu in topology.gpus), prefixes(topology.gpus), strict=True)
+        )
+        self._slots = {
+            self.encode(slot): slot
+            for gpu in topology.gpus
+            for resource in LETTERS
+            for slot in _slots(gpu, resource)
+        }
+        self._order = {device_id: place for place, device_id in enumerate(self._slots)}
+
+    def encode(self, slot: Slot) -> str:
+        return f"{self._prefixes[slot.gpu.uuid]}-{LETTERS[slot.resource]}-{slot.index}"
+
+    def decode(self, device_id: str) -> Slot:
+        """Raises UnknownDeviceID."""
+        try:
+            return self._slots[device_id]
+        except KeyError:
+            raise UnknownDeviceID(device_id) from None
+
+    def known(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """`ids` as `ordered`; raises UnknownDeviceID if one is unknown."""
+        ids = tuple(ids)
+        for device_id in ids:
+            self.decode(device_id)
+        return self.ordered(ids)
+
+    def of(self, resource: str) -> tuple[tuple[str, Slot], ...]:
+        """Every ID of one resource, GPU by GPU."""
+        return tuple(item for item in self._slots.items() if item[1].resource == resource)
+
+    def mask(self, ids: Iterable[str]) -> int:
+        """The known ones of `ids` as a set of bits, for counting unions fast."""
+        mask = 0
+        for device_id in ids:
+            mask |= 1 << self._order[device_id] if device_id in self._order else 0
+        return mask
+
+    def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """The known ones of `ids`, each once, GPU by GPU and slot by slot."""
+        return tuple(sorted({i for i in ids if i in self._order}, key=self._order.__getitem__))
+
+
+def _slots(gpu: Gpu, resource: str) -> Iterator[Slot]:
+    size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
+    return (Slot(gpu, resource, index) for index in range(size))
+
+
+def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """The shortest beginnings, of equal length, that tell the UUIDs apart; at least 8 digits."""
+    digits = [gpu.uuid.removeprefix("GPU-").replace("-", "").lower() for gpu in gpus]
+    for length in range(PREFIX, LONGEST - len("-m-999999")):
+        found = tuple(text[:length] for text in digits)
+        if len(set(found)) == len(found):
+            return found
+    raise IndistinctGPUs(next(gpu.uuid for gpu in gpus if _count(gpus, gpu.uuid) > 1))
+
+
+def _count(gpus: tuple[Gpu, ...], uuid: GpuUUID) -> int:
+    return sum(gpu.uuid == uuid for gpu in gpus)

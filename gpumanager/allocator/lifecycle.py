@@ -1,0 +1,118 @@
+"""When a promise ends: its pod was rejected, has ended, or is gone.
+
+The kubelet never says so. A pod that was rejected after one of its resources was answered is known
+by the next new pod (admission is serial); one that ended, by the kubelet's list of pods. Where the
+list cannot be read, the checkpoint stands in for it. When in doubt a promise lives on. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpumanager.allocator.admission import Transaction, View
+from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.journal import Allocation, State
+from gpumanager.kubelet.checkpoint import DeviceHolder
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.names import VCORE
+from gpumanager.virtual.values import AllocationID
+
+Checkpoint = tuple[DeviceHolder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """IDs that others hold.
+
+    over: their promise has ended; doubted: it may have; refused: it has not, and says so.
+    """
+
+    over: tuple[AllocationID, ...] = ()
+    doubted: tuple[AllocationID, ...] = ()
+    refused: Refused | None = None
+
+
+def rejected(
+    live: Iterable[Allocation], before: Transaction | None, now: Transaction | None
+) -> tuple[AllocationID, ...]:
+    """Promises to a pod that cannot come any more, because another is being admitted.
+
+    Those of an admission of which some part was never asked for; and memory without cores.
+    """
+    if before is None or now is None or before.admission == now.admission:
+        return ()
+    return tuple(
+        a.allocation
+        for a in live
+        if a.admission == before.admission
+        and a.state is State.ANSWERED
+        and (before.abandoned or not a.core_ids)
+    )
+
+
+def conflict(
+    live: Iterable[Allocation], admission: str, ids: Iterable[str], view: View | None
+) -> Conflict:
+    """Who else holds one of `ids`, and whether that can be.
+
+    A holder that has ended gives way. One that is only promised may be a rejected pod that still
+    looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
+    """
+    wanted = set(ids)
+    holders = [a for a in live if a.admission != admission and _holds(a, wanted)]
+    over = tuple(a.allocation for a in holders if has_ended(a.owner, view))
+    rest = [a for a in holders if a.allocation not in over]
+    for holder in rest:
+        if holder.state is State.SETTLED and view is not None:
+            return Conflict(over, refused=Refused(_double(holder, wanted)))
+    return Conflict(over, doubted=tuple(a.allocation for a in rest))
+
+
+def _holds(allocation: Allocation, ids: set[str]) -> bool:
+    return not ids.isdisjoint(allocation.core_ids) or not ids.isdisjoint(allocation.memory_ids)
+
+
+def _double(holder: Allocation, ids: set[str]) -> str:
+    example = min(ids & {*holder.core_ids, *holder.memory_ids})
+    return (
+        f"device {example} belongs to {holder.pod}, which still runs; the kubelet has offered it "
+        "a second time: create the pod again"
+    )
+
+
+def has_ended(owner: PodUID | None, view: View | None) -> bool:
+    """True if the pod is gone or will never run again, for certain."""
+    if owner is None or view is None:
+        return False
+    return all(pod.ended for pod in view if pod.uid == owner)
+
+
+def owner(allocation: Allocation, checkpoint: Checkpoint) -> PodUID | None:
+    """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
+    if allocation.pod:
+        return allocation.pod.uid
+    held = frozenset(allocation.core_ids)
+    known = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == held)
+    return next(known, allocation.owner)
+
+
+def over(
+    live: Iterable[Allocation], view: View | None, checkpoint: Checkpoint | None
+) -> frozenset[AllocationID]:
+    """Promises that look ended now; act on it once they have looked so for a while."""
+    return frozenset(a.allocation for a in live if _is_over(a, view, checkpoint))
+
+
+def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) -> bool:
+    holder = owner(a, checkpoint or ())
+    if holder is not None and view is not None:
+        return has_ended(holder, view)
+    if checkpoint is None:
+        return False
+    return all(h.pod_uid != holder for h in checkpoint)
+
+
+def since(
+    before: Mapping[AllocationID, float], ended: Iterable[AllocationID], now: float
+) -> dict[AllocationID, float]:
+    """Since when each has looked ended; one that looks alive again starts anew."""
+    return {name: before.get(name, now) for name in ended}

@@ -1,0 +1,192 @@
+"""Whose an allocation is: settled in PreStartContainer, from the kubelet's own books. Pure.
+
+The checkpoint says which container holds the IDs that are about to start, and which IDs of the
+other resource. Its core IDs lead to the allocation (the answer to the core resource is what carries
+it into the container). An init container and an app container may hold the identical sets; then
+both have the same limits, and each takes its own allocation in the order of admission.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpumanager.allocator.admission import View
+from gpumanager.allocator.journal import Allocation, Claimant, State
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.lifecycle import Checkpoint, has_ended, owner
+from gpumanager.errors import GpuManagerError
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
+from gpumanager.units import CORES_PER_GPU
+
+
+class NotSettled(GpuManagerError):
+    """The container cannot start now; the kubelet tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as the kubelet's books have it: its IDs of both resources."""
+
+    uid: PodUID
+    name: str
+    core_ids: frozenset[str]
+    memory_ids: frozenset[str]
+
+
+def holding(
+    checkpoint: Checkpoint, resource: str, ids: Iterable[str], view: View | None
+) -> tuple[Container, ...]:
+    """The containers of the pod that hold exactly `ids`, and those with the same cores.
+
+    In the checkpoint's order; empty if there is none. Raises NotSettled where two pods that live
+    hold them.
+    """
+    wanted = frozenset(ids)
+    found = [h for h in checkpoint if h.resource == resource and h.ids == wanted]
+    if len({h.pod_uid for h in found}) > 1:
+        found = [h for h in found if not has_ended(h.pod_uid, view)]
+    if len({h.pod_uid for h in found}) > 1:
+        pods = " and ".join(sorted({h.pod_uid for h in found}))
+        raise NotSettled(f"the kubelet has given the same devices to the pods {pods}")
+    sets = {_container(checkpoint, h.pod_uid, h.container).core_ids for h in found}
+    names = dict.fromkeys((h.pod_uid, h.container) for h in checkpoint)
+    uids = {h.pod_uid for h in found}
+    containers = (_container(checkpoint, *name) for name in names if name[0] in uids)
+    return tuple(one for one in containers if one.core_ids in sets)
+
+
+def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> Container:
+    held = {h.resource: h.ids for h in checkpoint if (h.pod_uid, h.container) == (uid, name)}
+    nothing = frozenset[str]()
+    return Container(uid, name, held.get(VCORE, nothing), held.get(VMEMORY, nothing))
+
+
+def match(
+    live: tuple[Allocation, ...], containers: tuple[Container, ...]
+) -> tuple[tuple[Allocation, Container], ...]:
+    """Each container with its allocation. Raises NotSettled for one that has none.
+
+    containers: all of one pod that hold the same cores, in the order of admission.
+    """
+    pairs: list[tuple[Allocation, Container]] = []
+    left = list(containers)
+    while left:
+        container = left.pop(0)
+        taken = {allocation.allocation for allocation, _ in pairs}
+        free = tuple(a for a in live if a.allocation not in taken)
+        pairs.append((_allocation_of(free, container, left), container))
+    return tuple(pairs)
+
+
+def _allocation_of(
+    live: tuple[Allocation, ...], container: Container, following: list[Container]
+) -> Allocation:
+    """The one settled for it; else the newest, leaving as many newer ones as have to follow."""
+    if not container.core_ids:
+        raise NotSettled(f"container {container.name} has GPU memory without {VCORE}")
+    fitting = [a for a in live if frozenset(a.core_ids) == container.core_ids]
+    own = [a for a in fitting if a.pod and _is(a.pod, container)]
+    open_ = [a for a in fitting if a.pod is None]
+    if not own and not open_:
+        raise NotSettled(
+            f"container {container.name} of pod {container.uid} holds devices that this agent has "
+            "no record of answering: create the pod again"
+        )
+    settled = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
+    same = [c for c in following if c.core_ids == container.core_ids]
+    after = sum((c.uid, c.name) not in settled for c in same)
+    return own[-1] if own else open_[-1 - min(after, len(open_) - 1)]
+
+
+def _is(claimant: Claimant, container: Container) -> bool:
+    return (claimant.uid, claimant.container) == (container.uid, container.name)
+
+
+def corrected(allocation: Allocation, checkpoint: Checkpoint) -> Allocation:
+    """A promise without the memory that the kubelet's books give to other cores.
+
+    Where no pods could be read, memory of one container may have been taken for another's.
+    """
+    cores = frozenset(allocation.core_ids)
+    names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
+    if allocation.state is State.SETTLED or not names:
+        return allocation
+    held = frozenset[str]().union(*(_container(checkpoint, *name).memory_ids for name in names))
+    return replace(allocation, memory_ids=tuple(i for i in allocation.memory_ids if i in held))
+
+
+def settle(
+    ledger: Ledger, allocation: Allocation, container: Container, pod: PodView | None
+) -> Allocation:
+    """The allocation with its true owner and size. pod: as listed, None if not seen.
+
+    Raises NotSettled for a share without memory.
+    """
+    if not container.memory_ids and not allocation.whole:
+        raise NotSettled(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
+    return replace(
+        allocation,
+        state=State.SETTLED,
+        core_ids=ledger.ids.ordered(container.core_ids),
+        memory_ids=ledger.ids.ordered(container.memory_ids),
+        pod=_claimant(allocation, container, pod),
+        doubted=False,
+        ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
+    )
+
+
+def ceiling(annotations: Mapping[str, str]) -> int | None:
+    """The share a pod may burst up to, percent; None where its annotation is no such number."""
+    text = annotations.get(ANNOTATION_CORE_LIMIT, "").strip()
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        return None
+    return min(int(text), CORES_PER_GPU)
+
+
+def _claimant(allocation: Allocation, container: Container, pod: PodView | None) -> Claimant:
+    if pod:
+        return Claimant(container.uid, pod.namespace, pod.name, container.name)
+    for known in (allocation.pod, allocation.candidate):
+        if known and known.uid == container.uid:
+            return replace(known, container=container.name)
+    return Claimant(container.uid, "", "", container.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Promises to other pods that hold some of the same IDs.
+
+    over: the kubelet's books do not have them, so they were rejected or have ended.
+    standing: settled, and the kubelet's books give them some of these very IDs.
+    """
+
+    over: tuple[Allocation, ...]
+    standing: tuple[Allocation, ...]
+
+
+def rivals(live: Iterable[Allocation], settled: Allocation, checkpoint: Checkpoint) -> Rivals:
+    """Who else claims what `settled` holds."""
+    ids = {*settled.core_ids, *settled.memory_ids}
+    others = [
+        a
+        for a in live
+        if a.allocation != settled.allocation
+        and owner(a, checkpoint) != settled.owner
+        and ids & {*a.core_ids, *a.memory_ids}
+    ]
+    return Rivals(
+        over=tuple(a for a in others if not _is_booked(a, checkpoint)),
+        standing=tuple(
+            a for a in others if a.state is State.SETTLED and _has_any(a, ids, checkpoint)
+        ),
+    )
+
+
+def _is_booked(allocation: Allocation, checkpoint: Checkpoint) -> bool:
+    """True if the kubelet's books say that its pod holds its cores."""
+    uid, cores = owner(allocation, checkpoint), frozenset(allocation.core_ids)
+    return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
+
+
+def _has_any(allocation: Allocation, ids: set[str], checkpoint: Checkpoint) -> bool:
+    return any(h.pod_uid == allocation.owner and ids & h.ids for h in checkpoint)

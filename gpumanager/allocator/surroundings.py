@@ -1,0 +1,32 @@
+"""What the allocator works with: the services beside it, and how it is set."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpumanager.allocator.answer import DeviceFiles
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.ports import VirtualManager
+from gpumanager.kubelet.pods import PodsSource
+from gpumanager.volume.values import DriverVolumes
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Services and settings of one allocator.
+
+    pods: None where the kubelet's list may not be read. share_mode: whether less than a whole GPU
+    is given. grace: seconds for which a pod has to look ended before reconciling releases what it
+    held. clock: seconds since the epoch.
+    """
+
+    virtual: VirtualManager
+    volumes: DriverVolumes
+    journal: JournalFile
+    books: KubeletBooks
+    pods: PodsSource | None = None
+    files: DeviceFiles = field(default_factory=DeviceFiles)
+    share_mode: bool = True
+    grace: float = 30.0
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,188 @@
+"""One resource's device plugin: what the kubelet calls, answered by the allocator.
+
+The wire's messages become the allocator's values here and back, and its errors become statuses
+whose text a user meets in the pod's events: a refusal is FAILED_PRECONDITION, a container that
+cannot start yet UNAVAILABLE (the kubelet tries again), anything else INTERNAL.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from pathlib import Path
+from typing import Final, Never, TypeVar
+
+import grpc
+import grpc.aio
+
+from gpumanager.allocator.allocator import Allocator, Device
+from gpumanager.allocator.answer import Answer
+from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.errors import GpuManagerError
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+OPTIONS: Final = pb.DevicePluginOptions(
+    pre_start_required=True, get_preferred_allocation_available=True
+)
+PERMISSIONS: Final = "rwm"
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a unix socket's path, without the zero at its end."""
+
+
+class CannotServe(GpuManagerError):
+    """The plugin's socket or its list of devices is not possible."""
+
+
+class ResourceServer:
+    """Serves one resource on one socket."""
+
+    def __init__(self, allocator: Allocator, resource: str, socket: Path) -> None:
+        self.resource = resource
+        self.socket = socket
+        self._allocator = allocator
+        self._server: grpc.aio.Server | None = None
+        self._changed = asyncio.Condition()
+        self._round = 0
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Serve on a fresh socket; one that is left over is removed. Raises CannotServe."""
+        self._check()
+        self.socket.unlink(missing_ok=True)
+        self._stopped = False
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((wire.device_plugin_handler(self),))
+        try:
+            self._server.add_insecure_port(f"unix:{self.socket}")
+        except RuntimeError as error:
+            raise CannotServe(f"{self.socket}: cannot listen: {error}") from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End the streams, then the server; safe to repeat."""
+        self._stopped = True
+        await self.refresh()
+        if self._server is not None:
+            await self._server.stop(grace=0.5)
+            self._server = None
+        self.socket.unlink(missing_ok=True)
+
+    async def refresh(self) -> None:
+        """The devices have changed: tell whoever watches."""
+        async with self._changed:
+            self._round += 1
+            self._changed.notify_all()
+
+    async def options(self, _request: pb.Empty, _context: wire.Context) -> pb.DevicePluginOptions:
+        return OPTIONS
+
+    async def list_and_watch(
+        self, _request: pb.Empty, _context: wire.Context
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Once, and again after each change, until the kubelet leaves or we stop."""
+        while not self._stopped:
+            shown = self._round
+            yield self._devices()
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
+
+    async def preferred(
+        self, request: pb.PreferredAllocationRequest, context: wire.Context
+    ) -> pb.PreferredAllocationResponse:
+        responses = []
+        for one in request.container_requests:
+            answer = self._allocator.preferred(
+                self.resource,
+                one.available_deviceIDs,
+                one.must_include_deviceIDs,
+                one.allocation_size,
+            )
+            ids = await _answered(answer, context)
+            responses.append(pb.ContainerPreferredAllocationResponse(deviceIDs=ids))
+        return pb.PreferredAllocationResponse(container_responses=responses)
+
+    async def allocate(
+        self, request: pb.AllocateRequest, context: wire.Context
+    ) -> pb.AllocateResponse:
+        responses = []
+        for one in request.container_requests:
+            answer = self._allocator.allocate(self.resource, one.devices_ids)
+            responses.append(await _allowed(await _answered(answer, context), context))
+        return pb.AllocateResponse(container_responses=responses)
+
+    async def pre_start(
+        self, request: pb.PreStartContainerRequest, context: wire.Context
+    ) -> pb.PreStartContainerResponse:
+        await _answered(self._allocator.pre_start(self.resource, request.devices_ids), context)
+        return pb.PreStartContainerResponse()
+
+    def _devices(self) -> pb.ListAndWatchResponse:
+        devices = map(_device, self._allocator.devices(self.resource))
+        return pb.ListAndWatchResponse(devices=devices)
+
+    def _check(self) -> None:
+        if len(str(self.socket).encode()) > SOCKET_PATH_LIMIT:
+            raise CannotServe(
+                f"{self.socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path; "
+                "choose a shorter --device-plugin-path"
+            )
+        size = self._devices().ByteSize()
+        if size > wire.MESSAGE_LIMIT:
+            raise CannotServe(
+                f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
+                f"{wire.MESSAGE_LIMIT}"
+            )
+
+
+async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
+    """The answer; an error of ours or of the system ends the call with its text."""
+    try:
+        return await answer
+    except NotSettled as error:
+        await _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+    except (GpuManagerError, OSError) as error:
+        logger.exception("cannot answer the kubelet")
+        await _abort(context, grpc.StatusCode.INTERNAL, str(error))
+
+
+async def _allowed(answer: Answer | Refused, context: wire.Context) -> pb.ContainerAllocateResponse:
+    if isinstance(answer, Refused):
+        logger.info("refused: %s", answer.text)
+        await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, answer.text)
+    return _response(answer)
+
+
+async def _abort(context: wire.Context, status: grpc.StatusCode, text: str) -> Never:
+    await context.abort(status, text)
+    raise AssertionError("abort returned")  # pragma: no cover  # it always raises
+
+
+def _response(answer: Answer) -> pb.ContainerAllocateResponse:
+    return pb.ContainerAllocateResponse(
+        envs=answer.envs,
+        annotations=answer.annotations,
+        mounts=[
+            pb.Mount(container_path=one.container_path, host_path=one.host_path, read_only=True)
+            for one in answer.mounts
+        ],
+        devices=[
+            pb.DeviceSpec(
+                container_path=one.container_path, host_path=one.host_path, permissions=PERMISSIONS
+            )
+            for one in answer.devices
+        ],
+    )
+
+
+def _device(device: Device) -> pb.Device:
+    nodes: Iterable[int] = () if device.numa_node is None else (device.numa_node,)
+    return pb.Device(
+        ID=device.device_id,
+        health="Healthy" if device.healthy else "Unhealthy",
+        topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in nodes]) if nodes else None,
+    )

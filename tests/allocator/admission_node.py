@@ -1,0 +1,284 @@
+"""A node for the allocator's tests: GPUs, a virtual manager that only remembers, and a kubelet.
+
+The kubelet keeps books as the real one does: it admits one pod at a time, asks for the resources in
+any order, lets app containers reuse what init containers had, writes its checkpoint after the last
+resource of a container, and forgets ended pods only when it next allocates.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.allocator.answer import Answer, DeviceFiles
+from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import MEMORY_BLOCK, Bytes
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.values import DriverVolumes
+
+BLOCKS = 16
+JOURNAL = "allocations.json"
+VOLUMES = DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02")
+
+
+def gpus(count: int, blocks: int = BLOCKS) -> Topology:
+    """GPUs of 4 GiB; neighbours share a PCIe switch."""
+    cards = [
+        Gpu(
+            index=i,
+            minor=i,
+            uuid=GpuUUID(f"GPU-{i:08x}-0000-0000-0000-{i:012x}"),
+            bus_id=f"0000:{i:02x}:00.0",
+            model="Tesla T4",
+            memory=Bytes(blocks * MEMORY_BLOCK),
+            numa_node=0,
+        )
+        for i in range(count)
+    ]
+    bonds = [
+        [
+            None if a == b else Bond(Level.PIX if a // 2 == b // 2 else Level.SYS)
+            for b in range(count)
+        ]
+        for a in range(count)
+    ]
+    return topology(cards, bonds)
+
+
+def container(
+    cores: int | None,
+    blocks: int | None,
+    name: str = "main",
+    kind: ContainerKind = ContainerKind.APP,
+) -> ContainerView:
+    return ContainerView(name, kind, cores, blocks)
+
+
+def pod(name: str, *containers: ContainerView, **annotations: str) -> PodView:
+    return PodView(
+        uid=PodUID(f"uid-{name}"),
+        namespace="default",
+        name=name,
+        phase="Pending",
+        terminating=False,
+        annotations={f"tencent.com/{k.replace('_', '-')}": v for k, v in annotations.items()},
+        containers=containers,
+    )
+
+
+@dataclass
+class RememberingVirtual:
+    """Serves nobody; remembers what is open, with which limits."""
+
+    root: Path
+    open_now: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+    failing: bool = False
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        if self.failing:
+            raise OSError("no space left on device")
+        self.open_now[allocation] = tuple(limits)
+        return self.root / "alloc" / allocation
+
+    async def close(self, allocation: AllocationID) -> None:
+        self.open_now.pop(allocation, None)
+
+
+@dataclass
+class Listing:
+    """The kubelet's /pods."""
+
+    listed: dict[PodUID, PodView] = field(default_factory=dict)
+    readable: bool = True
+
+    async def pods(self) -> tuple[PodView, ...]:
+        if not self.readable:
+            raise PodsUnavailable("http://kubelet", "connection refused")
+        return tuple(self.listed.values())
+
+
+@dataclass
+class Clock:
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+class Crash(BaseException):
+    """The node stops here."""
+
+
+class CrashingFile(JournalFile):
+    """Stops before or after one step of saving."""
+
+    def __init__(self, path: Path, step: str, *, after: bool) -> None:
+        super().__init__(path)
+        run: Callable[..., None] = getattr(self, step)
+
+        def stop(*arguments: bytes) -> None:
+            if after:
+                run(*arguments)
+            raise Crash
+
+        setattr(self, step, stop)
+
+
+class AdmissionRefused(Exception):
+    """UnexpectedAdmissionError, with the plugin's text."""
+
+
+Key = tuple[PodUID, str, str]
+"""Pod, container, resource."""
+
+
+class Node:
+    """The node, its kubelet's books, and the allocator under test."""
+
+    def __init__(self, directory: Path, topology_: Topology | None = None, seed: int = 0) -> None:
+        self.topology = topology_ or gpus(2)
+        self.directory = directory
+        self.virtual = RememberingVirtual(directory)
+        self.listing = Listing()
+        self.clock = Clock()
+        self.random = random.Random(seed)
+        self.held: dict[Key, set[str]] = {}
+        self.answers: dict[tuple[PodUID, str], Answer] = {}
+        self.share_mode = True
+        self.allocator = self.new_allocator()
+
+    def new_allocator(self, journal: JournalFile | None = None) -> Allocator:
+        return Allocator(
+            self.topology,
+            Surroundings(
+                virtual=self.virtual,
+                volumes=VOLUMES,
+                journal=journal or JournalFile(self.directory / JOURNAL),
+                books=KubeletBooks(self.directory / "kubelet_internal_checkpoint"),
+                pods=self.listing,
+                files=DeviceFiles(Path("/dev"), control_if_present=()),
+                share_mode=self.share_mode,
+                grace=0.0,
+                clock=self.clock,
+            ),
+        )
+
+    async def restart_agent(self) -> None:
+        """A new process: what was open is served no more until it is opened again."""
+        self.virtual.open_now.clear()
+        self.allocator = self.new_allocator()
+        await self.allocator.recover()
+        await self.allocator.kubelet_started()
+
+    async def admit(self, pod: PodView, *, order: Sequence[str] | None = None) -> None:
+        """As HandlePodAdditions does; raises AdmissionRefused after setting the pod Failed."""
+        self.listing.listed[pod.uid] = pod
+        self._forget_ended(pod.uid)
+        reusable: dict[str, set[str]] = {VCORE: set(), VMEMORY: set()}
+        try:
+            for one in pod.containers:
+                await self._admit_container(pod, one, reusable, order)
+        except AdmissionRefused:
+            self.fail(pod.uid)
+            raise
+
+    async def _admit_container(
+        self,
+        pod: PodView,
+        one: ContainerView,
+        reusable: dict[str, set[str]],
+        order: Sequence[str] | None,
+    ) -> None:
+        sizes = {VCORE: one.cores or 0, VMEMORY: one.blocks or 0}
+        resources = [r for r in order or self.random.sample([VCORE, VMEMORY], 2) if sizes[r]]
+        for resource in resources:
+            ids = await self.choose(resource, sizes[resource], reusable[resource])
+            answer = await self.allocator.allocate(resource, sorted(ids))
+            if isinstance(answer, Refused):
+                raise AdmissionRefused(answer.text)
+            self.held[pod.uid, one.name, resource] = ids
+            if resource == VCORE:
+                self.answers[pod.uid, one.name] = answer
+            if one.kind is ContainerKind.INIT:
+                reusable[resource] |= ids
+            else:
+                reusable[resource] -= ids
+        self.write_checkpoint()
+
+    async def choose(self, resource: str, size: int, reusable: set[str]) -> set[str]:
+        chosen = set(self.random.sample(sorted(reusable), min(size, len(reusable))))
+        if len(chosen) == size:
+            return chosen
+        free = self.free(resource) - chosen
+        if len(free) + len(chosen) < size:
+            raise AdmissionRefused(f"requested number of devices unavailable for {resource}")
+        if size - len(chosen) < len(free):
+            offered = self.random.sample(sorted(free | chosen), len(free | chosen))
+            preferred = await self.allocator.preferred(resource, offered, sorted(chosen), size)
+            assert len(preferred) == size
+            assert chosen <= set(preferred)
+            return set(preferred)
+        return chosen | free
+
+    def free(self, resource: str) -> set[str]:
+        every = {device.device_id for device in self.allocator.devices(resource)}
+        held = [ids for (_, _, r), ids in self.held.items() if r == resource]
+        return every.difference(*held)
+
+    async def start(self, pod: PodView, name: str = "main") -> None:
+        """PreStartContainer for each resource of a container, in any order."""
+        resources = [r for r in (VCORE, VMEMORY) if (pod.uid, name, r) in self.held]
+        for resource in self.random.sample(resources, len(resources)):
+            await self.allocator.pre_start(resource, sorted(self.held[pod.uid, name, resource]))
+
+    async def run(self, pod: PodView) -> None:
+        await self.admit(pod)
+        for one in pod.containers:
+            await self.start(pod, one.name)
+
+    def fail(self, uid: PodUID, phase: str = "Failed") -> None:
+        """The pod has ended; its devices are forgotten at the next allocation."""
+        if uid in self.listing.listed:
+            self.listing.listed[uid] = replace(self.listing.listed[uid], phase=phase)
+
+    def delete(self, uid: PodUID) -> None:
+        self.listing.listed.pop(uid, None)
+
+    def _forget_ended(self, admitted: PodUID) -> None:
+        active = {p.uid for p in self.listing.listed.values() if not p.ended} | {admitted}
+        self.held = {key: ids for key, ids in self.held.items() if key[0] in active}
+
+    def write_checkpoint(self) -> None:
+        entries = [
+            {
+                "PodUID": uid,
+                "ContainerName": name,
+                "ResourceName": resource,
+                "DeviceIDs": {"0": sorted(ids)},
+                "AllocResp": "",
+            }
+            for (uid, name, resource), ids in self.held.items()
+        ]
+        document = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1}
+        path = self.directory / "kubelet_internal_checkpoint"
+        path.write_text(json.dumps(document))
+
+    def limits(self, pod: PodView, name: str = "main") -> tuple[Limit, ...]:
+        allocation = self.answers[pod.uid, name].envs["VCUDA_ALLOCATION"]
+        return self.virtual.open_now[AllocationID(allocation)]
+
+    def gpus_of(self, pod: PodView, name: str = "main") -> tuple[str, ...]:
+        return tuple(
+            device.container_path
+            for device in self.answers[pod.uid, name].devices
+            if device.container_path.removeprefix("/dev/nvidia").isdigit()
+        )

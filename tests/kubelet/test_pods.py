@@ -1,0 +1,209 @@
+"""Reading the kubelet's list of pods."""
+
+import contextlib
+import json
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.errors import InputError
+from gpumanager.kubelet.pods import (
+    ContainerKind,
+    ContainerView,
+    KubeletPods,
+    PodsUnavailable,
+    parse_pods,
+)
+from gpumanager.names import VCORE, VMEMORY
+
+
+def asking(name: str, cores: object, blocks: object, **more: object) -> dict[str, object]:
+    limits = {VCORE: cores, VMEMORY: blocks, "cpu": "500m"}
+    return {"name": name, "resources": {"limits": limits}, **more}
+
+
+POD = {
+    "metadata": {
+        "name": "train",
+        "namespace": "team",
+        "uid": "u1",
+        "annotations": {"tencent.com/vcuda-core-limit": "70"},
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    },
+    "spec": {
+        "initContainers": [
+            asking("prepare", "100", "0"),
+            asking("proxy", 10, 1, restartPolicy="Always"),
+        ],
+        "containers": [asking("main", "30", "8"), {"name": "log"}],
+    },
+    "status": {"phase": "Running"},
+}
+
+
+def listed(*pods: object) -> bytes:
+    return json.dumps({"kind": "PodList", "items": pods}).encode()
+
+
+def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:
+    (pod,) = parse_pods(listed(POD))
+
+    assert (pod.uid, pod.namespace, pod.name, pod.phase) == ("u1", "team", "train", "Running")
+    assert pod.terminating
+    assert not pod.ended
+    assert pod.annotations["tencent.com/vcuda-core-limit"] == "70"
+    assert pod.containers == (
+        ContainerView("prepare", ContainerKind.INIT, 100, 0),
+        ContainerView("proxy", ContainerKind.SIDECAR, 10, 1),
+        ContainerView("main", ContainerKind.APP, 30, 8),
+        ContainerView("log", ContainerKind.APP, 0, 0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("30", 30), (30, 30), ("1k", 1000), ("0.5", None), ("3e1", None), ("-1", None), ("", None)],
+)
+def test_a_quantity_that_is_no_whole_number_is_not_guessed(
+    written: object, read: int | None
+) -> None:
+    pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [asking("c", written, 0)]}}
+
+    assert parse_pods(listed(pod))[0].containers[0].cores == read
+
+
+def test_an_empty_node_has_no_pods() -> None:
+    assert parse_pods(b'{"items": null}') == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"Unauthorized",
+        b"[]",
+        b"{}",
+        b'{"items": [1]}',
+        b'{"items": [{}]}',
+        b"\xff",
+        b"[" * 99999,
+    ],
+)
+def test_what_is_no_list_of_pods_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(PodsUnavailable, match="not a list of pods"):
+        parse_pods(body)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(["metadata", "spec", "uid", "name", "containers", "items"]), x
+            )
+        ),
+    )
+)
+def test_no_json_makes_it_fail_otherwise(value: object) -> None:
+    try:
+        parse_pods(json.dumps({"items": value}).encode())
+    except PodsUnavailable as error:
+        assert "cannot read the kubelet's pods" in str(error)  # noqa: PT017
+
+
+class Kubelet(BaseHTTPRequestHandler):
+    """Answers /pods; wants a token where its server has one."""
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.speaks.wait()
+        wrong = server.token and self.headers["Authorization"] != f"Bearer {server.token}"
+        body = listed(POD)
+        self.send_response(401 if wrong else 200 if self.path == "/pods" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # a caller with a deadline has left
+            self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def kubelet(*, token: str = "", silent: bool = False) -> Iterator[str]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Kubelet)
+    server.daemon_threads, server.token, server.speaks = False, token, threading.Event()
+    if not silent:
+        server.speaks.set()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.speaks.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+async def test_pods_are_read_over_http() -> None:
+    with kubelet() as endpoint:
+        (pod,) = await KubeletPods(endpoint).pods()
+
+    assert pod.name == "train"
+
+
+async def test_the_token_is_sent_and_read_anew_each_time(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    with kubelet(token="second") as endpoint:
+        source = KubeletPods(endpoint, token=token)
+        with pytest.raises(PodsUnavailable, match="401"):
+            await source.pods()
+        token.write_text("second\n")
+        assert len(await source.pods()) == 1
+
+
+async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+    with kubelet() as endpoint:
+        assert len(await KubeletPods(endpoint).pods()) == 1
+
+
+async def test_a_kubelet_that_does_not_answer_costs_no_more_than_the_deadline() -> None:
+    with kubelet(silent=True) as endpoint:
+        began = time.monotonic()
+        with pytest.raises(PodsUnavailable, match=r"within 0\.1 s|timed out"):
+            await KubeletPods(endpoint, deadline=0.1).pods()
+        took = time.monotonic() - began
+
+    assert took < 0.8
+
+
+async def test_a_kubelet_that_is_not_there_is_an_error_of_ours() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        port = server.server_address[1]
+
+    with pytest.raises(PodsUnavailable, match="refused"):
+        await KubeletPods(f"http://127.0.0.1:{port}").pods()
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:10250", "ftp://host", "https://"])
+def test_a_bad_endpoint_is_bad_input(endpoint: str) -> None:
+    with pytest.raises(InputError, match="not a kubelet endpoint"):
+        KubeletPods(endpoint)
+
+
+def test_a_kubelet_elsewhere_is_not_believed_without_its_authority() -> None:
+    with pytest.raises(InputError, match="certificate authority"):
+        KubeletPods("https://10.0.0.5:10250")
