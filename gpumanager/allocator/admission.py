@@ -15,6 +15,7 @@ from typing import Final
 from gpumanager.kubelet.pods import ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Grant, Request
+from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.values import AllocationID
 
 View = tuple[PodView, ...]
@@ -148,8 +149,12 @@ def hear(
 
 
 def apart(open_: Transaction, call: Call) -> Transaction | None:
-    """`call` as the beginning of something new, where only the order made it a second half."""
-    if open_.candidates or len(open_.sizes) == 1:
+    """`call` as the beginning of something new, where only the order made it a second half.
+
+    Only whole GPUs may be asked for without memory, so only memory after them can be another's.
+    """
+    alone = open_.sizes.get(VCORE, 0) >= CORES_PER_GPU
+    if open_.candidates or len(open_.sizes) == 1 or call.resource == VCORE or not alone:
         return None
     return _opened(call, viewed=open_.viewed)
 

@@ -11,16 +11,17 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
-from gpumanager.allocator.answer import Answer, answer, limits
+from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.decision import Demand, Refused, decide
-from gpumanager.allocator.device_ids import UnknownDeviceID
+from gpumanager.allocator.device_ids import Device, UnknownDeviceID
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, conflict, over, rejected, since
+from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.settlement import Container, NotSettled, corrected, match, rivals, settle
 from gpumanager.allocator.steering import Question, could_hold, steer
 from gpumanager.allocator.surroundings import Surroundings
@@ -33,15 +34,6 @@ from gpumanager.virtual.values import AllocationID
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device as the kubelet is told of it."""
-
-    device_id: str
-    healthy: bool
-    numa_node: int | None
-
-
 class Allocator:
     """Call `recover` once, then `kubelet_started` before each registration with a kubelet."""
 
@@ -49,7 +41,7 @@ class Allocator:
         self._topology = topology
         self._ledger = Ledger(topology)
         self._around = surroundings
-        self._journal = Journal()
+        self._promises = Promises(surroundings.journal, surroundings.virtual)
         self._admission = Admission()
         self._view: View | None = None
         self._blind = False
@@ -60,7 +52,7 @@ class Allocator:
     @property
     def journal(self) -> Journal:
         """What is promised now."""
-        return self._journal
+        return self._promises.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """All devices of a resource, GPU by GPU."""
@@ -79,10 +71,7 @@ class Allocator:
         Raises JournalUnreadable.
         """
         async with self._lock:
-            self._journal = await asyncio.to_thread(self._around.journal.load)
-            await self._forget()
-            for allocation in self._journal.live():
-                await self._reopen(allocation)
+            await self._promises.recover()
 
     async def kubelet_started(self) -> None:
         """Nothing of ours can be under admission now: pods listed already are not new."""
@@ -103,11 +92,11 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._hear(resource, size)
-            await self._release(
-                conflict(self._journal.live(), open_.admission, available, self._view).over
+            await self._promises.release(
+                conflict(self._promises.live(), open_.admission, available, self._view).over
             )
             question = Question(resource, size, tuple(available), tuple(must_include))
-            offer = steer(self._ledger, self._journal.live(), open_, question)
+            offer = steer(self._ledger, self._promises.live(), open_, question)
             self._keep(replace(open_, awaiting=resource, plan=offer.plan))
             return offer.ids
 
@@ -135,10 +124,10 @@ class Allocator:
         """
         view = await self._look()
         checkpoint, containers = await self._around.books.containers(
-            resource, ids, view, self._journal.live(), admitting=self._admitting()
+            resource, ids, view, self._promises.live(), admitting=self._admitting()
         )
         async with self._lock:
-            for allocation, container in match(self._journal.live(), containers):
+            for allocation, container in match(self._promises.live(), containers):
                 await self._settle(allocation, container, view, checkpoint)
 
     async def reconcile(self) -> tuple[AllocationID, ...]:
@@ -146,12 +135,12 @@ class Allocator:
         began = self._around.clock()
         view, checkpoint = await self._look(), await self._around.books.read()
         async with self._lock:
-            known = [a for a in self._journal.live() if a.time < began and not self._under(a)]
+            known = [a for a in self._promises.live() if a.time < began and not self._under(a)]
             ended = over(known, view, checkpoint)
             self._ended = since(self._ended, ended, began)
             due = tuple(n for n, at in self._ended.items() if began - at >= self._around.grace)
-            await self._release(due)
-            await self._forget()
+            await self._promises.release(due)
+            await self._promises.forget()
             return due
 
     async def reconcile_every(self, period: float) -> None:
@@ -169,11 +158,11 @@ class Allocator:
         self._view = await self._look()
         call = self._call(resource, size, again=again)
         before = self._admission.open
-        live = self._journal.live()
+        live = self._promises.live()
         self._admission = hear(
             self._admission, call, self._view, {a.owner for a in live if a.owner}, self._fits
         )
-        await self._release(rejected(live, before, self._admission.open))
+        await self._promises.release(rejected(live, before, self._admission.open))
         return self._open()
 
     def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
@@ -191,14 +180,14 @@ class Allocator:
         return open_
 
     def _fits(self, pod: PodView) -> bool:
-        return could_hold(self._ledger, self._ledger.books(self._journal.live()), pod)
+        return could_hold(self._ledger, self._ledger.books(self._promises.live()), pod)
 
     async def _transaction(self, resource: str, ids: Collection[str]) -> Transaction:
         """The one whose Allocate has to come; or, where no IDs were preferred, what is heard."""
         open_ = self._admission.open
         if open_ and open_.awaiting == resource and open_.sizes.get(resource) == len(ids):
             return self._keep(replace(open_, awaiting=None))
-        half = self._journal.get(open_.allocation) if open_ else None
+        half = self._promises.journal.get(open_.allocation) if open_ else None
         again = half is not None and set(half.ids(resource)) == set(ids)
         return self._keep(replace(await self._hear(resource, len(ids), again=again), awaiting=None))
 
@@ -214,11 +203,11 @@ class Allocator:
     # Allocate: what is promised.
 
     async def _promise(self, decided: Allocation, open_: Transaction, resource: str) -> Answer:
-        await self._save(self._journal.put(decided))
+        await self._promises.put(decided)
         try:
-            directory = await self._serve(decided, self._blocks(decided, open_))
+            directory = await self._promises.serve(decided, self._blocks(decided, open_))
         except (GpuManagerError, OSError):
-            await self._release([decided.allocation])
+            await self._promises.release([decided.allocation])
             await self._abandon(open_)
             raise
         return self._answer(decided, open_, resource, directory)
@@ -232,12 +221,12 @@ class Allocator:
             demand = Demand(resource, self._ledger.ids.known(ids), self._around.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
-        found = conflict(self._journal.live(), open_.admission, ids, self._view)
-        await self._release(found.over)
+        found = conflict(self._promises.live(), open_.admission, ids, self._view)
+        await self._promises.release(found.over)
         if found.refused:
             return found.refused
-        self._journal = self._journal.doubt(found.doubted)
-        live, share_mode = self._journal.live(), self._around.share_mode
+        self._promises.doubt(found.doubted)
+        live, share_mode = self._promises.live(), self._around.share_mode
         return decide(self._ledger, live, open_, demand, share_mode=share_mode)
 
     async def _abandon(self, open_: Transaction) -> None:
@@ -247,9 +236,9 @@ class Allocator:
         """
         if not open_.candidates:
             return
-        await self._release(
+        await self._promises.release(
             a.allocation
-            for a in self._journal.live()
+            for a in self._promises.live()
             if a.admission == open_.admission and a.state is State.ANSWERED
         )
         self._admission = replace(self._admission, open=None)
@@ -257,13 +246,6 @@ class Allocator:
     def _blocks(self, allocation: Allocation, open_: Transaction) -> int:
         """Memory blocks it has or will have, as far as known."""
         return allocation.blocks or (open_.request.blocks if open_.request else 0)
-
-    async def _serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
-        """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
-        if allocation.whole or not allocation.core_ids:
-            return None
-        wanted = limits(allocation, memory_blocks)
-        return await self._around.virtual.open(allocation.allocation, wanted)
 
     def _answer(
         self, allocation: Allocation, open_: Transaction, resource: str, directory: Path | None
@@ -290,21 +272,19 @@ class Allocator:
     ) -> None:
         pod = next((pod for pod in view or () if pod.uid == container.uid), None)
         settled = settle(self._ledger, allocation, container, pod)
-        found = rivals(self._journal.live(), settled, checkpoint)
+        found = rivals(self._promises.live(), settled, checkpoint)
         if found.standing:
             raise NotSettled(f"its devices are still held by {found.standing[0].pod}")
-        await self._release(a.allocation for a in found.over)
-        live = self._journal.live()
+        await self._promises.release(a.allocation for a in found.over)
+        live = self._promises.live()
         others = [corrected(a, checkpoint) for a in live if a.allocation != settled.allocation]
         if not self._ledger.fits(others, settled):
             raise NotSettled(
                 f"{settled.cores} cores and {settled.blocks} blocks do not fit on its GPU now"
             )
-        await self._serve(settled, settled.blocks)
+        await self._promises.serve(settled, settled.blocks)
         if settled != allocation:
-            await self._save(self._journal.put(settled))
-
-    # Keeping.
+            await self._promises.put(settled)
 
     async def _look(self) -> View | None:
         if self._around.pods is None:
@@ -317,31 +297,3 @@ class Allocator:
             return None
         self._blind = False
         return view
-
-    async def _reopen(self, allocation: Allocation) -> None:
-        try:
-            await self._serve(allocation, allocation.blocks)
-        except (GpuManagerError, OSError) as error:
-            logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
-
-    async def _release(self, names: Iterable[AllocationID]) -> None:
-        """They hold nothing any more: first in the journal, then in the world."""
-        names = tuple(names)
-        if names:
-            await self._save(self._journal.release(names))
-            await self._forget()
-
-    async def _forget(self) -> None:
-        """Remove what belongs to released promises; what cannot be removed is tried again later."""
-        for name in [n for n, a in self._journal.allocations.items() if a.released]:
-            try:
-                await self._around.virtual.close(name)
-            except (GpuManagerError, OSError) as error:
-                logger.warning("allocation %s is not removed yet: %s", name, error)
-                continue
-            self._ended.pop(name, None)
-            self._journal = self._journal.drop([name])
-
-    async def _save(self, journal: Journal) -> None:
-        await asyncio.to_thread(self._around.journal.save, journal)
-        self._journal = journal

@@ -45,6 +45,15 @@ class Slot:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as the kubelet is told of it."""
+
+    device_id: str
+    healthy: bool
+    numa_node: int | None
+
+
 class DeviceIDs:
     """The IDs of a topology: all of them, and what each means."""
 

@@ -17,6 +17,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU
+from gpumanager.virtual.values import AllocationID
 
 
 class NotSettled(GpuManagerError):
@@ -73,21 +74,27 @@ def match(
     while left:
         container = left.pop(0)
         taken = {allocation.allocation for allocation, _ in pairs}
-        free = tuple(a for a in live if a.allocation not in taken)
-        pairs.append((_allocation_of(free, container, left), container))
+        pairs.append((_allocation_of(live, container, left, taken), container))
     return tuple(pairs)
 
 
 def _allocation_of(
-    live: tuple[Allocation, ...], container: Container, following: list[Container]
+    live: tuple[Allocation, ...],
+    container: Container,
+    following: list[Container],
+    taken: set[AllocationID],
 ) -> Allocation:
-    """The one settled for it; else the newest, leaving as many newer ones as have to follow."""
+    """The one settled for it; else the newest, leaving as many newer ones as have to follow.
+
+    Where one answer was given for two containers of a pod, they share it.
+    """
     if not container.core_ids:
         raise NotSettled(f"container {container.name} has GPU memory without {VCORE}")
     fitting = [a for a in live if frozenset(a.core_ids) == container.core_ids]
     own = [a for a in fitting if a.pod and _is(a.pod, container)]
-    open_ = [a for a in fitting if a.pod is None]
-    if not own and not open_:
+    open_ = [a for a in fitting if a.pod is None and a.allocation not in taken]
+    shared = [a for a in fitting if a.allocation in taken or a.owner == container.uid]
+    if not own and not open_ and not shared:
         raise NotSettled(
             f"container {container.name} of pod {container.uid} holds devices that this agent has "
             "no record of answering: create the pod again"
@@ -95,7 +102,8 @@ def _allocation_of(
     settled = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
     same = [c for c in following if c.core_ids == container.core_ids]
     after = sum((c.uid, c.name) not in settled for c in same)
-    return own[-1] if own else open_[-1 - min(after, len(open_) - 1)]
+    newest = open_[max(0, len(open_) - 1 - after)] if open_ else None
+    return next(iter(own), None) or newest or shared[-1]
 
 
 def _is(claimant: Claimant, container: Container) -> bool:

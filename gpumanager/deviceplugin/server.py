@@ -14,9 +14,10 @@ from typing import Final, Never, TypeVar
 import grpc
 import grpc.aio
 
-from gpumanager.allocator.allocator import Allocator, Device
+from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.device_ids import Device
 from gpumanager.allocator.settlement import NotSettled
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb

@@ -93,22 +93,27 @@ class Histories(RuleBasedStateMachine):
     @rule(target=runs, started=consumes(waiting))
     def a_pod_starts(self, started: PodView) -> PodView:
         for one in started.containers:
-            self.start(started, one.name)
+            if not self.start(started, one.name):
+                self.a_pod_ends(ended=started, deleted=True)
+                return started
             self.running[started.uid, one.name] = one
         for one in started.containers:
             if one.kind is ContainerKind.INIT:
                 del self.running[started.uid, one.name]
         return started
 
-    def start(self, started: PodView, name: str) -> None:
-        """The kubelet tries again; what a lost list of pods left behind is gone by then."""
+    def start(self, started: PodView, name: str) -> bool:
+        """True if it starts. With a list of pods every admitted container does.
+
+        Without one, halves may have been paired wrongly, and a container has to wait for room.
+        """
         try:
             self.run(self.node.start(started, name))
-        except NotSettled:
-            assert self.was_blind
-            self.the_agent_reconciles()
-            self.the_agent_reconciles()
-            self.run(self.node.start(started, name))
+        except NotSettled as error:
+            assert self.was_blind, error  # noqa: PT017
+            assert "do not fit on its GPU now" in str(error)  # noqa: PT017
+            return False
+        return True
 
     @rule(restarted=runs)
     def a_container_restarts(self, restarted: PodView) -> None:
@@ -195,7 +200,8 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=60,
+    derandomize=True,
+    max_examples=80,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -257,6 +263,7 @@ class CleanHistories(RuleBasedStateMachine):
 
 TestCleanHistories = CleanHistories.TestCase
 TestCleanHistories.settings = settings(
+    derandomize=True,
     max_examples=40,
     stateful_step_count=20,
     deadline=None,

@@ -1,0 +1,79 @@
+"""The promises in force: the journal, its file, and the directories that serve them.
+
+A promise is on the disk before anybody hears of it, and it is released there before its directory
+goes, so that whenever the agent stops a restart finds either all of it or nothing to hold.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpumanager.allocator.answer import limits
+from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.ports import VirtualManager
+from gpumanager.errors import GpuManagerError
+from gpumanager.virtual.values import AllocationID
+
+logger = logging.getLogger(__name__)
+
+
+class Promises:
+    """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
+
+    def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
+        self._file = file
+        self._virtual = virtual
+        self.journal = Journal()
+
+    def live(self) -> tuple[Allocation, ...]:
+        return self.journal.live()
+
+    async def recover(self) -> None:
+        """Take up the journal: what is released goes, what lives is served again.
+
+        Raises JournalUnreadable.
+        """
+        self.journal = await asyncio.to_thread(self._file.load)
+        await self.forget()
+        for allocation in self.live():
+            try:
+                await self.serve(allocation, allocation.blocks)
+            except (GpuManagerError, OSError) as error:
+                logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
+
+    async def put(self, *changed: Allocation) -> None:
+        """Raises JournalUnwritable, and then nothing has changed."""
+        await self._save(self.journal.put(*changed))
+
+    def doubt(self, names: Iterable[AllocationID]) -> None:
+        """Others are given what these hold; on the disk with the promise to those others."""
+        self.journal = self.journal.doubt(names)
+
+    async def release(self, names: Iterable[AllocationID]) -> None:
+        """They hold nothing any more. Raises JournalUnwritable, and then they still do."""
+        names = tuple(names)
+        if names:
+            await self._save(self.journal.release(names))
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Remove the directories of what is released; what cannot be removed is tried later."""
+        for name in [n for n, a in self.journal.allocations.items() if a.released]:
+            try:
+                await self._virtual.close(name)
+            except (GpuManagerError, OSError) as error:
+                logger.warning("allocation %s is not removed yet: %s", name, error)
+                continue
+            self.journal = self.journal.drop([name])
+
+    async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
+        if allocation.whole or not allocation.core_ids:
+            return None
+        return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
+
+    async def _save(self, journal: Journal) -> None:
+        await asyncio.to_thread(self._file.save, journal)
+        self.journal = journal
