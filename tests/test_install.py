@@ -1,8 +1,10 @@
-"""`pip install .` gives a package that works without the source tree."""
+"""`pip install .` brings all that works without the source tree; `-e .` builds all in it."""
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -25,14 +27,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "site"
 
 
+NATIVE = (
+    "vcuda_shim/lib/shim/libcuda.so.1",
+    "vcuda_shim/lib/shim/libnvidia-ml.so.1",
+    "vcuda_shim/lib/driver/libcuda.so.555.58.02",
+    "vcuda_shim/lib/driver/libnvidia-ml.so.555.58.02",
+    "vcuda_shim/bin/cuda-play",
+    f"vcuda_shim/_shim{sysconfig.get_config_var('EXT_SUFFIX')}",
+    f"vcuda_shim/_sim{sysconfig.get_config_var('EXT_SUFFIX')}",
+)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        "vcuda_shim/lib/shim/libcuda.so.1",
-        "vcuda_shim/lib/shim/libnvidia-ml.so.1",
-        "vcuda_shim/lib/driver/libcuda.so.555.58.02",
-        "vcuda_shim/lib/driver/libnvidia-ml.so.555.58.02",
-        "vcuda_shim/bin/cuda-play",
+        *NATIVE,
         "gpumanager/volume/volume.conf",
         "gpumanager/sim/machines/dgx-a100.yaml",
     ],
@@ -65,3 +74,14 @@ def test_programs_can_be_executed(installed: Path) -> None:
     )
 
     assert finished.returncode == 2
+
+
+def test_an_editable_install_builds_everything_in_the_source_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    built = shutil.ignore_patterns(".*", "lib", "bin", "*.so", "build", "*.egg-info")
+    shutil.copytree(ROOT, tree, ignore=built, symlinks=True)
+    script = "from setuptools.build_meta import build_editable; build_editable('..')"
+
+    subprocess.run([sys.executable, "-c", script], cwd=tree, check=True, timeout=300)
+
+    assert [name for name in NATIVE if not (tree / name).stat().st_size] == []

@@ -201,7 +201,11 @@ class BuildNative(build_ext):
     """setuptools' build_ext, for the one extension that stands for all native products."""
 
     def build_extension(self, ext: Any) -> None:
-        build(Path(self.get_ext_fullpath(ext.name)).resolve().parent)
+        built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        build(Path(__file__).resolve().parent if self.editable_mode else built)
+
+    def copy_extensions_to_source(self) -> None:
+        """An editable install has built all of them in their place."""
 
 
 if __name__ == "__main__":
