@@ -26,7 +26,7 @@ NO_CORES = (
 NO_SHARING = (
     f"this node gives whole GPUs only (share mode is off): ask for {VCORE}: 100 or a multiple"
 )
-AS_NAMED = "the GPU of the devices that the kubelet chose"
+AS_NAMED = "the kubelet chose without asking: its init container's devices, or all that were left"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ def _fullness(gpu: Gpu, book: GpuBook) -> tuple[int, int, int, int]:
 
 
 def _why(gpu: Gpu, book: GpuBook) -> str:
+    if book.untouched:
+        return "fits on no GPU that is in use already; this one was free"
     room = (
         f"{book.free_cores} of {CORES_PER_GPU} cores and "
         f"{book.free_blocks} of {blocks(gpu.memory)} blocks were free"
