@@ -33,13 +33,18 @@ types: $(VENV)/developing ## mypy, strict
 
 .PHONY: unit
 unit: $(VENV)/developing ## the test suite
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile
 
 .PHONY: format
 format: $(VENV)/developing ## put all sources into their format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix-only -q .
 	git ls-files 'native/*.c' 'native/*.h' | xargs $(BIN)/clang-format -i
+
+.PHONY: bench
+bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares (some five minutes)
+	for subject in placement hello hooks allocate shares; do \
+	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
 .PHONY: clean
 clean: ## remove everything built

@@ -1,5 +1,11 @@
-/* Every way to launch a kernel that the table names. */
+/* Every way to launch a kernel that the table names.
+ *
+ * What is exported only asks whether there is anything to do. Both ways on from there take the same
+ * arguments, so that the compiler can jump instead of calling and passing eleven of them anew.
+ */
 #include "cuda/throttle.h"
+
+#define NOT_INLINE __attribute__((noinline))
 
 static uint64_t product(unsigned int x, unsigned int y, unsigned int z)
 {
@@ -23,14 +29,11 @@ static struct launch launch_of(const CUlaunchConfig *config, CUfunction function
     };
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                        unsigned int block_z, unsigned int shared, CUstream stream,
-                        void **parameters, void **extra)
+static NOT_INLINE CUresult limited(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared, CUstream stream,
+                                   void **parameters, void **extra)
 {
-    if (throttle_idle())
-        return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                                    shared, stream, parameters, extra);
     struct launch launch = {
         .function = function,
         .blocks = product(grid_x, grid_y, grid_z),
@@ -45,14 +48,24 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
     return throttle_end(&launch, result);
 }
 
-CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                             unsigned int block_z, unsigned int shared, CUstream stream,
-                             void **parameters, void **extra)
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared, CUstream stream,
+                        void **parameters, void **extra)
 {
     if (throttle_idle())
-        return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
-                                         block_z, shared, stream, parameters, extra);
+        return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared, stream, parameters, extra);
+    return limited(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
+                   parameters, extra);
+}
+
+static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x,
+                                        unsigned int grid_y, unsigned int grid_z,
+                                        unsigned int block_x, unsigned int block_y,
+                                        unsigned int block_z, unsigned int shared, CUstream stream,
+                                        void **parameters, void **extra)
+{
     struct launch launch = {
         .function = function,
         .blocks = product(grid_x, grid_y, grid_z),
@@ -67,11 +80,21 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
     return throttle_end(&launch, result);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                          void **extra)
+CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                             unsigned int block_z, unsigned int shared, CUstream stream,
+                             void **parameters, void **extra)
 {
-    if (config == NULL || throttle_idle())
-        return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
+    if (throttle_idle())
+        return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                         block_z, shared, stream, parameters, extra);
+    return limited_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
+                        parameters, extra);
+}
+
+static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction function,
+                                      void **parameters, void **extra)
+{
     struct launch launch = launch_of(config, function);
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -80,11 +103,17 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     return throttle_end(&launch, result);
 }
 
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                               void **extra)
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                          void **extra)
 {
     if (config == NULL || throttle_idle())
-        return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
+        return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
+    return limited_ex(config, function, parameters, extra);
+}
+
+static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunction function,
+                                           void **parameters, void **extra)
+{
     struct launch launch = launch_of(config, function);
     launch.stream = own_thread(launch.stream);
     CUresult result = throttle_begin(&launch);
@@ -92,4 +121,12 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function
         return result;
     result = REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     return throttle_end(&launch, result);
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                               void **extra)
+{
+    if (config == NULL || throttle_idle())
+        return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
+    return limited_ex_ptsz(config, function, parameters, extra);
 }

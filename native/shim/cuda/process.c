@@ -7,16 +7,11 @@ static const struct session_manner manner = {.flags = 0, .patience_ns = UINT64_C
 
 _Thread_local int process_depth;
 
-static void *_Atomic place;
+void *_Atomic process_place;
 
 struct process *process_state(void)
 {
-    return fork_state(&place, sizeof(struct process));
-}
-
-struct process *process_known(void)
-{
-    return atomic_load_explicit(&place, memory_order_acquire);
+    return fork_state(&process_place, sizeof(struct process));
 }
 
 static enum gate attach(struct process **process, bool again)

@@ -30,11 +30,17 @@ enum gate {
 /* Are we inside a hook on this thread? Then a call comes from the driver itself. */
 extern _Thread_local int process_depth;
 
+/* Where this process's state is kept; only for the two below. */
+extern void *_Atomic process_place;
+
 /* This process's state; NULL without memory. */
 struct process *process_state(void);
 
 /* The state if there is one already, else NULL. */
-struct process *process_known(void);
+static inline struct process *process_known(void)
+{
+    return atomic_load_explicit(&process_place, memory_order_acquire);
+}
 
 /* Decide for a hook, attaching if need be. `*process` is set for GATE_LIMITED. */
 enum gate process_gate(struct process **process);

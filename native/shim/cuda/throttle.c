@@ -21,26 +21,6 @@ struct wait {
     uint64_t drain; /* how much of the work in flight has to drain first; 0 until refused */
 };
 
-static bool limited(const struct vcuda_limit *limit)
-{
-    return atomic_load_explicit(&limit->core_percent, memory_order_relaxed) < 100;
-}
-
-bool throttle_idle(void)
-{
-    const struct process *process = process_known();
-    if (process == NULL)
-        return false;
-    enum session_phase phase = session_phase(&process->session);
-    if (phase != SESSION_ATTACHED)
-        return phase == SESSION_UNMANAGED;
-    const struct vcuda_config *config = process->session.config;
-    for (uint32_t device = 0; device < config->device_count; device++)
-        if (limited(&config->limits[device]))
-            return false;
-    return true;
-}
-
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
 static CUresult find_device(struct process *process, int *device)
 {
@@ -126,7 +106,7 @@ static CUresult begin_limited(struct launch *launch, struct process *process)
     CUresult result = find_device(process, &device);
     if (result != CUDA_SUCCESS || device < 0) /* not granted: it has no memory to work on */
         return result;
-    if (!limited(&process->session.config->limits[device]))
+    if (!throttle_limited(&process->session.config->limits[device]))
         return CUDA_SUCCESS;
     launch->process = process;
     launch->device = (unsigned)device;

@@ -17,8 +17,28 @@ struct launch {
     uint64_t paid_ns;
 };
 
-/* May this process launch without asking? The way of a process without compute limit. */
-bool throttle_idle(void);
+/* Is the GPU time of this device limited? */
+static inline bool throttle_limited(const struct vcuda_limit *limit)
+{
+    return atomic_load_explicit(&limit->core_percent, memory_order_relaxed) < 100;
+}
+
+/* May this process launch without asking? The way of a process without compute limit, and so short
+ * that it stands here: what a launch costs more than without us is this. */
+static inline bool throttle_idle(void)
+{
+    const struct process *process = process_known();
+    if (process == NULL)
+        return false;
+    enum session_phase phase = session_phase(&process->session);
+    if (phase != SESSION_ATTACHED)
+        return phase == SESSION_UNMANAGED;
+    const struct vcuda_config *config = process->session.config;
+    for (uint32_t device = 0; device < config->device_count; device++)
+        if (throttle_limited(&config->limits[device]))
+            return false;
+    return true;
+}
 
 /* Wait, pay, and begin to measure if it is time to. On an error the launch must not be made.
  * The wait is bounded and holds no lock, so that kernels that wait for each other come together. */
