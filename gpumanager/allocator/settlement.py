@@ -115,9 +115,11 @@ def corrected(allocation: Allocation, checkpoint: Checkpoint) -> Allocation:
 
     Where no pods could be read, memory of one container may have been taken for another's.
     """
+    if allocation.state is State.SETTLED:
+        return allocation
     cores = frozenset(allocation.core_ids)
     names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
-    if allocation.state is State.SETTLED or not names:
+    if not names:
         return allocation
     held = frozenset[str]().union(*(_container(checkpoint, *name).memory_ids for name in names))
     return replace(allocation, memory_ids=tuple(i for i in allocation.memory_ids if i in held))
