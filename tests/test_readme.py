@@ -1,0 +1,39 @@
+"""Every command the README shows does its job."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumanager.sim.container.process import namespaces_available
+
+ROOT = Path(__file__).parent.parent
+MACHINE = ROOT / "tests/gpu/topologies/two-socket-pcie-8.txt"
+
+
+def commands() -> list[str]:
+    """The indented lines that call gpumanager, continued ones joined."""
+    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if re.match(r"    .*bin/gpumanager ", line)]
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(commands()) >= 3
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_readme_works(command: str) -> None:
+    if "simulate" in command and (missing := namespaces_available()):
+        pytest.skip(missing)
+    here = command.replace(".venv/bin/gpumanager", f"{sys.executable} -m gpumanager")
+    here = here.replace("nvidia-smi topo -m", f"cat {MACHINE}")
+
+    finished = subprocess.run(
+        ["sh", "-c", here], check=False, capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip()
