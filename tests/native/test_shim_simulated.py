@@ -249,3 +249,24 @@ assert allocate(driver, {LIMIT})[0] == SUCCESS
 
     assert manager.usage(AllocationID("one")).devices[0].peak == LIMIT
     assert gpu.tenants()[0].peak_bytes <= LIMIT
+
+
+async def test_rows_that_the_driver_pads_never_take_the_memory_over_the_limit(
+    node: Node, gpu: SimulatedGpu
+) -> None:
+    container = await node.container("one", 100)
+
+    told = await container.run(
+        f"""
+driver = cuda()
+begin(driver)
+def rows(height):
+    address, pitch = ctypes.c_uint64(), ctypes.c_size_t()
+    found = ctypes.byref(address), ctypes.byref(pitch)
+    return driver.cuMemAllocPitch_v2(*found, ctypes.c_size_t(500), ctypes.c_size_t(height), 4)
+tell(too_many=rows({LIMIT} // 512 + 1), fits=rows({LIMIT} // 512))
+"""
+    )
+
+    assert told == {"too_many": 2, "fits": 0}
+    assert gpu.tenants()[0].peak_bytes == LIMIT

@@ -41,12 +41,20 @@ static uint64_t area(uint64_t width, uint64_t height)
     return __builtin_mul_overflow(width, height, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* The driver chooses the pitch: reserve for the least it can be, then for what it is. */
+/* A row as it lies in memory: drivers round up to 512 bytes. */
+static uint64_t pitched(uint64_t width)
+{
+    enum { PITCH = 512 };
+    return width > UINT64_MAX - PITCH ? UINT64_MAX : (width + PITCH - 1) / PITCH * PITCH;
+}
+
+/* The driver chooses the pitch: reserve for what drivers choose, then for what it is. Reserving for
+ * the width alone would let the driver go over the limit before we know. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned int element)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, area(width, height));
+    CUresult result = charge_begin(&charge, area(pitched(width), height));
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
