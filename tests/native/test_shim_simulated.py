@@ -270,3 +270,24 @@ tell(too_many=rows({LIMIT} // 512 + 1), fits=rows({LIMIT} // 512))
 
     assert told == {"too_many": 2, "fits": 0}
     assert gpu.tenants()[0].peak_bytes == LIMIT
+
+
+async def test_memory_that_went_with_its_context_is_not_charged_twice_where_it_is_taken_again(
+    node: Node,
+) -> None:
+    container = await node.container("one", 100)
+
+    told = await container.run(
+        f"""
+driver, context = cuda(), ctypes.c_void_p()
+driver.cuInit(0)
+results = []
+for _ in range(8):
+    assert driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == SUCCESS
+    results.append(allocate(driver, {LIMIT // 4}))
+    assert driver.cuCtxDestroy_v2(context) == SUCCESS
+tell(results=sorted({{result for result, _ in results}}), places=len({{at for _, at in results}}))
+"""
+    )
+
+    assert told == {"results": [0], "places": 1}

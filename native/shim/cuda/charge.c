@@ -61,10 +61,19 @@ int charge_correct(struct charge *charge, uint64_t bytes)
     return 0;
 }
 
+/* The driver gives out an address again only when what was there is gone, with its context say. */
+static void forget_earlier(struct charge *charge, CUdeviceptr address)
+{
+    struct pointer earlier;
+    if (pointers_take(&charge->process->pointers, address, &earlier) == 0)
+        books_release(books_of(charge), earlier.device, earlier.bytes);
+}
+
 /* Remember the address, or undo the allocation: one that we could not give back must not be. */
 static CUresult keep(struct charge *charge, CUdeviceptr address)
 {
     struct pointer pointer = {address, charge->bytes, charge->device};
+    forget_earlier(charge, address);
     if (pointers_add(&charge->process->pointers, pointer) == 0)
         return CUDA_SUCCESS;
     REAL(cuMemFree_v2)(address);
