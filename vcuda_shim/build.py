@@ -110,6 +110,7 @@ def build_shims(out: Path, work: Path) -> None:
                 f"-Wl,-soname,{soname}",
                 f"-Wl,--version-script,{generated / (name + '.map')}",
                 "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
+                "-Wl,-z,nodelete",  # what a process holds is known to the shim alone
                 "-Wl,--no-as-needed",
                 stub,
                 "-Wl,--as-needed",

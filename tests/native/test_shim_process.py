@@ -181,3 +181,22 @@ tell(results=list(results), seconds=time.monotonic() - begun,
 
     assert (told["results"], told["calls"]) == ([0], 2000)
     assert told["seconds"] > 2000 * 50e-6 / 0.5 * 0.7
+
+
+async def test_a_library_that_is_closed_and_opened_again_still_knows_what_is_held(
+    container: Container,
+) -> None:
+    told = await container.run(
+        f"""
+import _ctypes
+driver = cuda()
+driver.cuInit(0)
+allocate(driver, {LIMIT})
+_ctypes.dlclose(driver._handle)
+again = cuda()
+again.cuInit(0)
+tell(view=memory(again), more=allocate(again, 1)[0])
+"""
+    )
+
+    assert told == {"view": [0, LIMIT], "more": 2}
