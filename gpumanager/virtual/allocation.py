@@ -11,13 +11,14 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpumanager.virtual.books import BOOKS, Books, boot_id
 from gpumanager.virtual.config import CONFIG, Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
-from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher
+from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
     Hello,
@@ -31,6 +32,15 @@ from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A process's slot, and the stack of the program that took it: exec begins another."""
+
+    slot: int
+    stack: int
+
 
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
 
@@ -53,7 +63,7 @@ class ServedAllocation:
         self.directory = directory
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
-        self._slots: dict[Process, int] = {}
+        self._seats: dict[Process, Seat] = {}
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
@@ -78,14 +88,14 @@ class ServedAllocation:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         for slot, owner in self._books.owners():
             if owner is not None and self._watcher.watch(owner, self._release):
-                self._slots[owner] = slot
+                self._seats[owner] = Seat(slot, stack_of(owner))
             else:
                 self._books.free(slot)
 
     def _release(self, process: Process) -> None:
-        slot = self._slots.pop(process, None)
-        if slot is not None:
-            self._books.release(slot, process)
+        seat = self._seats.pop(process, None)
+        if seat is not None:
+            self._books.release(seat.slot, process)
 
     def _answer(self, connection: socket.socket, hello: Hello | Refused) -> None:
         """One WELCOME. A caller that has gone meanwhile is no error."""
@@ -114,11 +124,15 @@ class ServedAllocation:
         process = self._watcher.watch_pid(pid, self._release)
         if process is None:
             return Refused(errno.ESRCH, "the process has ended")
+        seat = self._seats.get(process)
+        if seat is not None and seat.stack == process.stack != 0:
+            _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
+            return None
         slot = self._books.claim(process)
         if slot is None:
             self._watcher.forget(process)
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
-        self._slots[process] = slot
+        self._seats[process] = Seat(slot, process.stack)
         if not _send_welcome(connection, slot, descriptors):
             self._watcher.forget(process)
             self._release(process)

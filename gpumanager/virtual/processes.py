@@ -8,21 +8,25 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 POLL_SECONDS: Final = 0.5
 
 # in /proc/<pid>/stat, counted from the state, the first field after the program's name
-_STATE, _THREADS, _START_TIME = 0, 17, 19
+_STATE, _THREADS, _START_TIME, _STACK = 0, 17, 19, 25
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """start_time: in clock ticks since boot, field 22 of /proc/<pid>/stat."""
+    """start_time: in clock ticks since boot, field 22 of /proc/<pid>/stat.
+
+    stack: where its stack begins, field 28, which differs from one exec to the next; 0: unknown.
+    """
 
     pid: int
     start_time: int
+    stack: int = field(default=0, compare=False)
 
 
 def find(pid: int) -> Process | None:
@@ -32,9 +36,9 @@ def find(pid: int) -> Process | None:
     """
     stat = _read_stat(pid)
     fields = stat.rpartition(b")")[2].split()
-    if len(fields) <= _START_TIME or (fields[_STATE] in b"ZX" and int(fields[_THREADS]) <= 1):
+    if len(fields) <= _STACK or (fields[_STATE] in b"ZX" and int(fields[_THREADS]) <= 1):
         return None
-    return Process(pid, int(fields[_START_TIME]))
+    return Process(pid, int(fields[_START_TIME]), int(fields[_STACK]))
 
 
 def _read_stat(pid: int) -> bytes:
@@ -53,6 +57,11 @@ def _read_stat(pid: int) -> bytes:
 
 def alive(process: Process) -> bool:
     return find(process.pid) == process
+
+
+def stack_of(process: Process) -> int:
+    found = find(process.pid)
+    return found.stack if found == process else 0
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -200,3 +200,22 @@ tell(view=memory(again), more=allocate(again, 1)[0])
     )
 
     assert told == {"view": [0, LIMIT], "more": 2}
+
+
+async def test_a_second_copy_of_the_library_in_one_process_shares_the_limit(
+    container: Container,
+) -> None:
+    told = await container.run(
+        f"""
+driver, libc = cuda(), ctypes.CDLL(None)
+driver.cuInit(0)
+allocate(driver, {LIMIT} - {MIB})
+libc.dlmopen.restype = ctypes.c_void_p
+copy = ctypes.CDLL("copy", handle=libc.dlmopen(ctypes.c_long(-1), b"libcuda.so.1", 2))
+copy.cuInit(0)
+too_much, fits = allocate(copy, {MIB} + 1)[0], allocate(copy, {MIB})[0]
+tell(too_much=too_much, fits=fits, first=allocate(driver, 1)[0])
+"""
+    )
+
+    assert told == {"too_much": 2, "fits": 0, "first": 2}

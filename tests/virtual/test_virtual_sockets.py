@@ -153,6 +153,21 @@ async def test_exec_keeps_the_slot_and_forgets_the_memory(
     assert await eventually(lambda: pids(sockets) == set())
 
 
+async def test_a_second_copy_of_the_shim_in_a_program_shares_its_slot_and_forgets_nothing(
+    sockets: VirtualSockets, door: Path, start_process: StartProcess
+) -> None:
+    process = await start_process(door)
+    _status, slot, _reason = await process.answer()
+    await process.ask("hold 1000")
+
+    assert await process.ask("again") == slot
+    assert held(sockets) == 1000
+    await sockets.stop()
+    await sockets.open(NAME, [limit()])
+    assert await process.ask("again") == slot
+    assert held(sockets) == 1000
+
+
 async def test_a_changed_limit_reaches_a_running_process(
     sockets: VirtualSockets, door: Path, start_process: StartProcess
 ) -> None:
