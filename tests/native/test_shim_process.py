@@ -219,3 +219,31 @@ tell(too_much=too_much, fits=fits, first=allocate(driver, 1)[0])
     )
 
     assert told == {"too_much": 2, "fits": 0, "first": 2}
+
+
+async def test_threads_that_ask_a_silent_manager_at_once_wait_no_longer_than_one(
+    work: Path, driver: Path
+) -> None:
+    directory = work / "silent"
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "vcuda.sock"))
+        listener.listen()
+
+        told = await Container(driver, directory, work).run(
+            """
+import threading, time
+management, results = nvml(), []
+def ask():
+    for _ in range(2):
+        results.append(management.nvmlDeviceGetMemoryInfo(ctypes.c_void_p(1), None))
+begun = time.monotonic()
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+tell(results=results, seconds=time.monotonic() - begun)
+"""
+        )
+
+    assert told["results"] == [9] * 16
+    assert told["seconds"] < 2 * 2 + 2  # the patience of NVML, once for each round

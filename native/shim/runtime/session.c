@@ -106,17 +106,32 @@ static enum session_phase decide(struct session *session, struct session_manner 
     return ask(session, manner) == 0 ? SESSION_ATTACHED : SESSION_FAILED;
 }
 
+/* With `attaching` held, which is let go meanwhile. */
+static void attempt(struct session *session, struct session_manner manner)
+{
+    session->asking = true;
+    pthread_mutex_unlock(&session->attaching);
+    enum session_phase phase = decide(session, manner);
+    pthread_mutex_lock(&session->attaching);
+    session->asking = false;
+    atomic_store_explicit(&session->phase, phase, memory_order_release);
+    atomic_fetch_add(&session->attempts, 1);
+    pthread_cond_broadcast(&session->attempted);
+}
+
 enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)
 {
+    unsigned attempts = atomic_load(&session->attempts); /* before the phase they lead to */
     enum session_phase phase = session_phase(session);
     if (phase != SESSION_NEW && !(again && phase == SESSION_FAILED))
         return phase;
-    pthread_mutex_lock(&session->attaching); /* the others wait for the one who asks */
-    if (session_phase(session) == phase)
-        atomic_store_explicit(&session->phase, decide(session, manner), memory_order_release);
-    phase = session_phase(session);
+    pthread_mutex_lock(&session->attaching);
+    if (!session->asking && atomic_load(&session->attempts) == attempts)
+        attempt(session, manner);
+    while (atomic_load(&session->attempts) == attempts) /* the others wait for the one who asks */
+        pthread_cond_wait(&session->attempted, &session->attaching);
     pthread_mutex_unlock(&session->attaching);
-    return phase;
+    return session_phase(session);
 }
 
 int session_device(const struct session *session, const uint8_t uuid[16])

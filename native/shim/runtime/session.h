@@ -29,7 +29,10 @@ enum session_phase {
 /* All zero is a new session. config and books may be used once the phase is SESSION_ATTACHED. */
 struct session {
     _Atomic(enum session_phase) phase;
-    pthread_mutex_t attaching;
+    pthread_mutex_t attaching; /* guards asking; never held while the manager is asked */
+    pthread_cond_t attempted;
+    bool asking;
+    atomic_uint attempts; /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
 };
@@ -40,8 +43,9 @@ struct session_manner {
     uint64_t patience_ns;
 };
 
-/* Attach if the session is new; with `again` also if it had failed. Returns the phase, which is
- * not SESSION_NEW. */
+/* Attach if the session is new; with `again` also if it had failed. Of callers at once one asks and
+ * all take its answer, so that nobody waits longer than one patience after the attempt under way.
+ * Returns the phase, which is not SESSION_NEW. */
 enum session_phase session_attach(struct session *session, struct session_manner manner,
                                   bool again);
 
