@@ -10,6 +10,7 @@ from shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
+from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
 
@@ -247,3 +248,34 @@ tell(results=results, seconds=time.monotonic() - begun)
 
     assert told["results"] == [9] * 16
     assert told["seconds"] < 2 * 2 + 2  # the patience of NVML, once for each round
+
+
+async def test_a_program_that_closes_all_descriptors_stays_limited_and_its_own_files_are_left_alone(
+    container: Container, manager: VirtualSockets, work: Path
+) -> None:
+    running = asyncio.create_task(
+        container.run(
+            f"""
+import os
+driver = cuda()
+driver.cuInit(0)
+os.closerange(3, 1024)
+mine = os.open({str(work / "mine")!r}, os.O_RDWR | os.O_CREAT)
+for number in range(64, 80):
+    os.dup2(mine, number)
+results = [allocate(driver, {LIMIT} - 1)[0], allocate(driver, 2)[0], allocate(driver, 1)[0]]
+if (child := os.fork()) == 0:
+    os._exit(sum(os.path.realpath(f"/proc/self/fd/{{n}}").endswith("mine") for n in range(64, 80)))
+kept = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+reach({str(work / "done")!r})
+wait_for({str(work / "seen")!r})
+tell(results=results, kept=kept)
+"""
+        )
+    )
+    await reached(work / "done", running)
+    (process,) = manager.usage(ALLOCATION).processes
+    (work / "seen").touch()
+
+    assert await running == {"results": [0, 2, 0], "kept": 16}
+    assert process.degraded == lib.VCUDA_DEGRADED_LOCK

@@ -37,10 +37,18 @@ static int lock_try(const struct books *books, unsigned device, short type)
     return fcntl(books->fd, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
 }
 
+/* A lock on a file of the program's own would keep nobody apart, and could hurt the program. */
+static bool still_ours(const struct books *books)
+{
+    return books->file.inode == 0 || file_same(file_identity(books->fd), books->file);
+}
+
 /* Wait for the device's file lock, but not for ever: a stopped holder must not stop its peers. */
 static int lock_device(const struct books *books, unsigned device)
 {
     const struct timespec pause = {.tv_nsec = LOCK_SLEEP_NS};
+    if (!still_ours(books))
+        return -EBADF;
     int error = lock_try(books, device, F_WRLCK);
     for (int turn = 0; error != 0 && turn < LOCK_YIELDS + LOCK_SLEEPS; turn++) {
         if (error != -EAGAIN && error != -EACCES && error != -EINTR)

@@ -14,6 +14,8 @@
 #include "vcuda_region.h"
 
 #ifndef VCUDA_CDEF
+#include "core/file_identity.h"
+
 #include <pthread.h>
 #endif
 
@@ -25,6 +27,7 @@ struct books {
 #ifdef VCUDA_CDEF
     ...;
 #else
+    struct file_identity file;              /* what `fd` must be of to be locked; 0: anything */
     pthread_mutex_t mutexes[VCUDA_DEVICES]; /* the file lock does not keep threads apart */
 #endif
 };

@@ -1,5 +1,7 @@
 #include "runtime/fork.h"
 
+#include "core/file_identity.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -17,12 +19,13 @@ static struct {
     size_t size;
 } unwiped[FORK_STATES]; /* states that the kernel does not empty */
 static atomic_int inherited = -1;
+static struct file_identity inherited_file; /* written before the number that it belongs to */
 
 /* Only what is async-signal-safe: the child may have been forked while any lock was held. */
 static void in_child(void)
 {
     int descriptor = atomic_exchange(&inherited, -1);
-    if (descriptor >= 0)
+    if (descriptor >= 0 && file_same(file_identity(descriptor), inherited_file))
         close(descriptor);
     for (int index = 0; index < FORK_STATES; index++)
         if (unwiped[index].state != NULL)
@@ -78,6 +81,8 @@ void *fork_state(void *_Atomic *place, size_t size)
 
 void fork_close(int descriptor)
 {
+    atomic_store(&inherited, -1);
+    inherited_file = file_identity(descriptor);
     atomic_store(&inherited, descriptor);
 }
 

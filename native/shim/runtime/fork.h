@@ -14,7 +14,8 @@
  * NULL if there is no memory. At most FORK_STATES different places. */
 void *fork_state(void *_Atomic *place, size_t size);
 
-/* A child must not keep `descriptor`: it would hold its parent's file locks. -1 for none. */
+/* A child must not keep `descriptor`, unless it is another file by then: it would hold its parent's
+ * file locks. -1 for none. */
 void fork_close(int descriptor);
 
 /* A child must not see this shared mapping. */

@@ -68,6 +68,7 @@ static void keep_descriptor(struct session *session, int descriptor)
         return;
     int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LOWEST);
     session->books.fd = kept >= 0 ? kept : fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    session->books.file = file_identity(session->books.fd);
     fork_close(session->books.fd);
 }
 
