@@ -187,6 +187,17 @@ async def test_processes_left_behind_end_with_the_container(place: Path) -> None
     assert has_ended(int(lines[0]))
 
 
+async def test_a_process_that_left_the_namespace_keeps_nobody_waiting(place: Path) -> None:
+    """It has the container's output open, and cannot be told from the host's processes."""
+    code, lines = await outcome(place, shell(place, "unshare -m sleep 30 & echo $!; sleep 0.3"))
+    left = int(lines[0])
+
+    os.kill(left, signal.SIGKILL)
+    await until(lambda: has_ended(left))
+
+    assert code == 0
+
+
 async def test_two_containers_never_share_a_namespace_even_one_after_the_other(
     place: Path,
 ) -> None:

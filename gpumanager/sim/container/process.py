@@ -85,8 +85,7 @@ class ContainerProcess:
         """Exit status of the command, 128 + N for signal N; then nothing of it runs any more."""
         status = await self._process.wait()
         self.kill()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._output, LAST_WORDS_SECONDS)
+        await asyncio.wait((self._output,), timeout=LAST_WORDS_SECONDS)
         return status if status >= 0 else 128 - status
 
     def terminate(self) -> None:
@@ -102,6 +101,8 @@ class ContainerProcess:
         """End it and let its namespace go; the inode may be used anew afterwards."""
         self.kill()
         await self.wait()
+        self._output.cancel()
+        await asyncio.wait((self._output,))
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
