@@ -9,9 +9,9 @@ import contextlib
 import json
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
@@ -24,7 +24,8 @@ from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Pod, read_pods
 from gpumanager.sim.results import ContainerResult
 
-DEFAULT_MACHINE = "dgx-a100"
+DEFAULT_MACHINE: Final = "dgx-a100"
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class NotFinished(GpuManagerError):
@@ -96,7 +97,10 @@ def command(
         )
     described = load_machine(machine)
     wanted = read_pods(pods)
-    results = asyncio.run(simulate(described, wanted, seed, timeout))
+    try:
+        results = asyncio.run(simulate(described, wanted, seed, timeout))
+    except asyncio.CancelledError:
+        raise click.Abort from None
     if as_text:
         click.echo(json.dumps(as_json(described, results), indent=2))
     else:
@@ -107,7 +111,7 @@ async def simulate(
     machine: Machine, pods: Sequence[Pod], seed: int, seconds: float
 ) -> tuple[ContainerResult, ...]:
     """Run the pods on a fresh node; raises NotFinished and what the node raises."""
-    with Progress(machine) as progress, _ending_on_sigterm():
+    with Progress(machine) as progress, _ending_once():
         try:
             async with asyncio.timeout(seconds):
                 async with SimulatedNode(machine, seed=seed, on_event=progress.show) as node:
@@ -120,11 +124,26 @@ async def simulate(
 
 
 @contextlib.contextmanager
-def _ending_on_sigterm() -> Any:
-    """SIGTERM ends a simulation as Ctrl-C does: nothing of it is left behind."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: signal.raise_signal(signal.SIGINT))
+def _ending_once() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal end a simulation; nothing of it is left behind.
+
+    Asked a second time it is at it already: who is impatient must not stop the cleaning up. What
+    the caller had us ignore, as `nohup` does, stays ignored.
+    """
+    loop, running = asyncio.get_running_loop(), asyncio.current_task()
+    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+
+    def end() -> None:
+        for number in heard:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+        if running is not None:
+            running.cancel()
+
+    for number in heard:
+        loop.add_signal_handler(number, end)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in heard:
+            loop.remove_signal_handler(number)

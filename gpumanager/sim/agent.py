@@ -65,6 +65,7 @@ class AgentProcess:
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
+                start_new_session=True,  # Ctrl-C at a terminal is for the simulation alone
             )
         self._ours.set()
 

@@ -5,6 +5,7 @@ async with SimulatedNode(load_machine("t4x4")) as node:
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, Final, Self, TypeVar
@@ -64,12 +65,12 @@ class SimulatedNode:
         try:
             await self.start()
         except BaseException:
-            await self.stop()
+            await _to_its_end(self.stop())
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await _to_its_end(self.stop())
 
     async def start(self) -> None:
         """Everything up to the agent's registration; raises GpuManagerError."""
@@ -79,22 +80,30 @@ class SimulatedNode:
         kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
         agent = AgentProcess(disk)
         self._parts = (disk, kubelet, agent)
-        self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
+        await _to_its_end(self._furnish(disk))
         await kubelet.start()
         await self.start_agent()
         self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
 
+    async def _furnish(self, disk: NodeDisk) -> None:
+        """In a thread, which nobody can stop: what it writes must not come after the removal."""
+        self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
+
     async def stop(self) -> None:
-        """End every process, close every socket, remove every file."""
-        for container in self._containers:
-            await container.close()
-        if self._parts is not None:
-            disk, kubelet, agent = self._parts
-            await agent.stop()
-            await kubelet.stop()
-            if self._gpus is not None:
-                self._gpus.close()
-            disk.remove()
+        """End every process, close every socket, remove every file; one failing, still the rest."""
+        async with contextlib.AsyncExitStack() as last_first:
+            last_first.callback(self._forget)
+            if self._parts is not None:
+                disk, kubelet, agent = self._parts
+                last_first.callback(disk.remove)
+                if self._gpus is not None:
+                    last_first.callback(self._gpus.close)
+                last_first.push_async_callback(kubelet.stop)
+                last_first.push_async_callback(agent.stop)
+            for container in self._containers:
+                last_first.push_async_callback(container.close)
+
+    def _forget(self) -> None:
         self._containers, self._gpus, self._parts = [], None, None
 
     async def start_agent(self) -> None:
@@ -184,6 +193,16 @@ class SimulatedNode:
         if self._parts is None:
             raise GpuManagerError("this simulated node is not running")
         return self._parts
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await it all; who is cancelled meanwhile is so only afterwards."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _first_of(task: "asyncio.Task[T]") -> T:

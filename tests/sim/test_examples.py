@@ -153,7 +153,8 @@ def test_time_that_runs_out_is_status_1_and_names_what_still_ran() -> None:
     assert last.startswith("gpumanager: not finished after 3 s: still running: half-a-gpu/main")
 
 
-async def test_an_ended_simulation_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("times", [1, 5], ids=["asked-once", "asked-impatiently"])
+async def test_an_ended_simulation_leaves_nothing_behind(times: int) -> None:
     """SIGTERM in the middle: no process, no file stays."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gpumanager", "simulate", "--machine", "single"),
@@ -167,13 +168,19 @@ async def test_an_ended_simulation_leaves_nothing_behind() -> None:
         while b"holding" not in await process.stderr.readline():
             pass
         below = descendants(process.pid)
-        process.send_signal(signal.SIGTERM)
+        files = disk_of(below)
+        for _ in range(times):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.01)
         rest = await process.stderr.read()
         assert await process.wait() == 130
 
     assert len(below) > 1
     await until(lambda: all(has_ended(pid) for pid in below))
-    assert b"interrupted" in rest
+    assert not files.exists()
+    assert rest.decode().splitlines()[-1] == "gpumanager: interrupted"
+    assert b"Traceback" not in rest
 
 
 async def test_a_killed_simulation_leaves_no_agent_behind() -> None:
@@ -209,3 +216,12 @@ def descendants(pid: int) -> set[int]:
         pending += (below := children.get(pending.pop(), []))
         found.update(below)
     return found
+
+
+def disk_of(processes: set[int]) -> Path:
+    """The directory of the simulated node that one of them, its agent, was told of."""
+    for pid in processes:
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if "--checkpoint-path" in words:
+            return Path(words[words.index("--checkpoint-path") + 1]).parent
+    raise AssertionError("no agent among the processes")

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.host import sweep
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.host import NodeDisk, furnish, sweep
 from gpumanager.sim.kubelet.pods import Phase
+from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
@@ -198,6 +201,31 @@ async def test_nothing_is_left_behind_of_a_node() -> None:
     assert not base.exists()
     assert has_ended(agent)
     assert _processes_below(base) == 0
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that writes the driver's files cannot be stopped, and goes on meanwhile."""
+    begun, go_on, places = threading.Event(), threading.Event(), list[Path]()
+
+    def slowly(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
+        places.append(disk.base)
+        begun.set()
+        go_on.wait(10)
+        return furnish(disk, machine)
+
+    monkeypatch.setattr("gpumanager.sim.node.furnish", slowly)
+    starting = asyncio.create_task(SimulatedNode(load_machine("single")).__aenter__())
+    await asyncio.to_thread(begun.wait, 10)
+
+    starting.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+
+    assert not places[0].exists()
 
 
 async def test_an_init_container_that_fails_keeps_the_others_from_running(

@@ -145,6 +145,7 @@ async def _spawn(
             stderr=writing,
             pass_fds=(channel.fileno(),),
             env=own_environment(),
+            start_new_session=True,  # no terminal in it; Ctrl-C there is for the simulation alone
         )
     except BaseException:
         os.close(reading)
