@@ -16,6 +16,10 @@ from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._sim import ffi, lib
 
+real_clock = pytest.mark.flaky(reruns=2)
+"""A busy host may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
+
+
 pytestmark = pytest.mark.namespaces
 
 PHYSICAL = 16 * GIB
@@ -118,6 +122,7 @@ tell(blocks=len(held), refused=refused, rest=rest, last=last, beyond=beyond, fre
     assert (account.peak_bytes, account.refused) == (LIMIT, 0)
 
 
+@real_clock
 @pytest.mark.parametrize(
     ("cores", "length", "synchronise"),
     [
@@ -140,6 +145,7 @@ async def test_one_container_gets_the_share_it_was_promised(
     assert share(account) == pytest.approx(cores, abs=5)
 
 
+@real_clock
 async def test_kernels_of_different_kinds_pay_for_what_each_takes(
     node: Node, gpu: SimulatedGpu
 ) -> None:
@@ -152,6 +158,7 @@ async def test_kernels_of_different_kinds_pay_for_what_each_takes(
     assert share(account) == pytest.approx(50, abs=5)
 
 
+@real_clock
 async def test_kernels_of_one_kind_whose_length_varies_are_not_let_run_at_the_price_of_the_shortest(
     node: Node, gpu: SimulatedGpu
 ) -> None:
@@ -164,6 +171,7 @@ async def test_kernels_of_one_kind_whose_length_varies_are_not_let_run_at_the_pr
     assert 28 < share(account) < 90  # 100 without; to be exact needs what only the manager sees
 
 
+@real_clock
 async def test_two_containers_each_get_their_share_of_one_gpu(
     node: Node, gpu: SimulatedGpu
 ) -> None:
@@ -176,6 +184,7 @@ async def test_two_containers_each_get_their_share_of_one_gpu(
     assert shares == pytest.approx([30, 60], abs=5)
 
 
+@real_clock
 async def test_without_a_compute_limit_nothing_is_held_back(node: Node, gpu: SimulatedGpu) -> None:
     container = await node.container("one", 100)
 
@@ -185,6 +194,7 @@ async def test_without_a_compute_limit_nothing_is_held_back(node: Node, gpu: Sim
     assert share(account) > 95
 
 
+@real_clock
 async def test_a_share_changed_at_run_time_is_held_within_a_second(
     node: Node, gpu: SimulatedGpu, work: Path
 ) -> None:

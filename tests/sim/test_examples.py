@@ -16,6 +16,10 @@ from waiting import has_ended, until
 from gpumanager.sim.container.process import namespaces_available, own_environment
 from gpumanager.units import GIB, MIB
 
+real_clock = pytest.mark.flaky(reruns=2)
+"""A busy host may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 120
 SHARE_POINTS = 5.0
@@ -61,6 +65,7 @@ def check_limits(row: Row) -> None:
         assert off <= SHARE_POINTS, row
 
 
+@real_clock
 def test_half_a_gpu_gets_half_of_its_time() -> None:
     row = run_example("half-a-gpu")["half-a-gpu/main"]
 
@@ -80,6 +85,7 @@ def test_two_containers_have_limits_of_their_own() -> None:
     assert rows["two-containers/large"]["memory_peak_bytes"] == 3 * GIB
 
 
+@real_clock
 def test_two_pods_share_one_gpu_as_promised() -> None:
     rows = run_example("thirty-and-sixty")
 

@@ -29,6 +29,10 @@ from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.region import read_usage
 
+real_clock = pytest.mark.flaky(reruns=2)
+"""A busy host may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
+
+
 MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,
@@ -157,6 +161,7 @@ async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
     assert result.measured.memory_peak == GIB
 
 
+@real_clock
 async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watched) -> None:
     node = watched.node
     command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "3", "--memory", "1GiB")
