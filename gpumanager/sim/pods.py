@@ -15,12 +15,20 @@ from typing import Final
 
 from gpumanager.errors import InputError
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import pod_fields
 from gpumanager.sim.yaml_text import Value, documents, read_text
 
 RESOURCES: Final = (VCORE, VMEMORY)
 
+_NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
+"""What every node has, and a simulated one does not count."""
+
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
+_NAMES: Final = {
+    _LABEL: "lower case letters, digits and '-', at most 63 of them",
+    _SUBDOMAIN: "lower case letters, digits, '-' and '.', at most 253 of them",
+}
 _QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
 _SUFFIXES: Final = {
     "": 1,
@@ -31,6 +39,9 @@ _SUFFIXES: Final = {
     "Mi": 1 << 20,
     "Gi": 1 << 30,
 }
+
+
+NO_SOURCES: Final = "a simulated node has no config maps, secrets or fields"
 
 
 class ContainerKind(Enum):
@@ -113,7 +124,7 @@ def _objects(value: Value) -> Iterator[tuple[Pod, Value]]:
         for item in _required(fields, "items", value).items():
             yield from _objects(item)
     elif kind == "Pod" and version == "v1":
-        yield _pod(fields, value), value
+        yield _pod(value.known_fields(pod_fields.POD), value), value
     else:
         found = f"{version or 'no apiVersion'}, {kind or 'no kind'}"
         raise value.error(f"expected apiVersion v1, kind Pod, found {found}")
@@ -132,7 +143,7 @@ def _optional(fields: Mapping[str, Value], name: str) -> Value | None:
 
 def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     metadata = _required(fields, "metadata", value)
-    meta = metadata.fields()
+    meta = metadata.known_fields(pod_fields.METADATA)
     name = _name(_required(meta, "name", metadata), _SUBDOMAIN)
     namespace = _optional(meta, "namespace")
     specification = _required(fields, "spec", value)
@@ -147,7 +158,7 @@ def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
 def _name(value: Value, rule: re.Pattern[str]) -> str:
     name = value.text()
     if not rule.fullmatch(name):
-        raise value.error(f"{name[:80]!r} is not a name: lower case letters, digits and '-'")
+        raise value.error(f"{name[:80]!r} is not a name: {_NAMES[rule]}")
     return name
 
 
@@ -156,7 +167,7 @@ def _texts(value: Value | None) -> dict[str, str]:
 
 
 def _containers(specification: Value, pod: str) -> tuple[Container, ...]:
-    fields = specification.fields()
+    fields = specification.known_fields(pod_fields.SPEC)
     apps = _optional(fields, "containers")
     if apps is None or not apps.items():
         raise specification.error(f"pod {pod} has no containers")
@@ -172,7 +183,9 @@ def _containers(specification: Value, pod: str) -> tuple[Container, ...]:
 
 
 def _container(value: Value, *, is_app: bool) -> Container:
-    fields = value.fields()
+    fields = value.known_fields(pod_fields.CONTAINER)
+    if "envFrom" in fields:
+        raise fields["envFrom"].error(NO_SOURCES)
     directory = _optional(fields, "workingDir")
     return Container(
         name=_name(_required(fields, "name", value), _LABEL),
@@ -212,6 +225,8 @@ def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
 def _word(value: Value) -> str:
     if "\0" in value.text():
         raise value.error("has a NUL character")
+    if any("\ud800" <= letter <= "\udfff" for letter in value.text()):
+        raise value.error("has half of a surrogate pair, which is no character")
     return value.text()
 
 
@@ -220,9 +235,9 @@ def _environment(value: Value | None) -> tuple[tuple[str, str], ...]:
 
 
 def _variable(item: Value) -> tuple[str, str]:
-    fields = item.fields()
+    fields = item.known_fields(pod_fields.VARIABLE)
     if "valueFrom" in fields:
-        raise fields["valueFrom"].error("a simulated node has no config maps, secrets or fields")
+        raise fields["valueFrom"].error(NO_SOURCES)
     name = _required(fields, "name", item)
     if not _word(name) or "=" in name.text():
         raise name.error(f"{name.text()!r} is not a name of a variable")
@@ -232,7 +247,7 @@ def _variable(item: Value) -> tuple[str, str]:
 
 def _asks(value: Value | None) -> dict[str, int]:
     """Limits of our two resources; requests, where given, have to say the same."""
-    fields = value.fields() if value else {}
+    fields = value.known_fields(pod_fields.RESOURCES) if value else {}
     limits = _amounts(_optional(fields, "limits"))
     for resource, (amount, where) in _amounts(_optional(fields, "requests")).items():
         if resource not in limits:
@@ -244,6 +259,11 @@ def _asks(value: Value | None) -> dict[str, int]:
 
 def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
     fields = value.fields() if value else {}
+    for name, amount in fields.items():
+        if name not in RESOURCES and not _NATIVE.fullmatch(name):
+            raise amount.error(
+                f"a simulated node has no such resource, only {' and '.join(RESOURCES)}"
+            )
     return {name: (_amount(fields[name]), fields[name]) for name in RESOURCES if name in fields}
 
 

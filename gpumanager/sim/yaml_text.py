@@ -3,7 +3,8 @@
 Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,14 @@ from gpumanager.errors import InputError
 LARGEST_FILE: Final = 1 << 20
 DEEPEST: Final = 60
 """Levels of nesting; what people write has about ten."""
+LONGEST_WORDS: Final = 300
+"""Characters of a path or a cause in a message; the files of others are not repeated in it."""
 
 _KINDS: Final = {
     "tag:yaml.org,2002:str": "a string",
     "tag:yaml.org,2002:int": "an integer",
     "tag:yaml.org,2002:float": "a number",
-    "tag:yaml.org,2002:bool": "true or false",
+    "tag:yaml.org,2002:bool": "a boolean",
     "tag:yaml.org,2002:null": "empty",
     "tag:yaml.org,2002:map": "a mapping",
     "tag:yaml.org,2002:seq": "a list",
@@ -48,9 +51,8 @@ class Value:
         return _KINDS.get(self.node.tag, f"a {self.node.tag}")
 
     def error(self, cause: str) -> InputError:
-        return InputError(
-            self.source, f"{self.path}: {cause}" if self.path else cause, line=self.line
-        )
+        place = f"{_short(self.path)}: " if self.path else ""
+        return InputError(self.source, place + _short(cause), line=self.line)
 
     def fields(self) -> dict[str, "Value"]:
         """The fields of a mapping; a name twice is an error."""
@@ -60,11 +62,23 @@ class Value:
         for key, node in self.node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self.error("a key has to be a plain word")
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise self.error("merge keys (<<) are not read: write the fields out")
             name = str(key.value)
             value = Value(self.source, node, f"{self.path}.{name}".lstrip("."))
             if name in found:
                 raise value.error("given twice")
             found[name] = value
+        return found
+
+    def known_fields(self, names: Collection[str]) -> dict[str, "Value"]:
+        """The fields of a mapping, of which only these may be there."""
+        found = self.fields()
+        for name in found:
+            if name not in names:
+                close = difflib.get_close_matches(name[:LONGEST_WORDS], names, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise found[name].error(f"unknown field{hint}")
         return found
 
     def items(self) -> list["Value"]:
@@ -97,6 +111,10 @@ class Value:
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.error(f"expected one value, found {self.kind}")
         return str(self.node.value)
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
 
 
 def read_text(path: Path) -> str:

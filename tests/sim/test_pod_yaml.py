@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes import client
 
 from gpumanager.errors import InputError
+from gpumanager.sim import pod_fields
 from gpumanager.sim.pods import ContainerKind, Pod, parse_pods, read_pods
 
 POD = """\
@@ -125,7 +127,7 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
         (POD.replace("[python3, train.py]", "[]"), "spec.containers[0].command: names no program"),
         (POD.replace("[python3, train.py]", "python3 train.py"), "expected a list, found a string"),
         (POD.replace('"3"', "3"), "expected a string, found an integer 3: put it in quotes"),
-        (POD.replace("value: fast", "value: true"), "expected a string, found true or false true"),
+        (POD.replace("value: fast", "value: true"), "expected a string, found a boolean true"),
         (POD.replace("value: fast", "valueFrom: {}"), "valueFrom: a simulated node has no config"),
         (POD.replace("name: MODE", "name: MO=DE"), "'MO=DE' is not a name of a variable"),
         (POD.replace("workingDir: /srv", "workingDir: srv"), "'srv' is not an absolute path"),
@@ -136,11 +138,37 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
         (POD.replace("core: 30,", "core: many,"), "pod.yaml:25: spec.containers[0].resources"),
         (POD.replace("core: 30,", "core: [30],"), "expected one value, found a list"),
         (POD.replace('core: "30"', 'core: "31"'), "is 31, the limit 30: they must be equal"),
-        (POD.replace("core: 30, ", ""), "a limit must be set too"),
+        (POD.replace("tencent.com/vcuda-core: 30, ", ""), "a limit must be set too"),
+        (POD.replace("limits:", "limit:"), "resources.limit: unknown field; did you mean limits?"),
+        (POD.replace("resources:", "resorces:"), "unknown field; did you mean resources?"),
+        (POD + "status2: {}\n", "status2: unknown field; did you mean status?"),
+        (POD.replace("core: 30,", "cores: 30,"), "a simulated node has no such resource"),
+        (POD.replace("limits: {", "limits: {<<: {}, "), "merge keys (<<) are not read"),
+        (POD.replace("train.py]", '"\\ud800"]'), "command[1]: has half of a surrogate pair"),
+        (
+            POD.replace("command: [python3", "envFrom: []\n      command: [python3"),
+            "no config maps",
+        ),
+        ("kind: " + "a" * 5000, "aaa…"),
     ],
 )
 def test_what_the_api_server_would_refuse_is_refused(text: str, message: str) -> None:
     assert message in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("ours", "model"),
+    [
+        (pod_fields.POD, client.V1Pod),
+        (pod_fields.METADATA, client.V1ObjectMeta),
+        (pod_fields.SPEC, client.V1PodSpec),
+        (pod_fields.CONTAINER, client.V1Container),
+        (pod_fields.VARIABLE, client.V1EnvVar),
+        (pod_fields.RESOURCES, client.V1ResourceRequirements),
+    ],
+)
+def test_every_field_of_the_api_may_be_there(ours: frozenset[str], model: type) -> None:
+    assert set(model.attribute_map.values()) <= ours  # type: ignore[attr-defined]
 
 
 def test_a_second_pod_of_the_same_name_is_refused_across_files(tmp_path: Path) -> None:
