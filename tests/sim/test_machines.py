@@ -116,6 +116,13 @@ def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
         (TABLE.replace("GPU1 PHB", "GPU1 SYS"), ":7: topology: "),
         (TABLE.replace("gpus: 2", "gpus: 3"), "has 2 GPUs, but gpus says 3"),
         (TABLE + "numa: [0, 0]\n", "given beside topology"),
+        (MACHINE + "cuda-version: 99999999999\n", "cuda-version: expected such as 12050"),
+        (MACHINE + "cuda-version: -5\n", "cuda-version: expected such as 12050"),
+        (MACHINE.replace("[0, 0, 1]", "[0, 0, 999999]"), "expected a NUMA node of 0 to 1023"),
+        (MACHINE.replace("memory: 8GiB", "memory: 900TiB"), "larger than any GPU"),
+        (MACHINE.replace("8GiB", "8GiB\n    context-memory: 8GiB"), "leaves nothing of the memory"),
+        (MACHINE.replace("name: Old", "name: Card"), "models: two models of one name"),
+        (MACHINE.replace("name: Card", 'name: ""'), "models[0].name: expected a name of 1 to 95"),
         ("models: [{}]\ngpus: 1", "compute-capability is missing"),
     ],
 )

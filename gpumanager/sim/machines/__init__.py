@@ -34,6 +34,12 @@ from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
 MOST_GPUS: Final = 16
 """As many as the simulated driver's shared state has room for."""
+_CUDA_VERSIONS: Final = range(1000, 1_000_000)
+"""As the driver says its own: 12050 is 12.5."""
+_NUMA_NODES: Final = range(1024)
+_LARGEST_GPU: Final = 1 << 40
+_LONGEST_NAME: Final = 95
+"""Bytes: what NVML's buffer for a name has room for."""
 _FIELDS: Final = frozenset({"models", "gpus", "topology", "links", "numa", "cuda-version"})
 _MODEL_FIELDS: Final = frozenset(
     {"name", "memory", "sms", "compute-capability", "threads-per-sm", "context-memory"}
@@ -73,13 +79,23 @@ def _machine(value: Value, name: str) -> Machine:
     if not models:
         raise fields["models"].error("names no model")
     by_name = {model.name: (model, memory) for model, memory in models}
+    if len(by_name) < len(models):
+        raise fields["models"].error("two models of one name")
     chosen = _gpu_models(_required(fields, "gpus", value), models[0], by_name)
     return Machine(
         name=name,
         topology=_with_models(_topology(fields, value, len(chosen)), chosen),
         models={model.name: model for model, _ in models},
-        cuda_version=fields["cuda-version"].integer() if "cuda-version" in fields else 12050,
+        cuda_version=_cuda_version(fields.get("cuda-version")),
     )
+
+
+def _cuda_version(value: Value | None) -> int:
+    if value is None:
+        return 12050
+    if value.integer() not in _CUDA_VERSIONS:
+        raise value.error(f"expected such as 12050 for CUDA 12.5, found {value.integer()}")
+    return value.integer()
 
 
 def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
@@ -103,7 +119,7 @@ def _model(value: Value) -> ModelAndMemory:
     if match is None:
         raise capability.error(f"expected such as 8.0, found {capability.scalar()!r}")
     model = GpuModel(
-        name=_required(fields, "name", value).text(),
+        name=_model_name(_required(fields, "name", value)),
         sm_count=_positive(_required(fields, "sms", value)),
         compute_capability=(int(match[1]), int(match[2])),
         max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
@@ -112,7 +128,16 @@ def _model(value: Value) -> ModelAndMemory:
     memory = _required(fields, "memory", value)
     if _size(memory) < MEMORY_BLOCK:
         raise memory.error("less than one memory block of 256 MiB")
+    if model.context_bytes >= _size(memory):
+        raise fields["context-memory"].error("leaves nothing of the memory")
     return model, _size(memory)
+
+
+def _model_name(value: Value) -> str:
+    name = value.text()
+    if not name.strip() or not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
+        raise value.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
+    return name
 
 
 def _positive(value: Value | None, default: int = 1) -> int:
@@ -128,7 +153,7 @@ def _size(value: Value) -> Bytes:
         amount = parse_bytes(value.scalar())
     except ValueError as error:
         raise value.error(str(error)) from error
-    if amount >= 1 << 50:
+    if amount > _LARGEST_GPU:
         raise value.error("larger than any GPU")
     return amount
 
@@ -218,8 +243,8 @@ def _numa_nodes(value: Value | None, size: int) -> list[int | None]:
     if value is None:
         return [None] * size
     nodes = [item.integer() for item in value.items()]
-    if len(nodes) != size or any(node < 0 for node in nodes):
-        raise value.error(f"expected a NUMA node of 0 or more for each of {size} GPUs")
+    if len(nodes) != size or any(node not in _NUMA_NODES for node in nodes):
+        raise value.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
     return list(nodes)
 
 
