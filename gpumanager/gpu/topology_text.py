@@ -89,7 +89,7 @@ def read_topology(path: str | Path, memory: Bytes) -> Topology:
     if len(content) > LONGEST_TEXT:
         raise InputError(source, f"longer than {LONGEST_TEXT} bytes: not a topology")
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # Windows puts a mark before it
     except UnicodeDecodeError as error:
         raise InputError(source, "not text: expected what `nvidia-smi topo -m` prints") from error
     return parse_topology(text, memory, source)

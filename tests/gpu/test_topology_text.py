@@ -159,6 +159,13 @@ def test_an_empty_text_is_refused(text: str) -> None:
         parse(text)
 
 
+def test_a_text_saved_on_windows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_bytes(PAIR.replace("\n", "\r\n").encode("utf-8-sig"))
+
+    assert read_topology(path, MEMORY) == parse(PAIR)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"absent\.txt: cannot be read: No such file"):
         read_topology(tmp_path / "absent.txt", MEMORY)
