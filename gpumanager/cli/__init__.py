@@ -5,7 +5,9 @@ Exit status: 0 the command did its job; 2 bad usage or unreadable input, with on
 with GPUMANAGER_DEBUG=1.
 """
 
+import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -53,6 +55,9 @@ def gpumanager() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> Never:
     """Run the command line and leave with its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
@@ -84,6 +89,8 @@ def explain(error: BaseException) -> int:
             return complain(str(error), error.exit_status)
         case click.Abort() | KeyboardInterrupt():
             return complain("interrupted", INTERRUPTED)
+        case OSError(errno=errno.ENOSPC):
+            return complain(f"cannot write: {error.strerror}", 1)
         case _:
             if os.environ.get("GPUMANAGER_DEBUG"):
                 traceback.print_exception(error)
@@ -93,14 +100,17 @@ def explain(error: BaseException) -> int:
 
 def complain(text: str, status: int) -> int:
     """Say it in one line on stderr."""
-    click.echo("gpumanager: " + " ".join(text.split()), err=True)
+    words = "".join(letter if letter.isprintable() else " " for letter in text).split()
+    click.echo("gpumanager: " + " ".join(words), err=True)
     return status
 
 
 def _with_command(error: click.ClickException) -> str:
     """The message of a usage error, with the command it was about and where help is."""
     context = error.ctx if isinstance(error, click.UsageError) else None
+    said = error.format_message()
+    said += "" if said.endswith((".", "?", "!")) else "."
     if context is None or context.parent is None:
-        return f"{error.format_message()} See gpumanager --help."
+        return f"{said} See gpumanager --help."
     name = context.info_name
-    return f"{name}: {error.format_message()} See gpumanager {name} --help."
+    return f"{name}: {said} See gpumanager {name} --help."

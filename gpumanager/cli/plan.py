@@ -139,8 +139,9 @@ def _as_json(decision: Decision) -> dict[str, object]:
 def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
     """For people. rich is imported here because only this needs it."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
+
+    from gpumanager.cli.console import OutputConsole
 
     size = format_bytes(topology.gpus[0].memory)
     table = Table(box=SIMPLE_HEAD, title=f"{len(topology.gpus)} GPUs of {size}", pad_edge=False)
@@ -148,7 +149,7 @@ def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
         table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
     for decision in decisions:
         table.add_row(_asked(decision.request), *_row(decision))
-    Console(highlight=False).print(table)
+    OutputConsole().print(table)
 
 
 def _asked(request: Request) -> str:

@@ -1,15 +1,19 @@
 """What happens on the simulated node, told line by line on standard error while it happens."""
 
-from typing import Self
+import contextlib
+from typing import Final, Self
 
-from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from gpumanager.cli.console import ProgressConsole
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim import events
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.pods import Container, Pod
+
+UNHEARD: Final = contextlib.suppress(OSError)
+"""Around what is said: where nobody listens any more, the work goes on."""
 
 
 class Progress:
@@ -17,16 +21,18 @@ class Progress:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = ProgressConsole()
         self._status = Status("starting the node agent", console=self._console, spinner="dots")
         self._running: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._status.start()
+        with UNHEARD:
+            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.stop()
+        with UNHEARD:
+            self._status.stop()
 
     @property
     def unfinished(self) -> str:
@@ -65,11 +71,13 @@ class Progress:
 
     def _refresh(self) -> None:
         count = len(self._running)
-        self._status.update(f"{count} container{'s' * (count != 1)} running")
+        with UNHEARD:
+            self._status.update(f"{count} container{'s' * (count != 1)} running")
 
     def _say(self, word: str, style: str, text: str) -> None:
         line = Text(f"{word:>9}  ", style=style)
-        self._console.print(line.append(text, style="dim" if style == "dim" else "default"))
+        with UNHEARD:
+            self._console.print(line.append(text, style="dim" if style == "dim" else "default"))
 
 
 def name_of(pod: Pod, container: Container) -> str:

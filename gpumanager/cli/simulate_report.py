@@ -14,6 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from gpumanager.cli.console import OutputConsole
 from gpumanager.cli.simulate_progress import gpus_of, name_of, plain
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
@@ -37,8 +38,12 @@ HEADINGS: Final = (
 RIGHT: Final = frozenset({3, 4, 5, 6})
 """Columns of figures."""
 
-SHRINKS: Final = ((0, 14), (1, 9), (3, 10), (5, 8), (2, 4))
-"""Where a narrow terminal takes its columns from: which, and how little it may leave."""
+SHRINKS: Final = ((2, 5), (3, 10), (0, 14), (5, 8), (2, 4))
+"""Where a narrow terminal takes its columns from: which, and how little it may leave.
+
+Before these, what is asked for and the names get two lines, which break where a part ends.
+"""
+ASKED_IN_TWO_LINES: Final = 10
 
 
 def as_json(machine: Machine, results: Sequence[ContainerResult]) -> dict[str, Any]:
@@ -66,14 +71,15 @@ def print_report(machine: Machine, results: Sequence[ContainerResult]) -> None:
     console = console_for_results()
     rows = [_cells(result) for result in results]
     widths = _widths([[Text(heading) for heading in HEADINGS], *rows], console.width)
+    rule = Rule(characters="-" if console.options.ascii_only else "─", style="dim")
     console.print()
     console.print(_line([Text(heading, style="bold") for heading in HEADINGS], widths))
-    console.print(Rule(style="dim"))
+    console.print(rule)
     for result, row in zip(results, rows, strict=True):
         console.print(_line(row, widths))
         if (why := _why(result)) is not None:
             console.print(Padding(why, (0, 0, 0, 4)))
-    console.print(Rule(style="dim"))
+    console.print(rule)
     console.print(Text(CAPTION.format(gpus_of(machine)), style="dim"))
 
 
@@ -154,7 +160,8 @@ def _widths(rows: Sequence[Sequence[Text]], available: int) -> list[int]:
     """What each column needs; less where all of them do not fit."""
     widths = [max(_longest(cell) for cell in column) for column in zip(*rows, strict=True)]
     excess = sum(widths) + GAP * (len(widths) - 1) - available
-    for column, least in SHRINKS:
+    broken = max(_longest(_broken(row[0], 0)) for row in rows)
+    for column, least in ((1, ASKED_IN_TWO_LINES), (0, broken), *SHRINKS):
         given = max(0, min(excess, widths[column] - least))
         widths[column] -= given
         excess -= given
@@ -167,7 +174,7 @@ def _longest(cell: Text) -> int:
 
 def console_for_results() -> Console:
     """On standard output; of a comfortable width where that is a file or a pipe."""
-    console = Console(highlight=False)
+    console = OutputConsole()
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     return console

@@ -101,6 +101,31 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
+def test_a_full_disk_is_said() -> None:
+    script = f"{sys.executable} -m gpumanager --help > /dev/full"
+    finished = subprocess.run(["sh", "-c", script], check=False, capture_output=True, text=True)
+
+    assert finished.returncode == 1
+    assert finished.stderr == "gpumanager: cannot write: No space left on device\n"
+
+
+def test_a_file_s_name_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--topology", "\x1b[2Jnowhere", "--request", "100"]) == 2
+
+    assert capsys.readouterr().err.startswith("gpumanager: [2Jnowhere: cannot be read")
+
+
+def test_a_usage_error_ends_with_one_full_stop_before_the_advice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["simulate", "--timeout", "nan", "x.yaml"])
+    run(["plan", "--nope"])
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("not a number of seconds. See gpumanager simulate --help.")
+    assert second.endswith("Did you mean '--occupied'? See gpumanager plan --help.")
+
+
 def test_help_does_not_load_what_commands_need() -> None:
     script = "import sys, gpumanager.cli as c; c.run(['--help']); sys.exit('grpc' in sys.modules)"
 

@@ -1,6 +1,11 @@
 """`gpumanager simulate`: usage, bad input, and how results are shown."""
 
+import contextlib
+import io
 import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +165,59 @@ def test_the_table_fits_and_says_everything(
         assert words in together
     assert "refused: UnexpectedAdmissionError: not [valid]" in together
     assert "8 x NVIDIA A100-SXM4-40GB" in together
+
+
+def test_a_narrow_table_breaks_between_words(
+    machine: Machine,
+    results: tuple[ContainerResult, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulate_report, "WIDTH_WITHOUT_TERMINAL", 80)
+    long = replace(results[0], pod=pod("one-and-a-half-gpus", 50, 8))
+
+    print_report(machine, (long, *results))
+
+    words = capsys.readouterr().out.split()
+    assert {"one-and-a-half-gpus", "/main", "cores,"} <= set(words)
+
+
+def test_the_table_uses_characters_that_the_output_has(
+    machine: Machine, results: tuple[ContainerResult, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+
+    print_report(machine, results)
+    sys.stdout.flush()
+
+    assert b"-" * 80 in written.getvalue()
+
+
+def test_a_reader_of_the_table_may_go_away(
+    machine: Machine, results: tuple[ContainerResult, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with contextlib.suppress(BrokenPipeError), open(writing, "w") as closed:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdout", closed)
+
+        with pytest.raises(BrokenPipeError):
+            print_report(machine, results)
+
+
+def test_progress_that_nobody_reads_stops_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+
+        with Progress(machine) as progress:
+            progress.show(events.NodeReady(8))
+            progress.show(events.PodAdmitted(pod("one", 30, 4)))
+            heard = progress.unfinished
+
+    assert heard == "no container was running yet"
 
 
 def test_progress_tells_each_event_on_stderr(
