@@ -41,7 +41,7 @@ RIGHT: Final = frozenset({3, 4, 5, 6})
 SHRINKS: Final = ((2, 5), (3, 10), (0, 14), (5, 8), (2, 4))
 """Where a narrow terminal takes its columns from: which, and how little it may leave.
 
-Before these, what is asked for and the names get two lines, which break where a part ends.
+Before these, the names and what is asked for get two lines, which break where a part ends.
 """
 ASKED_IN_TWO_LINES: Final = 10
 
@@ -144,8 +144,8 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Table:
     for column, width in enumerate(widths):
         justify = "right" if column in RIGHT else "left"
         grid.add_column(width=width, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    name, *figures = cells
-    grid.add_row(_broken(name, widths[0]), *figures)
+    name, asked, *figures = cells
+    grid.add_row(_broken(name, widths[0]), _in_two_lines(asked, widths[1]), *figures)
     return grid
 
 
@@ -156,12 +156,18 @@ def _broken(name: Text, width: int) -> Text:
     return name if fits else Text(f"{pod}\n/{container}", style=name.style)
 
 
+def _in_two_lines(asked: Text, width: int) -> Text:
+    """Cores and memory below each other where they do not fit beside each other."""
+    fits = len(asked.plain) <= width
+    return asked if fits else Text(asked.plain.replace(", ", ",\n"), style=asked.style)
+
+
 def _widths(rows: Sequence[Sequence[Text]], available: int) -> list[int]:
     """What each column needs; less where all of them do not fit."""
     widths = [max(_longest(cell) for cell in column) for column in zip(*rows, strict=True)]
     excess = sum(widths) + GAP * (len(widths) - 1) - available
     broken = max(_longest(_broken(row[0], 0)) for row in rows)
-    for column, least in ((1, ASKED_IN_TWO_LINES), (0, broken), *SHRINKS):
+    for column, least in ((0, broken), (1, ASKED_IN_TWO_LINES), *SHRINKS):
         given = max(0, min(excess, widths[column] - least))
         widths[column] -= given
         excess -= given
