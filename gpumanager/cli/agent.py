@@ -5,7 +5,6 @@ The flags of gpu-manager keep their names (with `-` or `_`), defaults and meanin
 """
 
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import click
 
 from gpumanager.errors import InputError
 from gpumanager.settings import DRIVERS, NOT_USED_YET, AgentSettings
+from gpumanager.volume.config import read_json
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,7 @@ def command(**flags: Any) -> None:
 
 def read_extra_config(path: Path) -> tuple[str, ...]:
     """Device paths of `{"default": {"devices": [path, …]}}`; raises InputError."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(path, f"cannot be read: {error}") from error
-    except json.JSONDecodeError as error:
-        raise InputError(path, f"is not JSON: {error.msg}", line=error.lineno) from error
+    content = read_json(path)
     entry = content.get("default", {}) if isinstance(content, dict) else None
     devices = entry.get("devices", []) if isinstance(entry, dict) else None
     if not isinstance(devices, list) or not all(isinstance(one, str) for one in devices):

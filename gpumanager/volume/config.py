@@ -25,6 +25,8 @@ SHARED: Final = "nvidia"
 SHIPPED: Final = Path(__file__).with_name("volume.conf")
 """The configuration that comes with the project."""
 
+LARGEST_FILE: Final = 1 << 20
+
 _VOLUME_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _COMPONENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a text"}
@@ -51,18 +53,23 @@ class VolumeConfig:
 
 def read_config(path: Path) -> VolumeConfig:
     """Read a volume.conf; raises InputError naming the file, the place in it and the cause."""
-    return _Reader(path).config(_load(path))
+    return _Reader(path).config(read_json(path))
 
 
-def _load(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a JSON file of an operator holds; raises InputError, for an endless file too."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise InputError(path, f"longer than {LARGEST_FILE >> 20} MiB: not a configuration")
+        return json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise InputError(path, f"not JSON: {error.msg}", line=error.lineno) from error
     except UnicodeDecodeError as error:
         raise InputError(path, "not JSON: it is not text in UTF-8") from error
     except RecursionError as error:
-        raise InputError(path, "not a volume configuration: nested too deeply") from error
+        raise InputError(path, "not a configuration: nested too deeply") from error
     except (OSError, ValueError) as error:
         raise InputError(path, f"cannot be read: {getattr(error, 'strerror', error)}") from error
 
