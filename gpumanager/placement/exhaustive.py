@@ -10,6 +10,7 @@ nothing, since the lowest indices win a tie. What ties on quality is compared on
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import add
 
 from gpumanager.placement.candidates import Candidates
@@ -46,7 +47,7 @@ class _Weighed:
 
 def best_set(candidates: Candidates, size: int) -> tuple[int, ...]:
     """The members of the best set of `size`, ascending; there are at least that many."""
-    ties = _fewest_nodes(candidates, [_members(mask) for mask in _closest(candidates, size)])
+    ties = _fewest_nodes(candidates, _closest(candidates, size))
     return min(ties, key=lambda members: (candidates.breakage(members), members))
 
 
@@ -58,19 +59,21 @@ def _fewest_nodes(
     return [members for members, count in zip(ties, nodes, strict=True) if count == fewest]
 
 
+@cache
 def _members(mask: int) -> tuple[int, ...]:
+    """Of a subset of one half: there are few, and many sets share them."""
     return tuple(member for member in range(mask.bit_length()) if mask >> member & 1)
 
 
-def _closest(candidates: Candidates, size: int) -> list[int]:
-    """Masks of all sets that have the largest total quality."""
+def _closest(candidates: Candidates, size: int) -> list[tuple[int, ...]]:
+    """All sets that have the largest total quality."""
     count = len(candidates.positions)
     low = _half(candidates, range(count // 2))
     high = _half(candidates, range(count // 2, count))
     weighed = list(_weigh(candidates, low, high, size))
     best = max(entry.best for entry in weighed)
     return [
-        entry.mask | high.masks[place]
+        _members(entry.mask) + _members(high.masks[place])
         for entry in weighed
         if entry.best == best
         for place, total in enumerate(entry.totals, entry.start)
