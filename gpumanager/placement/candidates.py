@@ -19,7 +19,7 @@ class Candidates:
 
     positions: in the topology, ascending. quality: of each pair, 0 on the diagonal.
     numa: the bit of the NUMA node; unknown is one node. alone: breakage of the member by itself.
-    digit: the breakage of each pair, 0 on the diagonal.
+    digit: the breakage of each pair, 0 on the diagonal. reach: its sum for each member.
     twin: the next lower member that is interchangeable with this one, if any.
     """
 
@@ -28,6 +28,7 @@ class Candidates:
     numa: tuple[int, ...]
     alone: tuple[int, ...]
     digit: tuple[tuple[int, ...], ...]
+    reach: tuple[int, ...]
     twin: tuple[int | None, ...]
 
     def quality_within(self, members: Sequence[int]) -> int:
@@ -39,7 +40,16 @@ class Candidates:
 
     def breakage(self, members: Sequence[int]) -> int:
         alone: int = sum(itemgetter(*members)(self.alone))
-        return alone - _inside(self.digit, members)
+        return alone - self._digits_within(members)
+
+    def _digits_within(self, members: Sequence[int]) -> int:
+        """Of a large set by what is left out: all, less what the others have, from both sides."""
+        if 2 * len(members) <= len(self.positions):
+            return _inside(self.digit, members)
+        inside = set(members)
+        others = [member for member in range(len(self.positions)) if member not in inside]
+        within = _inside(self.digit, others) if len(others) > 1 else 0
+        return sum(self.reach) - 2 * sum(self.reach[other] for other in others) + within
 
     def rank(self, members: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
         """The objective: the smallest is the best. `members` in ascending order."""
@@ -61,6 +71,7 @@ def candidates_of(topology: Topology, free: Sequence[int], fitting: Sequence[int
     digits = {0: 0} | {quality: 1 << bits * rank for rank, quality in enumerate(levels)}
     chosen = [free.index(place) for place in fitting]
     digit = [[digits[quality] for quality in table[a]] for a in chosen]
+    among = tuple(tuple(row[b] for b in chosen) for row in digit)
     nodes = [topology.gpus[place].numa_node for place in fitting]
     known = list(dict.fromkeys(nodes))
     return Candidates(
@@ -68,7 +79,8 @@ def candidates_of(topology: Topology, free: Sequence[int], fitting: Sequence[int
         quality=tuple(tuple(table[a][b] for b in chosen) for a in chosen),
         numa=tuple(1 << known.index(node) for node in nodes),
         alone=tuple(sum(row) for row in digit),
-        digit=tuple(tuple(row[b] for b in chosen) for row in digit),
+        digit=among,
+        reach=tuple(map(sum, among)),
         twin=_twins([table[a] for a in chosen], chosen, _interchangeable(nodes)),
     )
 
