@@ -1,5 +1,9 @@
 /* What is said on /etc/vcuda/vcuda.sock: one HELLO, one WELCOME, then the manager hangs up.
  *
+ * A process that says HELLO again gets the slot it has. With VCUDA_HELLO_MEASURE the WELCOME comes
+ * after the manager has entered into `overhead` what the driver holds for the process beyond
+ * `used`.
+ *
  * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
  * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for
  * an observer read-only).
@@ -19,6 +23,7 @@ enum {
     VCUDA_HELLO = 1,
     VCUDA_WELCOME = 2,
     VCUDA_HELLO_OBSERVER = 1, /* flag: only reads (the NVML shim); gets no slot */
+    VCUDA_HELLO_MEASURE = 2,  /* flag: first measure what the driver took for this process */
     VCUDA_NO_SLOT = -1,
     VCUDA_REASON_SIZE = 96,
 };

@@ -6,8 +6,11 @@
  * they outlive the manager; the shim receives them as file descriptors (vcuda_protocol.h).
  *
  * Rules that make the books right after any crash:
- *   - a word of `used` has one writer: the process that owns the slot;
- *   - `overhead`, `slots` and `slot_limit` are written by the manager alone;
+ *   - a word of `used` and of `context` has one writer: the process that owns the slot;
+ *   - `overhead`, `slots`, `inner_pid` and `slot_limit` are written by the manager alone, but for
+ *     peers that empty the words of a dead process while the manager is away (books.h);
+ *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
+ *     by itself is estimated by the process before it happens and measured by the manager after;
  *   - a total is never stored, always summed, under the device's OFD lock (books.h);
  *   - `meters` are moved by single atomic operations only.
  *
@@ -30,7 +33,7 @@
 #endif
 
 enum {
-    VCUDA_REGION_ABI = 1,
+    VCUDA_REGION_ABI = 2,
     VCUDA_CONFIG_MAGIC = 0x47464356, /* "VCFG" */
     VCUDA_BOOKS_MAGIC = 0x534b4256,  /* "VBKS" */
     VCUDA_DEVICES = 16,
@@ -40,13 +43,14 @@ enum {
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
 struct vcuda_limit {
-    uint8_t uuid[16];                    /* the GPU, as cuDeviceGetUuid says it */
-    VCUDA_ATOMIC(uint64_t) memory_bytes; /* hard limit; 0 refuses everything */
-    VCUDA_ATOMIC(uint32_t) core_percent; /* promised compute share, 1-99; 100 or more: no limit */
-    VCUDA_ATOMIC(uint32_t) core_ceiling; /* may burst up to this; equal to core_percent if not */
-    VCUDA_ATOMIC(uint32_t) rate_ppm;     /* GPU time per time allowed now, in millionths */
-    VCUDA_ATOMIC(uint32_t) burst_us;     /* how much unused time may be saved up */
-    uint8_t reserved[88];
+    uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
+    VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
+    VCUDA_ATOMIC(uint32_t) core_percent;  /* promised compute share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
+    VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
+    VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
+    VCUDA_ATOMIC(uint64_t) context_bytes; /* what the driver is known to take for one context */
+    uint8_t reserved[80];
 };
 
 struct vcuda_config {
@@ -96,6 +100,8 @@ struct vcuda_books {
     struct vcuda_slot slots[VCUDA_SLOTS];
     VCUDA_ATOMIC(uint64_t) used[VCUDA_DEVICES][VCUDA_SLOTS];     /* bytes, by the slot's owner */
     VCUDA_ATOMIC(uint64_t) overhead[VCUDA_DEVICES][VCUDA_SLOTS]; /* bytes, by the manager */
+    VCUDA_ATOMIC(uint64_t) context[VCUDA_DEVICES][VCUDA_SLOTS];  /* bytes, by the slot's owner */
+    VCUDA_ATOMIC(uint32_t) inner_pid[VCUDA_SLOTS]; /* the owner, in its own pid namespace */
 };
 
 #ifndef VCUDA_CDEF
@@ -107,7 +113,7 @@ _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
 _Static_assert(sizeof(struct vcuda_books) ==
-                   128 + 128 * VCUDA_DEVICES + (16 + 16 * VCUDA_DEVICES) * VCUDA_SLOTS,
+                   128 + 128 * VCUDA_DEVICES + (16 + 24 * VCUDA_DEVICES + 4) * VCUDA_SLOTS,
                "frozen");
 #endif
 

@@ -43,7 +43,9 @@ static bool allocate(struct process *process, uint64_t address, uint64_t bytes)
 {
     if (books_reserve(&process->books, 0, bytes, LIMIT) != 0)
         return false;
-    expect(pointers_add(&process->pointers, (struct pointer){address, bytes, 0}) == 0, "added");
+    expect(pointers_add(&process->pointers, (struct pointer){.address = address, .bytes = bytes}) ==
+               0,
+           "added");
     return true;
 }
 

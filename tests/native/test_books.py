@@ -42,8 +42,7 @@ class Page:
         return books
 
     def total(self, device: int = 0) -> int:
-        words = self.words
-        return sum(words.used[device][slot] for slot in range(words.slot_limit))
+        return int(lib.region_device_bytes(self.words, device))
 
 
 def open_page(path: Path, slots: int) -> Page:
@@ -67,8 +66,31 @@ def test_a_reservation_is_refused_beyond_the_limit_and_changes_nothing(page: Pag
     assert lib.books_reserve(books, 0, 40, 100) == 0
 
     assert page.total() == 100
-    assert page.words.meters[0].memory_denied == 1
     assert page.words.meters[0].memory_peak == 100
+
+
+def test_an_estimate_counts_until_more_was_measured(page: Page) -> None:
+    books = page.join(0)
+
+    assert lib.books_take(books, lib.BOOKS_CONTEXT, 0, 30, 100) == 0
+    assert page.total() == 30
+    page.words.overhead[0][0] = 50
+    assert page.total() == 50
+
+    assert lib.books_take(books, lib.BOOKS_CONTEXT, 0, 51, 100) == -EDQUOT
+    assert lib.books_take(books, lib.BOOKS_CONTEXT, 0, 30, 100) == 0
+    assert page.total() == 80
+
+
+def test_what_the_driver_has_taken_already_is_entered_over_the_limit(page: Page) -> None:
+    books = page.join(0)
+    assert lib.books_reserve(books, 0, 90, 100) == 0
+
+    lib.books_admit(books, 0, 20)
+
+    assert page.total() == 110
+    assert page.words.meters[0].memory_peak == 110
+    assert lib.books_reserve(books, 0, 1, 100) == -EDQUOT
 
 
 def test_all_slots_and_what_the_driver_takes_count_together(page: Page) -> None:

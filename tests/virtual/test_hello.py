@@ -24,8 +24,8 @@ def test_a_hello_cut_short_is_waited_for(length: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": 2}, "shim: protocol 2, message 1, layout 1; manager: protocol 1, "),
-        ({"region_abi": 9}, "layout 9; manager: protocol 1, message 1, layout 1"),
+        ({"version": 2}, "shim: protocol 2, message 1, layout 2; manager: protocol 1, "),
+        ({"region_abi": 9}, "layout 9; manager: protocol 1, message 1, layout 2"),
         ({"kind": 7}, "message 7"),
     ],
 )

@@ -32,13 +32,26 @@ struct books {
 #endif
 };
 
+/* What is reserved for: the program's allocations, or what the driver takes by itself. */
+enum books_word { BOOKS_USED, BOOKS_CONTEXT };
+
 /* Reserve `bytes` on `device` if the container then holds no more than `limit`.
- * Returns 0, or -EDQUOT and nothing changed (but the count of refusals). Pair with books_release().
- */
-int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit);
+ * Returns 0, or -EDQUOT and nothing changed. Pair with books_give_back(). */
+int books_take(struct books *books, enum books_word which, unsigned device, uint64_t bytes,
+               uint64_t limit);
 
 /* Give back what was reserved; never below zero. Lock-free. */
+void books_give_back(struct books *books, enum books_word which, unsigned device, uint64_t bytes);
+
+/* The two for the program's allocations. */
+int books_reserve(struct books *books, unsigned device, uint64_t bytes, uint64_t limit);
 void books_release(struct books *books, unsigned device, uint64_t bytes);
+
+/* Enter what the driver has taken already and cannot be made to give back, whatever the limit. */
+void books_admit(struct books *books, unsigned device, uint64_t bytes);
+
+/* Count a request that was refused at the limit. */
+void books_deny(struct books *books, unsigned device);
 
 /* Bytes held by the whole container on `device`, what the driver takes by itself included. */
 uint64_t books_total(const struct books *books, unsigned device);

@@ -97,6 +97,38 @@ int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *t
     return error;
 }
 
+int pointers_find(struct pointers *pointers, uint64_t address, struct pointer *found)
+{
+    pthread_mutex_lock(&pointers->mutex);
+    const struct pointer *place =
+        address == 0 || pointers->count == 0 ? NULL : find(pointers, address);
+    bool known = place != NULL && place->address != 0;
+    if (known)
+        *found = *place;
+    pthread_mutex_unlock(&pointers->mutex);
+    return known ? 0 : -ENOENT;
+}
+
+static int take_of(struct pointers *pointers, uint64_t context, struct pointer *taken)
+{
+    for (size_t place = 0; context != 0 && place < pointers->size; place++) {
+        if (pointers->places[place].address == 0 || pointers->places[place].context != context)
+            continue;
+        *taken = pointers->places[place];
+        empty(pointers, place);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+int pointers_take_of(struct pointers *pointers, uint64_t context, struct pointer *taken)
+{
+    pthread_mutex_lock(&pointers->mutex);
+    int error = take_of(pointers, context, taken);
+    pthread_mutex_unlock(&pointers->mutex);
+    return error;
+}
+
 void pointers_clear(struct pointers *pointers)
 {
     pthread_mutex_lock(&pointers->mutex);

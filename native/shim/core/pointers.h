@@ -1,4 +1,4 @@
-/* Which addresses we charged for: address → bytes and device.
+/* Which addresses, or handles, we charged for: address → bytes, device and context.
  *
  * A growing open-addressing hash under one mutex. Any thread. All zero is a valid empty table.
  * Take an address out before the driver frees it: the driver may hand it out again at once.
@@ -15,7 +15,9 @@
 struct pointer {
     uint64_t address; /* 0: the place is empty; the driver never gives address 0 */
     uint64_t bytes;
-    uint32_t device; /* index in the configuration */
+    uint32_t device;  /* index in the configuration */
+    uint64_t context; /* the one it ends with; 0 if with none */
+    uint64_t owner;   /* what else it is counted under, its pool say; 0 for nothing */
 };
 
 struct pointers {
@@ -34,6 +36,13 @@ int pointers_add(struct pointers *pointers, struct pointer pointer);
 
 /* Forget an address, telling what it was. Returns 0, or -ENOENT for one we do not know. */
 int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *taken);
+
+/* Tell what an address is. Returns 0, or -ENOENT for one we do not know. */
+int pointers_find(struct pointers *pointers, uint64_t address, struct pointer *found);
+
+/* Forget one address, whichever, that ends with `context`, telling what it was; -ENOENT when there
+ * are no more. Looks at all of them: for contexts that end, in a loop. */
+int pointers_take_of(struct pointers *pointers, uint64_t context, struct pointer *taken);
 
 /* Forget all and give the table's memory back. */
 void pointers_clear(struct pointers *pointers);

@@ -1,5 +1,7 @@
 #include "core/region.h"
 
+#include "core/slot.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -52,7 +54,9 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot)
     for (uint32_t device = 0; device < VCUDA_DEVICES; device++) {
         atomic_store_explicit(&books->used[device][slot], 0, memory_order_relaxed);
         atomic_store_explicit(&books->overhead[device][slot], 0, memory_order_relaxed);
+        atomic_store_explicit(&books->context[device][slot], 0, memory_order_relaxed);
     }
+    atomic_store_explicit(&books->inner_pid[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->slots[slot].flags, 0, memory_order_relaxed);
     /* release: who sees the slot free sees it empty */
     atomic_store_explicit(&books->slots[slot].pid, 0, memory_order_release);
@@ -104,9 +108,7 @@ int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_ti
 
 uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot)
 {
-    /* relaxed: words that stand alone */
-    return atomic_load_explicit(&books->used[device][slot], memory_order_relaxed) +
-           atomic_load_explicit(&books->overhead[device][slot], memory_order_relaxed);
+    return slot_bytes(books, device, slot);
 }
 
 uint64_t region_device_bytes(const struct vcuda_books *books, uint32_t device)

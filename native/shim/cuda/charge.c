@@ -13,23 +13,33 @@ static struct books *books_of(const struct charge *charge)
     return &charge->process->session.books;
 }
 
-static CUresult reserve(struct charge *charge)
+static CUresult reserve(struct charge *charge, int device)
 {
-    int device;
-    CUresult result = process_current(charge->process, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
-    int error = books_reserve(books_of(charge), charge->device, charge->bytes, limit_of(charge));
-    return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (books_reserve(books_of(charge), charge->device, charge->bytes, limit_of(charge)) == 0)
+        return CUDA_SUCCESS;
+    books_deny(books_of(charge), charge->device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult charge_begin(struct charge *charge, uint64_t bytes)
+static CUresult reserve_current(struct charge *charge)
 {
-    *charge = (struct charge){.bytes = bytes};
+    int device;
+    CUcontext context = NULL;
+    CUresult result = process_current(charge->process, &device);
+    if (result == CUDA_SUCCESS)
+        result = REAL(cuCtxGetCurrent)(&context);
+    charge->context = (uintptr_t)context;
+    return result == CUDA_SUCCESS ? reserve(charge, device) : result;
+}
+
+/* Until charge_end(), calls that come in on this thread are the driver's own. */
+static CUresult begin(struct charge *charge, uint64_t bytes)
+{
     struct process *process;
+    *charge = (struct charge){.bytes = bytes};
     switch (process_gate(&process)) {
     case GATE_DRIVER:
         return CUDA_SUCCESS;
@@ -37,9 +47,28 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes)
         return CUDA_ERROR_SYSTEM_NOT_READY;
     default:
         charge->process = process;
+        process_depth++;
+        return CUDA_SUCCESS;
     }
-    process_depth++; /* until charge_settle(), or here when it is not to come */
-    CUresult result = reserve(charge);
+}
+
+CUresult charge_begin(struct charge *charge, uint64_t bytes)
+{
+    CUresult result = begin(charge, bytes);
+    if (charge->process == NULL || result != CUDA_SUCCESS)
+        return result;
+    result = reserve_current(charge);
+    if (result != CUDA_SUCCESS)
+        process_depth--;
+    return result;
+}
+
+CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes)
+{
+    CUresult result = begin(charge, bytes);
+    if (charge->process == NULL || result != CUDA_SUCCESS)
+        return result;
+    result = reserve(charge, process_device(charge->process, ordinal));
     if (result != CUDA_SUCCESS)
         process_depth--;
     return result;
@@ -61,45 +90,50 @@ int charge_correct(struct charge *charge, uint64_t bytes)
     return 0;
 }
 
-/* The driver gives out an address again only when what was there is gone, with its context say. */
-static void forget_earlier(struct charge *charge, CUdeviceptr address)
+/* The driver gives out an address again only when what was there is gone, however that was. */
+int charge_record(struct charge *charge, enum holding kind, uint64_t address)
 {
-    struct pointer earlier;
-    if (pointers_take(&charge->process->pointers, address, &earlier) == 0)
+    if (charge->process == NULL)
+        return 0;
+    struct pointers *pointers = &charge->process->holdings[kind];
+    struct pointer earlier, pointer = {.address = address,
+                                       .bytes = charge->bytes,
+                                       .context = charge->context,
+                                       .device = charge->device};
+    if (pointers_take(pointers, address, &earlier) == 0)
         books_release(books_of(charge), earlier.device, earlier.bytes);
+    return pointers_add(pointers, pointer);
 }
 
-/* Remember the address, or undo the allocation: one that we could not give back must not be. */
-static CUresult keep(struct charge *charge, CUdeviceptr address)
-{
-    struct pointer pointer = {address, charge->bytes, charge->device};
-    forget_earlier(charge, address);
-    if (pointers_add(&charge->process->pointers, pointer) == 0)
-        return CUDA_SUCCESS;
-    REAL(cuMemFree_v2)(address);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address)
+CUresult charge_end(struct charge *charge, CUresult result)
 {
     if (charge->process == NULL)
         return result;
-    if (result == CUDA_SUCCESS && address != 0)
-        result = keep(charge, address);
     if (result != CUDA_SUCCESS)
         books_release(books_of(charge), charge->device, charge->bytes);
     process_depth--;
     return result;
 }
 
-void release_begin(struct release *release, CUdeviceptr address)
+CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address)
+{
+    if (result == CUDA_SUCCESS && address != 0 &&
+        charge_record(charge, HOLDING_MEMORY, address) != 0) {
+        REAL(cuMemFree_v2)(address); /* what we could not give back must not be */
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return charge_end(charge, result);
+}
+
+void release_begin(struct release *release, enum holding kind, uint64_t address)
 {
     struct process *process = process_known();
     bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
     release->process = NULL;
+    release->kind = kind;
     if (!attached || process_depth > 0)
         return;
-    if (pointers_take(&process->pointers, address, &release->pointer) == 0)
+    if (pointers_take(&process->holdings[kind], address, &release->pointer) == 0)
         release->process = process;
 }
 
@@ -111,6 +145,14 @@ CUresult release_settle(struct release *release, CUresult result)
     if (result == CUDA_SUCCESS)
         books_release(&process->session.books, release->pointer.device, release->pointer.bytes);
     else /* still allocated, still charged; without memory to say so it stays charged */
-        pointers_add(&process->pointers, release->pointer);
+        pointers_add(&process->holdings[release->kind], release->pointer);
     return result;
+}
+
+void release_context(struct process *process, CUcontext context)
+{
+    struct pointer gone;
+    for (int kind = 0; kind < HOLDINGS; kind++)
+        while (pointers_take_of(&process->holdings[kind], (uintptr_t)context, &gone) == 0)
+            books_release(&process->session.books, gone.device, gone.bytes);
 }

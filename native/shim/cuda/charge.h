@@ -3,7 +3,7 @@
  *     charge_begin → the driver allocates → charge_settle
  *     release_begin → the driver frees → release_settle
  *
- * Memory is reserved before the driver is called and given back if it fails; an address is
+ * Memory is reserved before the driver is called and given back if it fails; what it gave is
  * forgotten before the driver frees it and its bytes are given back after. No lock is held in
  * between.
  */
@@ -14,26 +14,41 @@
 
 struct charge {
     struct process *process; /* NULL: not limited */
-    unsigned device;
+    unsigned device;         /* index in the configuration */
     uint64_t bytes;
+    uint64_t context; /* what is allocated ends with it; 0: with none */
 };
 
-/* Reserve on the current device. On an error of the shim or the driver the call must not be made.
- */
+/* Reserve on the current device, for something that ends with the current context. On an error of
+ * the shim or the driver the call must not be made. */
 CUresult charge_begin(struct charge *charge, uint64_t bytes);
 
-/* The driver has answered; `address` counts if it succeeded. Returns what the program gets. */
-CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address);
+/* The same on a device by its ordinal, for something that belongs to no context. */
+CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes);
 
-/* Between the two: the driver took `bytes` in fact. 0, or -EDQUOT and nothing changed. */
+/* Between begin and end: the driver took `bytes` in fact. 0, or -EDQUOT and nothing changed. */
 int charge_correct(struct charge *charge, uint64_t bytes);
+
+/* Between begin and end: remember under what it will be freed. 0, or -ENOMEM. */
+int charge_record(struct charge *charge, enum holding kind, uint64_t address);
+
+/* The driver has answered: on an error gives back what was reserved. Returns `result`. */
+CUresult charge_end(struct charge *charge, CUresult result);
+
+/* Record and end, for memory: `address` counts if the driver succeeded. Returns what the program
+ * gets. */
+CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr address);
 
 struct release {
     struct process *process; /* NULL: nothing to give back */
+    enum holding kind;
     struct pointer pointer;
 };
 
-void release_begin(struct release *release, CUdeviceptr address);
+void release_begin(struct release *release, enum holding kind, uint64_t address);
 CUresult release_settle(struct release *release, CUresult result);
+
+/* Give back all that ended with a context. */
+void release_context(struct process *process, CUcontext context);
 
 #endif

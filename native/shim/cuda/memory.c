@@ -110,27 +110,27 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
     struct release release;
-    release_begin(&release, address);
+    release_begin(&release, HOLDING_MEMORY, address);
     return release_settle(&release, REAL(cuMemFree_v2)(address));
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 address)
 {
     struct release release;
-    release_begin(&release, address);
+    release_begin(&release, HOLDING_MEMORY, address);
     return release_settle(&release, REAL(cuMemFree)(address));
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     struct release release;
-    release_begin(&release, address);
+    release_begin(&release, HOLDING_MEMORY, address);
     return release_settle(&release, REAL(cuMemFreeAsync)(address, stream));
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     struct release release;
-    release_begin(&release, address);
+    release_begin(&release, HOLDING_MEMORY, address);
     return release_settle(&release, REAL(cuMemFreeAsync_ptsz)(address, stream));
 }

@@ -10,10 +10,17 @@
 
 enum { PROCESS_ORDINALS = 64 };
 
+/* Kinds of charged things, by what the driver knows them by. */
+enum holding {
+    HOLDING_MEMORY, /* addresses */
+    HOLDING_ARRAY,  /* arrays and mipmapped arrays */
+    HOLDINGS,
+};
+
 /* Lies in pages that a forked child finds zero (runtime/fork.h). */
 struct process {
     struct session session;
-    struct pointers pointers;
+    struct pointers holdings[HOLDINGS];
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
     struct timing timing;

@@ -1,0 +1,29 @@
+/* What one slot of the books holds on one device. */
+#ifndef SHIM_CORE_SLOT_H
+#define SHIM_CORE_SLOT_H
+
+#include "vcuda_region.h"
+
+/* Sums of bytes stay at the top instead of wrapping around: who doubts refuses. */
+static inline uint64_t slot_add(uint64_t left, uint64_t right)
+{
+    return left > UINT64_MAX - right ? UINT64_MAX : left + right;
+}
+
+/* What the driver takes by itself: estimated by the process, measured by the manager. */
+static inline uint64_t slot_driver_bytes(const struct vcuda_books *books, unsigned device,
+                                         uint32_t slot)
+{
+    /* sequentially consistent, with the words of `used`: books.c relies on it without its lock */
+    uint64_t estimated = atomic_load(&books->context[device][slot]);
+    uint64_t measured = atomic_load(&books->overhead[device][slot]);
+    return estimated > measured ? estimated : measured;
+}
+
+static inline uint64_t slot_bytes(const struct vcuda_books *books, unsigned device, uint32_t slot)
+{
+    return slot_add(atomic_load(&books->used[device][slot]),
+                    slot_driver_bytes(books, device, slot));
+}
+
+#endif
