@@ -1,7 +1,7 @@
 /* Call the driver directly and through the shim, in turns, and print what a call takes.
  *
  *     hooks time ROUNDS CALLS      a line for each measurement: OPERATION SIDE NS-PER-CALL
- *     hooks call OPERATION CALLS   only call, through the shim; for strace
+ *     hooks call OPERATION CALLS   only call, through the shim; for strace. Also `keep`
  *
  * Both libraries are in this process: `libcuda.so.1` is the shim, beside which the loader has put
  * the driver under its other name. Which of the two goes first alternates from round to round.
@@ -9,6 +9,7 @@
 #include "cuda_types.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,11 @@
 #include <time.h>
 
 #define ALLOWED ((size_t)1 << 20)
-#define REFUSED ((size_t)1 << 39) /* more than any limit here */
+#define REFUSED ((size_t)1 << 41) /* more than any limit, and than the driver has */
+
+enum { BATCH = 1000 };
+
+static bool silent;
 
 struct driver {
     const char *side;
@@ -52,46 +57,10 @@ static struct driver load(const char *soname, const char *side)
     return driver;
 }
 
-static void launch(const struct driver *driver, long calls)
-{
-    CUfunction function = (CUfunction)(uintptr_t)0x1000;
-    for (long call = 0; call < calls; call++)
-        if (driver->launch(function, 64, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL) != CUDA_SUCCESS)
-            fail("launching");
-}
-
-static void pair(const struct driver *driver, long calls)
-{
-    CUdeviceptr address;
-    for (long call = 0; call < calls; call++)
-        if (driver->allocate(&address, ALLOWED) != CUDA_SUCCESS ||
-            driver->release(address) != CUDA_SUCCESS)
-            fail("allocating and freeing");
-}
-
-static void look(const struct driver *driver, long calls)
-{
-    size_t available, total;
-    for (long call = 0; call < calls; call++)
-        if (driver->look(&available, &total) != CUDA_SUCCESS)
-            fail("asking for the memory");
-}
-
-/* Through an unlimited side it is an allocation, and is freed: not comparable, and not reported. */
-static void refuse(const struct driver *driver, long calls)
-{
-    CUdeviceptr address;
-    for (long call = 0; call < calls; call++)
-        if (driver->allocate(&address, REFUSED) == CUDA_SUCCESS)
-            driver->release(address);
-}
-
-static const struct operation {
-    const char *name;
-    void (*run)(const struct driver *driver, long calls);
-} operations[] = {{"launch", launch}, {"pair", pair}, {"look", look}, {"refuse", refuse}};
-
-enum { OPERATIONS = sizeof operations / sizeof *operations };
+/* The time of one kind of call, in parts. */
+struct watch {
+    double begun, sum;
+};
 
 static double now(void)
 {
@@ -100,26 +69,125 @@ static double now(void)
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-static void measure(const struct operation *operation, const struct driver *driver, long calls)
+static void start(struct watch *watch)
 {
-    double begin = now();
-    operation->run(driver, calls);
-    printf("%s %s %.3f\n", operation->name, driver->side, (now() - begin) / (double)calls);
+    watch->begun = now();
 }
+
+static void stop(struct watch *watch)
+{
+    watch->sum += now() - watch->begun;
+}
+
+static void report(const char *name, const struct driver *driver, const struct watch *watch,
+                   long calls)
+{
+    if (!silent)
+        printf("%s %s %.3f\n", name, driver->side, watch->sum / (double)calls);
+}
+
+static void launch(const struct driver *driver, long calls)
+{
+    CUfunction function = (CUfunction)(uintptr_t)0x1000;
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        if (driver->launch(function, 64, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL) != CUDA_SUCCESS)
+            fail("launching");
+    stop(&watch);
+    report("launch", driver, &watch, calls);
+}
+
+/* As a program that holds some: so many allocations, then the same frees. */
+static void take(const struct driver *driver, CUdeviceptr addresses[BATCH])
+{
+    for (int index = 0; index < BATCH; index++)
+        if (driver->allocate(&addresses[index], ALLOWED) != CUDA_SUCCESS)
+            fail("allocating");
+}
+
+static void give(const struct driver *driver, const CUdeviceptr addresses[BATCH])
+{
+    for (int index = 0; index < BATCH; index++)
+        if (driver->release(addresses[index]) != CUDA_SUCCESS)
+            fail("freeing");
+}
+
+static void allocate(const struct driver *driver, long calls)
+{
+    static CUdeviceptr addresses[BATCH];
+    struct watch taking = {0}, giving = {0};
+    for (long call = 0; call < calls; call += BATCH) {
+        start(&taking);
+        take(driver, addresses);
+        stop(&taking);
+        start(&giving);
+        give(driver, addresses);
+        stop(&giving);
+    }
+    report("allocate", driver, &taking, calls);
+    report("free", driver, &giving, calls);
+}
+
+static void look(const struct driver *driver, long calls)
+{
+    size_t available, total;
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        if (driver->look(&available, &total) != CUDA_SUCCESS)
+            fail("asking for the memory");
+    stop(&watch);
+    report("look", driver, &watch, calls);
+}
+
+/* Without freeing: what is counted here and not there belongs to the free. */
+static void keep(const struct driver *driver, long calls)
+{
+    CUdeviceptr address;
+    for (long call = 0; call < calls; call++)
+        if (driver->allocate(&address, ALLOWED) != CUDA_SUCCESS)
+            fail("allocating");
+}
+
+/* Refused by the driver on its side, by the limit on the shim's. */
+static void refuse(const struct driver *driver, long calls)
+{
+    CUdeviceptr address;
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        if (driver->allocate(&address, REFUSED) != CUDA_ERROR_OUT_OF_MEMORY)
+            fail("being refused");
+    stop(&watch);
+    report("refuse", driver, &watch, calls);
+}
+
+static const struct operation {
+    const char *name;
+    void (*run)(const struct driver *driver, long calls);
+} operations[] = {{"launch", launch}, {"allocate", allocate}, {"look", look}, {"refuse", refuse}};
+
+enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 static void measure_all(const struct driver drivers[2], long rounds, long calls)
 {
+    silent = true;
     for (int index = 0; index < OPERATIONS; index++)
         for (int side = 0; side < 2; side++)
             operations[index].run(&drivers[side], calls / 10);
+    silent = false;
     for (long round = 0; round < rounds; round++)
         for (int index = 0; index < OPERATIONS; index++)
             for (int turn = 0; turn < 2; turn++)
-                measure(&operations[index], &drivers[(round + turn) % 2], calls);
+                operations[index].run(&drivers[(round + turn) % 2], calls);
 }
 
 static void call_only(const struct driver *shim, const char *name, long calls)
 {
+    silent = true;
+    if (strcmp(name, "keep") == 0)
+        keep(shim, calls);
     for (int index = 0; index < OPERATIONS; index++)
         if (strcmp(operations[index].name, name) == 0)
             operations[index].run(shim, calls);

@@ -67,13 +67,25 @@ ROWS = (
     Row("cuLaunchKernel", "launch", UNMANAGED, 3),
     Row("cuLaunchKernel", "launch", UNLIMITED, 3),
     Row("cuLaunchKernel, not throttled", "launch", LIMITED, 15),
-    Row("cuMemAlloc_v2 + cuMemFree_v2", "pair", UNMANAGED),
-    Row("cuMemAlloc_v2 + cuMemFree_v2", "pair", UNLIMITED, 1000),
-    Row("cuMemAlloc_v2 + cuMemFree_v2", "pair", LIMITED, 1000),
-    Row("cuMemAlloc_v2 refused", "refuse", UNLIMITED, 1000),
+    Row("cuMemAlloc_v2", "allocate", UNMANAGED),
+    Row("cuMemAlloc_v2", "allocate", UNLIMITED, 1000),
+    Row("cuMemAlloc_v2", "allocate", LIMITED, 1000),
+    Row("cuMemAlloc_v2, refused", "refuse", UNMANAGED),
+    Row("cuMemAlloc_v2, refused", "refuse", UNLIMITED, 1000),
+    Row("cuMemFree_v2", "free", UNMANAGED),
+    Row("cuMemFree_v2", "free", UNLIMITED),
     Row("cuMemGetInfo_v2", "look", UNMANAGED),
     Row("cuMemGetInfo_v2", "look", UNLIMITED),
 )
+
+COUNTED_CALLS = (
+    ("cuLaunchKernel", "launch", None),
+    ("cuMemAlloc_v2", "keep", None),
+    ("cuMemAlloc_v2, refused", "refuse", None),
+    ("cuMemFree_v2", "allocate", "keep"),
+    ("cuMemGetInfo_v2", "look", None),
+)
+"""A call; what the program is to do for it; and what of that is not the call."""
 
 Figures = dict[tuple[str, str], list[float]]
 """ns per call, by operation and side (`driver`, `shim`)."""
@@ -134,27 +146,21 @@ async def measure(bench: Bench, options: argparse.Namespace) -> Mapping[Place, F
 def report(row: Row, figures: Figures) -> None:
     """Paired: each round's shim against the same round's driver."""
     shim, driver = figures[row.operation, "shim"], figures[row.operation, "driver"]
-    if row.operation == "refuse":  # the stand-in refuses nothing
-        added = shim
-    else:
-        added = [a - b for a, b in zip(shim, driver, strict=True)]
+    added = [a - b for a, b in zip(shim, driver, strict=True)]
     low, middle, high = statistics.quantiles(added, n=4)
     bar = "" if row.bar is None else f"{row.bar:6.0f}  {'met' if middle <= row.bar else 'MISSED'}"
-    alone = "" if row.operation == "refuse" else f"{statistics.median(driver):8.1f}"
-    print(
-        f"{row.text:<30} {row.place.name:<20} {alone:>8} {statistics.median(shim):8.1f} "
-        f"{middle:8.1f}  ({low:.1f} to {high:.1f})".ljust(98)
-        + bar
-    )
+    sides = f"{statistics.median(driver):8.1f} {statistics.median(shim):8.1f}"
+    added_words = f"{middle:8.1f}  ({low:.1f} to {high:.1f})"
+    print(f"{row.text:<30} {row.place.name:<20} {sides} {added_words}".ljust(98) + bar)
 
 
-async def system_calls(bench: Bench, operation: str, calls: int = 2000) -> str:
-    """System calls of one operation: of so many calls, less those of none."""
+async def system_calls(bench: Bench, operation: str, less: str | None, calls: int = 2000) -> str:
+    """System calls of one operation: of so many calls, less those of none, or of another's."""
     strace = shutil.which("strace")
     if strace is None:
         return "not counted: strace is not installed"
     busy = await _counted(bench, strace, operation, calls)
-    idle = await _counted(bench, strace, operation, 0)
+    idle = await _counted(bench, strace, less or operation, calls if less else 0)
     each = {name: (busy[name] - idle.get(name, 0)) / calls for name in busy}
     shown = [f"{number:.2f} {name}" for name, number in sorted(each.items()) if number > 0.005]
     return ", ".join(shown) or "none"
@@ -195,8 +201,8 @@ async def run(options: argparse.Namespace, root: Path) -> None:
             report(row, figures[row.place])
         waited = limited.throttled_ns / max(1, limited.launches)
         print(f"throttled in the limited container: {waited:.3f} ns a launch")
-        for operation in ("launch", "pair", "refuse", "look"):
-            print(f"system calls, {operation}: {await system_calls(bench, operation)}")
+        for call, operation, less in COUNTED_CALLS:
+            print(f"system calls, {call}: {await system_calls(bench, operation, less)}")
     finally:
         await manager.stop()
 

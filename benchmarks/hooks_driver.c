@@ -1,7 +1,8 @@
 /* A driver whose every function costs next to nothing, so that what is left is the shim's.
  *
- * One device of 2^40 bytes. It counts nothing and refuses nothing. A launch takes 10 ns of its
- * GPU's time: enough to be measured now and then as on a real GPU, too little to be throttled.
+ * One device of 2^40 bytes. It counts nothing and refuses only what is more than that. A launch
+ * takes 10 ns of its GPU's time: enough to be measured now and then as on a real GPU, too little to
+ * be throttled.
  */
 #include "cuda_types.h"
 
@@ -42,7 +43,8 @@ API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 /* Addresses go round in 4096 places: as a program's that frees what it takes. */
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
-    (void)bytes;
+    if (bytes > physical)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *address = 0x7000000000 + (next_address++ & 4095) * 512;
     return CUDA_SUCCESS;
 }
