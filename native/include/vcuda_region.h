@@ -6,12 +6,12 @@
  * they outlive the manager; the shim receives them as file descriptors (vcuda_protocol.h).
  *
  * Rules that make the books right after any crash:
- *   - a word of `used` and of `context` has one writer: the process that owns the slot;
+ *   - a word of `used`, `context` and `pending` has one writer: the process that owns the slot;
  *   - `overhead`, `slots`, `inner_pid` and `slot_limit` are written by the manager alone, but for
  *     peers that empty the words of a dead process while the manager is away (books.h);
  *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
  *     by itself is estimated by the process before it happens and measured by the manager after;
- *   - a total is never stored, always summed, under the device's OFD lock (books.h);
+ *   - a total is never stored, always summed (books.h says in which order);
  *   - `meters` are moved by single atomic operations only.
  *
  * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
@@ -72,8 +72,7 @@ struct vcuda_slot {
 };
 
 enum {
-    VCUDA_DEGRADED_LOCK =
-        1, /* no file lock: the limit holds, but room may be refused for a moment */
+    VCUDA_DEGRADED_LOCK = 1,   /* no file lock that says it lives: the program closed the file */
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
 };
@@ -101,6 +100,7 @@ struct vcuda_books {
     VCUDA_ATOMIC(uint64_t) used[VCUDA_DEVICES][VCUDA_SLOTS];     /* bytes, by the slot's owner */
     VCUDA_ATOMIC(uint64_t) overhead[VCUDA_DEVICES][VCUDA_SLOTS]; /* bytes, by the manager */
     VCUDA_ATOMIC(uint64_t) context[VCUDA_DEVICES][VCUDA_SLOTS];  /* bytes, by the slot's owner */
+    VCUDA_ATOMIC(uint64_t) pending[VCUDA_DEVICES][VCUDA_SLOTS];  /* bytes announced, undecided */
     VCUDA_ATOMIC(uint32_t) inner_pid[VCUDA_SLOTS]; /* the owner, in its own pid namespace */
 };
 
@@ -113,7 +113,7 @@ _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
 _Static_assert(sizeof(struct vcuda_books) ==
-                   128 + 128 * VCUDA_DEVICES + (16 + 24 * VCUDA_DEVICES + 4) * VCUDA_SLOTS,
+                   128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 4) * VCUDA_SLOTS,
                "frozen");
 #endif
 

@@ -10,7 +10,6 @@ from shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
-from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
 
@@ -278,4 +277,4 @@ tell(results=results, kept=kept)
     (work / "seen").touch()
 
     assert await running == {"results": [0, 2, 0], "kept": 16}
-    assert process.degraded == lib.VCUDA_DEGRADED_LOCK
+    assert process.held == (LIMIT,)

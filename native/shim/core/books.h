@@ -1,10 +1,17 @@
 /* Who holds how much device memory: reservations against the limit of one container.
  *
- * The page is shared by all processes of the container; each writes only its own slot's words. A
- * reservation sums all of them under the device's file lock, which the kernel drops when its holder
- * dies, so no crash leaves a wrong total or a held lock. Where the file lock cannot be had (its
- * file closed by the program, a filesystem without locks, a holder that is stopped), a reservation
- * is entered first and then summed: two at once may both be refused, but never both be let through.
+ * The page is shared by all processes of the container; each writes only its own slot's words, and
+ * nobody takes a lock. A reservation announces its bytes in `pending`, then sums what everybody
+ * holds or has announced, and only if that is within the limit enters them in `used`; either way it
+ * takes the announcement back. Of two that do not fit together at least one sees the other, so that
+ * never both enter: among all that are held, the one announced last saw all others. When two step
+ * back for each other, they try again; so do those who see room that another has only announced.
+ * A refusal needs what is *held* to leave no room, at one moment: two sums alike, word by word.
+ *
+ * A word is entered before its announcement is taken back, and announcements are read before
+ * words, so that no sum misses bytes on their way. A process that dies leaves at most an
+ * announcement, which goes with its slot. One that is stopped in between makes those wait that need
+ * just these bytes, for a bounded time; then they are refused.
  *
  * Any thread of the process. Nothing here calls the driver.
  */
@@ -22,13 +29,13 @@
 /* One process's hold on the books. All zero but page, fd and slot is a valid beginning. */
 struct books {
     struct vcuda_books *page; /* mapped read-write, or read-only by an observer */
-    int fd;                   /* of this process alone: its open file description owns the locks */
+    int fd;                   /* of this process alone: its open file description owns its locks */
     int32_t slot;             /* whose words we write; below 0 only books_total() may be called */
 #ifdef VCUDA_CDEF
     ...;
 #else
-    struct file_identity file;              /* what `fd` must be of to be locked; 0: anything */
-    pthread_mutex_t mutexes[VCUDA_DEVICES]; /* the file lock does not keep threads apart */
+    struct file_identity file;  /* what `fd` must be of to be ours; 0: anything */
+    pthread_mutex_t estimating; /* guards the words of `context` among the process's threads */
 #endif
 };
 
@@ -40,7 +47,7 @@ enum books_word { BOOKS_USED, BOOKS_CONTEXT };
 int books_take(struct books *books, enum books_word which, unsigned device, uint64_t bytes,
                uint64_t limit);
 
-/* Give back what was reserved; never below zero. Lock-free. */
+/* Give back what was reserved; never below zero. */
 void books_give_back(struct books *books, enum books_word which, unsigned device, uint64_t bytes);
 
 /* The two for the program's allocations. */

@@ -55,6 +55,7 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot)
         atomic_store_explicit(&books->used[device][slot], 0, memory_order_relaxed);
         atomic_store_explicit(&books->overhead[device][slot], 0, memory_order_relaxed);
         atomic_store_explicit(&books->context[device][slot], 0, memory_order_relaxed);
+        atomic_store_explicit(&books->pending[device][slot], 0, memory_order_relaxed);
     }
     atomic_store_explicit(&books->inner_pid[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->slots[slot].flags, 0, memory_order_relaxed);

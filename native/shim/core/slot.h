@@ -14,7 +14,7 @@ static inline uint64_t slot_add(uint64_t left, uint64_t right)
 static inline uint64_t slot_driver_bytes(const struct vcuda_books *books, unsigned device,
                                          uint32_t slot)
 {
-    /* sequentially consistent, with the words of `used`: books.c relies on it without its lock */
+    /* sequentially consistent, as all words that books.c decides by */
     uint64_t estimated = atomic_load(&books->context[device][slot]);
     uint64_t measured = atomic_load(&books->overhead[device][slot]);
     return estimated > measured ? estimated : measured;
