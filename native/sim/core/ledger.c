@@ -68,6 +68,12 @@ void ledger_release(struct sim_process *process, unsigned gpu, uint64_t bytes)
     process->allocations[gpu]--;
 }
 
+void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes)
+{
+    process->bytes[gpu] += bytes;
+    process->allocations[gpu]++;
+}
+
 int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
                         uint64_t now)
 {

@@ -10,6 +10,9 @@ int ledger_charge(struct sim_state *state, struct sim_process *process, unsigned
                   uint64_t bytes, uint64_t now);
 void ledger_release(struct sim_process *process, unsigned gpu, uint64_t bytes);
 
+/* Take over what another process has just released: no room is asked for. */
+void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes);
+
 /* A process's first context on a GPU takes memory; its last one gives it back. */
 int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
                         uint64_t now);

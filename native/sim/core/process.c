@@ -1,4 +1,5 @@
 #include "core/process.h"
+#include "core/share.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -131,8 +132,10 @@ static void forget_earlier_image(struct sim_state *state, const struct sim_proce
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
         if (process->pid == self->pid && process->pid_namespace == self->pid_namespace &&
-            process->image != self->image)
+            process->image != self->image) {
+            share_leave(state, process);
             process_clear(process);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 #include "core/state.h"
 #include "core/process.h"
+#include "core/share.h"
 #include "core/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -112,6 +113,7 @@ void sim_reap(struct sim_state *state, uint64_t now)
         if (process->pid == 0 || process_alive(process))
             continue;
         timeline_settle(state, now); /* what it received until now was received */
+        share_leave(state, process);
         process_clear(process);
     }
 }

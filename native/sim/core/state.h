@@ -18,7 +18,8 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 1,
+    SIM_VERSION = 2,
+    SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
 };
 
@@ -56,6 +57,16 @@ struct sim_process {
     struct sim_queue queues[SIM_GPUS];
 };
 
+/* Physical memory that was exported: it lives while any process holds it. `payer`, one of them, has
+ * its bytes. identity 0: free. */
+struct sim_share {
+    uint64_t identity;
+    uint64_t bytes;
+    uint32_t gpu;
+    uint32_t payer;                     /* slot */
+    uint8_t holders[SIM_PROCESSES / 8]; /* a bit for each slot */
+};
+
 struct sim_timeline {
     uint64_t clock_ns; /* the GPU's past is settled up to here */
     uint64_t period_start_ns;
@@ -74,6 +85,8 @@ struct sim_state {
     uint32_t process_limit; /* slots at or above were never used */
     uint32_t tenant_limit;
     uint64_t tenant_serial; /* the last one given */
+    uint64_t share_serial;  /* the last identity given */
+    struct sim_share shares[SIM_SHARES];
     struct sim_timeline timelines[SIM_GPUS];
     struct sim_tenant tenants[SIM_TENANTS];
     struct sim_process processes[SIM_PROCESSES];

@@ -1,4 +1,5 @@
 #include "cuda/addresses.h"
+#include "cuda/virtual.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,23 @@ struct allocation *addresses_find(const struct address_map *map, CUdeviceptr add
     return address - found->start < found->bytes ? found : NULL;
 }
 
+int addresses_access(struct address_map *map, CUdeviceptr address, uint64_t bytes)
+{
+    struct allocation *item = addresses_find(map, address);
+    for (; item != NULL; item++) {
+        uint64_t room = item->bytes - (address - item->start);
+        int error = addresses_commit(item);
+        if (error != 0 || bytes <= room)
+            return error;
+        address += room;
+        bytes -= room;
+        bool more = item + 1 < map->items + map->count && item[1].start == address;
+        if (!more || item->mapping == NULL || item[1].mapping == NULL)
+            return -EFAULT;
+    }
+    return -ENOENT;
+}
+
 static int make_room(struct address_map *map)
 {
     if (map->count < map->capacity)
@@ -74,28 +92,43 @@ int addresses_add(struct address_map *map, const struct allocation *wanted, bool
     void *start = reserve(size, wanted->managed, below_4g);
     if (start == NULL)
         return -ENOMEM;
-    size_t index = upper_bound(map, (CUdeviceptr)(uintptr_t)start);
+    struct allocation placed = *wanted;
+    placed.start = (CUdeviceptr)(uintptr_t)start;
+    placed.mapped = size;
+    placed.committed = wanted->managed;
+    *out = placed.start;
+    return addresses_insert(map, &placed);
+}
+
+int addresses_insert(struct address_map *map, const struct allocation *placed)
+{
+    if (make_room(map) != 0)
+        return -ENOMEM;
+    size_t index = upper_bound(map, placed->start);
     struct allocation *item = &map->items[index];
     memmove(item + 1, item, (map->count - index) * sizeof *item);
     map->count++;
-    *item = *wanted;
-    item->start = (CUdeviceptr)(uintptr_t)start;
-    item->mapped = size;
-    item->committed = wanted->managed;
-    *out = item->start;
+    *item = *placed;
     return 0;
+}
+
+void addresses_take(struct address_map *map, struct allocation *item)
+{
+    size_t after = map->count - (size_t)(item - map->items) - 1;
+    memmove(item, item + 1, after * sizeof *item);
+    map->count--;
 }
 
 bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out)
 {
     struct allocation *found = addresses_find(map, start);
-    if (found == NULL || found->start != start)
+    if (found == NULL || found->start != start || found->mapping != NULL)
         return false;
     *out = *found;
     munmap((void *)(uintptr_t)found->start, found->mapped);
-    size_t after = map->count - (size_t)(found - map->items) - 1;
-    memmove(found, found + 1, after * sizeof *found);
-    map->count--;
+    if (found->file > 0)
+        close(found->file);
+    addresses_take(map, found);
     return true;
 }
 
@@ -104,6 +137,8 @@ int addresses_commit(struct allocation *allocation)
     void *start = (void *)(uintptr_t)allocation->start;
     if (allocation->committed)
         return 0;
+    if (allocation->mapping != NULL)
+        return mapping_commit(allocation);
     if (mprotect(start, allocation->mapped, PROT_READ | PROT_WRITE) != 0)
         return -errno;
     allocation->committed = true;

@@ -15,11 +15,22 @@
 int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
                   CUdeviceptr *out);
 
-/* Give up the allocation that starts at `start` (NULL if none does): what it was. */
+/* Enter what has its addresses already; they must be free in the map. 0, or -ENOMEM. */
+int addresses_insert(struct address_map *map, const struct allocation *placed);
+
+/* Take an item out of the map; its pages stay. */
+void addresses_take(struct address_map *map, struct allocation *item);
+
+/* Give up the allocation that starts at `start`: what it was. False if none does that can be freed.
+ */
 bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocation *out);
 
 /* The allocation that `address` lies in, or NULL. */
 struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address);
+
+/* Make `bytes` from `address` on accessible: of one allocation, or of mappings side by side. 0, or a
+ * negated errno. */
+int addresses_access(struct address_map *map, CUdeviceptr address, uint64_t bytes);
 
 /* Make the allocation's pages accessible. 0, or a negated errno. */
 int addresses_commit(struct allocation *allocation);

@@ -20,6 +20,7 @@ typedef struct function *CUkernel;
 typedef struct stream *CUstream;
 typedef struct event *CUevent;
 typedef struct pool *CUmemoryPool;
+typedef uint64_t CUmemGenericAllocationHandle;
 
 typedef struct {
     unsigned char bytes[16];
@@ -36,6 +37,7 @@ typedef enum {
     CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_FILE_NOT_FOUND = 301,
+    CUDA_ERROR_MAP_FAILED = 205,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_NOT_READY = 600,
@@ -53,5 +55,38 @@ typedef struct {
     void *attrs;
     unsigned numAttrs;
 } CUlaunchConfig;
+
+typedef struct {
+    int type;
+    int id;
+} CUmemLocation;
+
+typedef struct {
+    int type;
+    int requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    unsigned char allocFlags[8];
+} CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
+
+typedef struct {
+    unsigned numDevices;
+    size_t size;
+    unsigned long long handleTypes;
+    unsigned long long flags;
+} CUmulticastObjectProp;
+
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
+
+typedef struct {
+    char reserved[64];
+} CUipcEventHandle;
 
 #endif

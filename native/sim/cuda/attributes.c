@@ -31,6 +31,8 @@ static const int constants[LAST_ATTRIBUTE + 1] = {
     [83] = 1,                                         /* managed memory */
     [95] = 1,                                         /* cooperative launch */
     [97] = 101376,                                    /* shared memory per block, opted in */
+    [102] = 1,                                        /* virtual memory management */
+    [103] = 1,                                        /* memory shared by file descriptor */
     [106] = 32,                                       /* blocks per multiprocessor */
     [115] = 1,                                        /* memory pools */
 };
@@ -59,6 +61,9 @@ static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value)
         return true;
     case 76:
         *value = (int)gpu->capability_minor;
+        return true;
+    case 132: /* multicast objects: since Hopper */
+        *value = gpu->capability_major >= 9;
         return true;
     case 134:
         *value = gpu->numa_node;

@@ -54,6 +54,9 @@ struct allocation {
     uint64_t number;
     bool managed;
     bool committed;
+    struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */
+    struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
+    int file;                /* what other processes reach it by; 0 for none */
 };
 
 /* Ordered by address. */
@@ -61,6 +64,24 @@ struct address_map {
     struct allocation *items;
     size_t count;
     size_t capacity;
+};
+
+/* Addresses that cuMemAddressReserve gave out. */
+struct reservation {
+    CUdeviceptr start;
+    uint64_t bytes;
+};
+
+struct reservations {
+    struct reservation *items;
+    size_t count;
+    size_t capacity;
+};
+
+/* Physical memory by handle: places are used again. */
+struct physical_table {
+    struct physical **items;
+    size_t count;
 };
 
 struct driver {
@@ -75,6 +96,8 @@ struct driver {
     struct pool default_pools[SIM_GPUS];
     struct pool *pools[SIM_GPUS];
     struct address_map memory;
+    struct reservations reservations;
+    struct physical_table physicals;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
 };

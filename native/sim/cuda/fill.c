@@ -27,10 +27,10 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
-    struct allocation *found = addresses_find(&driver->memory, fill->to);
-    if (found != NULL && fill->to % fill->width == 0 &&
-        fill->count <= (found->bytes - (fill->to - found->start)) / fill->width &&
-        addresses_commit(found) == 0) {
+    uint64_t bytes;
+    if (fill->to % fill->width == 0 &&
+        !__builtin_mul_overflow((uint64_t)fill->count, (uint64_t)fill->width, &bytes) &&
+        addresses_access(&driver->memory, fill->to, bytes) == 0) {
         write_elements(fill);
         result = CUDA_SUCCESS;
     }

@@ -1,6 +1,7 @@
 #include "cuda/memory.h"
 #include "core/ledger.h"
 #include "cuda/addresses.h"
+#include <stdlib.h>
 
 enum { PITCH = 512 };
 
@@ -54,7 +55,9 @@ static void settle(struct driver *driver, const struct allocation *gone)
 {
     if (gone->pool != NULL)
         gone->pool->used -= gone->bytes;
-    release(driver, gone->context->device, gone->bytes);
+    if (gone->opened == NULL) /* else the process that made it pays for it */
+        release(driver, gone->context->device, gone->bytes);
+    free(gone->opened);
 }
 
 CUresult memory_free(struct driver *driver, CUdeviceptr address)
@@ -63,7 +66,9 @@ CUresult memory_free(struct driver *driver, CUdeviceptr address)
     if (address == 0)
         return CUDA_SUCCESS;
     pthread_mutex_lock(&driver->mutex);
-    bool found = addresses_remove(&driver->memory, address, &gone);
+    const struct allocation *item = addresses_find(&driver->memory, address);
+    bool found =
+        item != NULL && item->opened == NULL && addresses_remove(&driver->memory, address, &gone);
     if (found)
         settle(driver, &gone);
     pthread_mutex_unlock(&driver->mutex);

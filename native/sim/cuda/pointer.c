@@ -1,5 +1,6 @@
 /* What a device pointer is. */
 #include "cuda/addresses.h"
+#include "cuda/virtual.h"
 
 enum attribute {
     CONTEXT_OF = 1,
@@ -15,6 +16,11 @@ enum attribute {
 };
 
 enum { TYPE_DEVICE = 2 };
+
+static int device_of(const struct allocation *found)
+{
+    return found->mapping != NULL ? found->mapping->physical->device : found->context->device;
+}
 
 static CUresult value_of(const struct allocation *found, CUdeviceptr address, int attribute,
                          void *out)
@@ -39,7 +45,7 @@ static CUresult value_of(const struct allocation *found, CUdeviceptr address, in
         *(unsigned *)out = found->managed;
         return CUDA_SUCCESS;
     case DEVICE_ORDINAL:
-        *(int *)out = found->context->device;
+        *(int *)out = device_of(found);
         return CUDA_SUCCESS;
     case RANGE_START:
         *(CUdeviceptr *)out = found->start;

@@ -9,7 +9,7 @@ static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes
     struct allocation *found = addresses_find(&driver->memory, address);
     if (found == NULL)
         return side == ANYWHERE ? (void *)(uintptr_t)address : NULL;
-    if (bytes > found->bytes - (address - found->start) || addresses_commit(found) != 0)
+    if (addresses_access(&driver->memory, address, bytes) != 0)
         return NULL;
     return (void *)(uintptr_t)address;
 }
