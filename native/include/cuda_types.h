@@ -124,7 +124,44 @@ typedef struct {
     unsigned int reserved[4];
 } CUDA_ARRAY_MEMORY_REQUIREMENTS;
 
+typedef struct {
+    unsigned int numDevices;
+    size_t size;
+    unsigned long long handleTypes;
+    unsigned long long flags;
+} CUmulticastObjectProp;
+
+typedef struct {
+    int resourceType;
+    union {
+        CUmipmappedArray mipmap;
+        CUarray array;
+    } resource;
+    int subresourceType;
+    union {
+        struct {
+            unsigned int level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight,
+                extentDepth;
+        } sparseLevel;
+        struct {
+            unsigned int layer;
+            unsigned long long offset, size;
+        } miptail;
+    } subresource;
+    int memOperationType;
+    int memHandleType;
+    union {
+        CUmemGenericAllocationHandle memHandle;
+    } memHandle;
+    unsigned long long offset;
+    unsigned int deviceBitMask;
+    unsigned int flags;
+    unsigned int reserved[2];
+} CUarrayMapInfo;
+
 enum {
+    CU_MEM_OPERATION_TYPE_MAP = 1,
+    CU_MEM_OPERATION_TYPE_UNMAP = 2,
     CU_MEM_LOCATION_TYPE_DEVICE = 1,
     CU_MEM_ALLOCATION_TYPE_PINNED = 1,
     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
@@ -169,6 +206,10 @@ _Static_assert(sizeof(CUmemPoolProps) == 88, "as the driver has it");
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32, "as the driver has it");
+_Static_assert(sizeof(CUmulticastObjectProp) == 32, "as the driver has it");
+_Static_assert(offsetof(CUarrayMapInfo, memOperationType) == 56, "as the driver has it");
+_Static_assert(offsetof(CUarrayMapInfo, memHandle) == 64, "as the driver has it");
+_Static_assert(sizeof(CUarrayMapInfo) == 96, "as the driver has it");
 _Static_assert(sizeof(CUuuid) == 16, "as the driver has it");
 _Static_assert(offsetof(CUlaunchConfig, hStream) == 32, "as the driver has it");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "as the driver has it");

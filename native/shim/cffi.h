@@ -5,5 +5,6 @@
 #include "core/books.h"
 #include "core/cost.h"
 #include "core/limiter.h"
+#include "core/physical.h"
 #include "core/pointers.h"
 #include "core/region.h"

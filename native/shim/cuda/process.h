@@ -3,6 +3,7 @@
 #define SHIM_CUDA_PROCESS_H
 
 #include "core/cost.h"
+#include "core/physical.h"
 #include "core/pointers.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
@@ -21,6 +22,7 @@ enum holding {
 struct process {
     struct session session;
     struct pointers holdings[HOLDINGS];
+    struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
     struct timing timing;

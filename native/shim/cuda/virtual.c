@@ -1,0 +1,177 @@
+#include "cuda/virtual.h"
+
+#include "cuda/charge.h"
+
+struct process *virtual_enter(void)
+{
+    struct process *process = process_known();
+    if (process_depth > 0 || process == NULL ||
+        session_phase(&process->session) != SESSION_ATTACHED)
+        return NULL;
+    process_depth++;
+    return process;
+}
+
+CUresult virtual_leave(struct process *process, CUresult result)
+{
+    if (process != NULL)
+        process_depth--;
+    return result;
+}
+
+void virtual_drop(struct process *process, struct physical *physical)
+{
+    if (physical == NULL)
+        return;
+    struct physical *gone = physicals_drop(&process->physicals, physical);
+    for (const struct physical *each = gone; each != NULL; each = each->next)
+        books_release(&process->session.books, each->device, each->bytes);
+    physicals_free(gone);
+}
+
+/* What is not named cannot be given back when it is released: then it must not be. */
+static CUresult name(struct process *process, CUmemGenericAllocationHandle handle,
+                     struct physical *physical)
+{
+    if (physicals_name(&process->physicals, handle, physical) == 0)
+        return CUDA_SUCCESS;
+    REAL(cuMemRelease)(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult virtual_adopt(struct process *process, CUresult result,
+                       const CUmemGenericAllocationHandle *handle, int foreign)
+{
+    if (process == NULL || result != CUDA_SUCCESS)
+        return result;
+    struct physical *object = physicals_new(0, 0);
+    if (object == NULL) {
+        REAL(cuMemRelease)(*handle);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (foreign)
+        physicals_share(&process->physicals, object);
+    result = name(process, *handle, object);
+    if (result != CUDA_SUCCESS)
+        physicals_free(object);
+    return result;
+}
+
+static CUresult create(struct charge *charge, CUmemGenericAllocationHandle *handle,
+                       const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    struct process *process = charge->process;
+    if (process == NULL)
+        return REAL(cuMemCreate)(handle, charge->bytes, properties, flags);
+    struct physical *physical = physicals_new(charge->device, charge->bytes);
+    if (physical == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemCreate)(handle, charge->bytes, properties, flags);
+    if (result == CUDA_SUCCESS)
+        result = name(process, *handle, physical);
+    if (result != CUDA_SUCCESS)
+        physicals_free(physical); /* its bytes are given back by charge_end() */
+    return result;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    struct charge charge;
+    if (handle == NULL || properties == NULL ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return REAL(cuMemCreate)(handle, bytes, properties, flags);
+    CUresult result = charge_begin_on(&charge, properties->location.id, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return charge_end(&charge, create(&charge, handle, properties, flags));
+}
+
+/* The handle is forgotten first: the driver may give its value out again at once. */
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_unname(&process->physicals, handle) : NULL;
+    CUresult result = REAL(cuMemRelease)(handle);
+    bool stays = physical != NULL && result != CUDA_SUCCESS;
+    if (!stays)
+        virtual_drop(process, physical);
+    else /* still there, still charged; without memory to say so it stays charged */
+        physicals_name(&process->physicals, handle, physical);
+    return virtual_leave(process, result);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_hold_at(&process->physicals, (uintptr_t)address) : NULL;
+    CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
+    if (physical != NULL && result == CUDA_SUCCESS)
+        result = name(process, *handle, physical);
+    if (result != CUDA_SUCCESS)
+        virtual_drop(process, physical);
+    return virtual_leave(process, result);
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        int type)
+{
+    struct process *process = virtual_enter();
+    CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    return virtual_leave(process, virtual_adopt(process, result, handle, 1));
+}
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                      int type, unsigned long long flags)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_hold(&process->physicals, handle) : NULL;
+    if (physical != NULL)
+        physicals_share(&process->physicals, physical);
+    CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    virtual_drop(process, physical);
+    return virtual_leave(process, result);
+}
+
+/* The mapping that was just made, if it is of memory we know, keeps that memory. */
+static CUresult place(struct process *process, CUdeviceptr address, size_t bytes,
+                      struct physical *physical)
+{
+    if (physical == NULL || physicals_place(&process->physicals, address, bytes, physical) == 0)
+        return CUDA_SUCCESS;
+    REAL(cuMemUnmap)(address, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_hold(&process->physicals, handle) : NULL;
+    CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS)
+        result = place(process, address, bytes, physical);
+    if (result != CUDA_SUCCESS)
+        virtual_drop(process, physical);
+    return virtual_leave(process, result);
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical;
+    if (process == NULL)
+        return REAL(cuMemUnmap)(address, bytes);
+    struct departure departure = physicals_leave(&process->physicals, address, bytes);
+    CUresult result = REAL(cuMemUnmap)(address, bytes);
+    if (result != CUDA_SUCCESS)
+        physicals_stay(&process->physicals, departure);
+    else
+        while ((physical = physicals_left(&process->physicals, departure)) != NULL)
+            virtual_drop(process, physical);
+    return virtual_leave(process, result);
+}
