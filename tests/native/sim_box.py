@@ -26,7 +26,9 @@ from gpumanager.units import GIB, Bytes
 ANSWER_WITHIN = 20.0
 
 
-def machine(count: int = 2, *, nvlinks: int = 0, context_bytes: int = 0) -> Machine:
+def machine(
+    count: int = 2, *, nvlinks: int = 0, context_bytes: int = 0, capability: int = 7
+) -> Machine:
     """GPUs of 16 GiB in pairs under one switch, each pair on its own NUMA node."""
     gpus = [
         Gpu(
@@ -43,7 +45,7 @@ def machine(count: int = 2, *, nvlinks: int = 0, context_bytes: int = 0) -> Mach
     bonds = [
         [None if a == b else Bond(level(a, b), nvlinks) for b in range(count)] for a in range(count)
     ]
-    model = GpuModel("Tesla T4", 40, (7, 5), 1024, context_bytes)
+    model = GpuModel("Tesla T4", 40, (capability, 5), 1024, context_bytes)
     return Machine("box", topology(gpus, bonds), {"T4": model})
 
 

@@ -12,10 +12,13 @@ import sys
 import time
 from typing import Any
 
+import virtual_client as vm  # noqa: F401 - for the expressions
+
 cuda = ctypes.CDLL("libcuda.so.1")
 held: list[int] = []
 functions: dict[str, ctypes.c_void_p] = {}
 events: dict[str, ctypes.c_void_p] = {}
+kept: dict[str, Any] = {}
 
 
 def word(value: int | None) -> ctypes.c_uint64:
@@ -85,6 +88,12 @@ def function(name: str) -> ctypes.c_void_p:
         assert cuda.cuModuleGetFunction(ctypes.byref(found), module, name.encode()) == 0
         functions[name] = found
     return functions[name]
+
+
+def keep(name: str, value: Any) -> Any:
+    """The value, which later lines find under this name in `kept`."""
+    kept[name] = value
+    return value
 
 
 def spin(nanoseconds: int, count: int = 1) -> int:

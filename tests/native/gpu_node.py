@@ -1,0 +1,83 @@
+"""Containers with several simulated GPUs behind the shim, and the simulator's own account."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shim_container import Container, lay_out
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.container.values import BindMount
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SIMULATED_DRIVER
+from vcuda_shim._sim import ffi, lib
+
+PHYSICAL = 16 * GIB
+CONTROL = ("nvidiactl", "nvidia-uvm")
+
+
+def identity(index: int) -> uuid.UUID:
+    return uuid.UUID(int=0xB0 + index)
+
+
+def gpu_uuid(index: int) -> GpuUUID:
+    return GpuUUID(f"GPU-{identity(index)}")
+
+
+class SimulatedMachine:
+    """GPUs of 16 GiB, which know multicast objects. Their contexts take no memory."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.directory, self.count = directory, count
+        directory.mkdir()
+        machine: Any = ffi.new("struct sim_machine *")
+        machine.gpu_count, machine.cuda_version = count, 12050
+        machine.driver_version = b"555.58.02"
+        for index in range(count):
+            gpu = machine.gpus[index]
+            gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", identity(index).bytes, PHYSICAL
+            gpu.sm_count, gpu.threads_per_sm, gpu.capability_major = 40, 1024, 9
+            gpu.minor, gpu.pci_bus = index, index + 1
+        state = directory / CONTROL[0]
+        assert lib.sim_create(str(state).encode(), machine) == 0
+        for name in ("nvidia-uvm", *(f"nvidia{index}" for index in range(count))):
+            (directory / name).touch()
+        opened: Any = ffi.new("struct sim_state **")
+        assert lib.sim_open(str(state).encode(), opened) == 0
+        self._state = opened[0]
+
+    def close(self) -> None:
+        lib.sim_close(self._state)
+
+    def devices(self, gpus: Sequence[int]) -> tuple[BindMount, ...]:
+        names = (*CONTROL, *(f"nvidia{index}" for index in gpus))
+        return tuple(BindMount(str(self.directory / name), f"/dev/{name}") for name in names)
+
+    def tenants(self) -> list[list[Any]]:
+        """For each container in the order of their arrival, its accounts by GPU."""
+        out: Any = ffi.new("struct sim_tenant[]", lib.SIM_TENANTS)
+        count = lib.account_tenants(self._state, out, lib.SIM_TENANTS)
+        found = sorted((out[n] for n in range(count)), key=lambda tenant: tenant.serial)
+        return [[tenant.gpus[index] for index in range(self.count)] for tenant in found]
+
+
+class Node:
+    """Containers on one machine, each with a limit for each GPU that it is granted."""
+
+    def __init__(self, work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> None:
+        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        self._libraries = lay_out(work / "lib", cuda, nvml)
+        self._work, self.machine, self.manager = work, machine, manager
+
+    async def container(
+        self, limits: Mapping[int, int], *, name: str = "one", shown: Sequence[int] | None = None
+    ) -> Container:
+        """limits: bytes by GPU. shown: those with a device node, if not the granted ones."""
+        granted = [Limit(gpu_uuid(gpu), Bytes(size), 100, 100) for gpu, size in limits.items()]
+        directory = await self.manager.open(AllocationID(name), granted)
+        devices = self.machine.devices([*limits] if shown is None else shown)
+        return Container(self._libraries, directory, self._work, devices)

@@ -1,0 +1,371 @@
+"""Virtual memory management through the shim over the simulated driver: limits, books, ledger."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpu_node import Node, SimulatedMachine
+from shim_container import Container
+
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID
+
+pytestmark = pytest.mark.namespaces
+
+PAGE = 2 << 20
+LIMIT = 64 * PAGE
+
+
+@pytest.fixture
+def machine(work: Path) -> Iterator[SimulatedMachine]:
+    simulated = SimulatedMachine(work / "dev", 2)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
+    return Node(work, machine, manager)
+
+
+@pytest.fixture
+async def container(node: Node) -> Container:
+    return await node.container({0: LIMIT})
+
+
+PRELUDE = "import os\nimport virtual_client as vm\nP = vm.PAGE\n"
+
+
+async def test_memory_is_refused_beyond_the_limit_without_any_context_and_life_goes_on(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+assert vm.cuda.cuInit(0) == 0
+first, whole = vm.create(63 * P), vm.create(2 * P)
+last, beyond = vm.create(P), vm.create(P)
+tell(codes=[first[0], whole[0], last[0], beyond[0]], freed=vm.release(first[1]),
+     again=vm.create(63 * P)[0], host=vm.create(100 * P, 0, vm.HOST)[0])
+"""
+    )
+
+    assert told == {"codes": [0, 2, 0, 2], "freed": 0, "again": 0, "host": 0}
+    ((account, _),) = node.machine.tenants()
+    assert (account.peak_bytes, account.refused) == (LIMIT, 0)
+    assert node.manager.usage(AllocationID("one")).devices[0].denied == 2
+
+
+async def test_what_is_mapped_stays_charged_when_its_handle_is_released(
+    container: Container,
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at = vm.reserve(256 * P)
+held = [vm.segment(at, 40 * P), vm.held(), vm.create(25 * P)[0]]
+tell(held=held, unmapped=vm.unmap(at, 40 * P), after=vm.held(),
+     again=[vm.segment(at, 64 * P), vm.held()])
+"""
+    )
+
+    assert told["held"] == [0, [40, 40], 2]
+    assert (told["unmapped"], told["after"], told["again"]) == (0, [0, 0], [0, [64, 64]])
+
+
+async def test_memory_mapped_at_many_places_is_charged_once_until_the_last_is_unmapped(
+    container: Container,
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at, (_, handle) = vm.reserve(256 * P), vm.create(8 * P)
+codes = [vm.map_at(at + n * 8 * P, 8 * P, handle) for n in range(4)] + [vm.release(handle)]
+seen = [vm.held()]
+for first, count in ((1, 2), (0, 1), (3, 1)):
+    codes.append(vm.unmap(at + first * 8 * P, count * 8 * P))
+    seen.append(vm.held())
+tell(codes=codes, seen=seen)
+"""
+    )
+
+    assert told["codes"] == [0] * 8
+    assert told["seen"] == [[8, 8], [8, 8], [8, 8], [0, 0]]
+
+
+async def test_a_retained_handle_keeps_the_memory_and_its_charge(container: Container) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at = vm.reserve(8 * P)
+vm.segment(at, 8 * P)
+code, handle = vm.retain(at + 5 * P)
+seen = [vm.unmap(at, 8 * P), vm.held(), vm.create(57 * P)[0]]
+tell(code=code, seen=seen, released=[vm.release(handle), vm.release(handle)], after=vm.held())
+"""
+    )
+
+    assert (told["code"], told["seen"]) == (0, [0, [8, 8], 2])
+    assert (told["released"], told["after"]) == ([0, 1], [0, 0])
+
+
+async def test_what_the_driver_refuses_changes_no_charge(container: Container) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at, (_, handle) = vm.reserve(8 * P), vm.create(4 * P)
+codes = [vm.create(P + 1)[0], vm.create(0)[0], vm.map_at(at, 8 * P, handle),
+         vm.map_at(at, 4 * P, handle), vm.map_at(at, 4 * P, handle),
+         vm.unmap(at, 2 * P), vm.unmap(at, 8 * P), vm.release(handle + 1),
+         vm.cuda.cuMemCreate(None, vm.SIZE(P), None, vm.U64(0)),
+         vm.cuda.cuMemRetainAllocationHandle(None, ctypes.c_void_p(at))]
+seen = vm.held()
+tell(codes=codes, seen=seen, end=[vm.release(handle), vm.unmap(at, 4 * P), vm.held()])
+"""
+    )
+
+    assert told["codes"] == [1, 1, 1, 0, 1, 1, 1, 1, 1, 1]
+    assert (told["seen"], told["end"]) == ([4, 4], [0, 0, [0, 0]])
+
+
+async def test_segments_of_an_allocator_that_grows_in_place_are_held_to_the_byte(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at = vm.reserve(4096 * P)
+sizes, place, mapped, seen = (1, 10, 4, 7, 1, 10), 0, [], []
+while (code := vm.segment(at + place * P, (size := sizes[len(mapped) % 6]) * P)) == 0:
+    mapped.append((place, size))
+    place += size
+seen.append([code, vm.held()[0] + size > 64, vm.held()[0] == vm.held()[1] == place])
+for first, size in mapped[1::2]:
+    assert vm.unmap(at + first * P, size * P) == 0
+left = sum(size for _, size in mapped[0::2])
+seen.append([vm.held() == (left, left), vm.write(at, b"still mapped"), vm.read(at, 12)])
+tell(seen=seen, more=vm.segment(at + place * P, (64 - left) * P), full=vm.held())
+"""
+    )
+
+    assert told["seen"] == [[2, True, True], [True, 0, "still mapped"]]
+    assert (told["more"], told["full"]) == (0, [64, 64])
+    assert node.machine.tenants()[0][0].peak_bytes == LIMIT
+
+
+async def test_threads_without_a_context_charge_and_give_back(container: Container) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+import threading
+vm.begin()
+codes = []
+def work(n):
+    at = vm.reserve(4 * P)
+    for _ in range(50):
+        code = vm.segment(at, 4 * P)
+        codes.append(code or vm.unmap(at, 4 * P))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+tell(codes=sorted(set(codes)), count=len(codes), held=vm.held())
+"""
+    )
+
+    assert told == {"codes": [0], "count": 200, "held": [0, 0]}
+
+
+SHARED = """
+import subprocess, sys
+vm.begin()
+path = os.environ["WORK"] + "/s"
+child = subprocess.Popen([sys.executable, "-c", CHILD, path], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)
+def ask(expression):
+    child.stdin.write(expression + "\\n")
+    child.stdin.flush()
+    return json.loads(child.stdout.readline())
+"""
+CHILD = """
+import json, sys
+import virtual_client as vm
+P, path, kept = vm.PAGE, sys.argv[1], {}
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
+"""
+SHARED = f"{PRELUDE}CHILD = {CHILD!r}\n{SHARED}"
+
+
+async def test_who_imports_memory_through_a_socket_pays_nothing_for_it(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        SHARED
+        + """
+own = ask("[vm.begin(), kept.update(listener=vm.listen(path)), vm.create(2 * P)[0]]")
+_, handle = vm.create(60 * P, shared=True)
+descriptor = vm.export(handle)
+vm.send(path, descriptor)
+taken = ask("[kept.update(h=vm.take(vm.receive(kept['listener']))), kept['h'][0]][1]")
+at = vm.reserve(60 * P)
+vm.map_at(at, 60 * P, handle), vm.permit(at, 60 * P), vm.write(at, b"the same bytes")
+read = ask("[kept.update(at=vm.reserve(60 * P)), vm.map_at(kept['at'], 60 * P, kept['h'][1]),"
+           " vm.permit(kept['at'], 60 * P), vm.read(kept['at'], 14)]")
+seen = [vm.held(), vm.create(3 * P)[0]]
+left = ask("[vm.unmap(kept['at'], 60 * P), vm.release(kept['h'][1]), vm.held()]")
+tell(own=own, taken=taken, read=read, seen=seen, left=left,
+     end=[vm.release(handle), vm.unmap(at, 60 * P), vm.held()])
+child.kill()
+child.wait()
+""",
+        WORK=str(container.work),
+    )
+
+    assert (told["own"], told["taken"]) == ([0, None, 0], 0)
+    assert told["read"] == [None, 0, 0, "the same bytes"]
+    assert told["seen"] == [[62, 62], 2]
+    assert (told["left"], told["end"]) == ([0, 0, [62, 62]], [0, 0, [2, 2]])
+    assert node.machine.tenants()[0][0].peak_bytes == 62 * PAGE
+
+
+@pytest.mark.parametrize("entry", ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"])
+async def test_memory_opened_from_another_process_of_the_container_is_charged_once(
+    container: Container, entry: str
+) -> None:
+    told = await container.run(
+        SHARED
+        + f"""
+address = vm.U64()
+assert vm.cuda.cuMemAlloc_v2(ctypes.byref(address), vm.SIZE(40 * P)) == 0
+code, handle = vm.ipc_handle(address.value)
+vm.write(address.value, b"the same bytes")
+opened = ask(f"[vm.begin(), kept.update(o=vm.ipc_open({{handle!r}}, '{entry}')), kept['o'][0]]")
+seen = [vm.held(), ask("vm.read(kept['o'][1], 14)"), ask("vm.create(25 * P)[0]")]
+closed = ask("[vm.ipc_close(kept['o'][1]), vm.held()]")
+tell(code=code, opened=opened, seen=seen, closed=closed,
+     end=[vm.cuda.cuMemFree_v2(address), vm.held()])
+child.kill()
+child.wait()
+""",
+        WORK=str(container.work),
+    )
+
+    assert (told["code"], told["opened"]) == (0, [0, None, 0])
+    assert told["seen"] == [[40, 40], "the same bytes", 2]
+    assert (told["closed"], told["end"]) == ([0, [40, 40]], [0, [0, 0]])
+
+
+async def test_what_a_multicast_object_binds_stays_charged_until_it_is_unbound_or_gone(
+    container: Container,
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+_, object = vm.multicast(16 * P)
+at = vm.reserve(32 * P)
+seen = [vm.join(object, 0), vm.held()]
+_, first = vm.create(8 * P)
+seen += [vm.bind(object, first, 8 * P), vm.bind(object, first, 8 * P), vm.release(first)]
+vm.segment(at, 4 * P)
+seen += [vm.bind_at(object, at, 4 * P, 8 * P), vm.unmap(at, 4 * P), vm.held()]
+seen += [vm.unbind(object, 0, 8 * P, P), vm.unbind(object, 0, 8 * P), vm.held()]
+seen += [vm.map_at(at, 16 * P, object), vm.release(object), vm.held()]
+seen += [vm.unmap(at, 16 * P), vm.held()]
+tell(seen=seen)
+"""
+    )
+
+    bound, unbound = [0, 1, 0, 0, 0, [12, 12]], [1, 0, [4, 4]]
+    assert told["seen"] == [0, [0, 0], *bound, *unbound, 0, 0, [4, 4], 0, [0, 0]]
+
+
+async def test_each_function_is_the_shims_however_it_is_asked_for(container: Container) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+names = ("cuMemCreate cuMemRelease cuMemRetainAllocationHandle cuMemMap cuMemUnmap"
+         " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMemMapArrayAsync"
+         " cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr cuMulticastUnbind").split()
+vm.begin()
+wrong = [name for name in names for flags in (0, 1, 2)
+         if entry(vm.cuda, name, 12050, flags)[:2] != (0, address_of(
+             getattr(vm.cuda, name + ("_ptsz" if "Async" in name and flags == 2 else ""))))]
+real = ctypes.CDLL("libvcuda-real.so.1")
+same = [name for name in names if address_of(getattr(vm.cuda, name)) ==
+        address_of(getattr(real, name))]
+sparse = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(None, 0, None) for end in ("", "_ptsz")]
+empty = (ctypes.c_char * 96)()
+mapped = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(empty, 1, None) for end in ("", "_ptsz")]
+tell(wrong=wrong, same=same, sparse=sparse, mapped=mapped)
+"""
+    )
+
+    assert (told["wrong"], told["same"]) == ([], [])
+    assert told["sparse"] == told["mapped"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_through_any_history_the_books_say_what_the_driver_holds(
+    container: Container, node: Node, seed: int
+) -> None:
+    told = await container.run(
+        f"import virtual_history\ntell(refused=virtual_history.run({seed}, 1500, alone=True))"
+    )
+
+    assert told["refused"] > 0
+    account, _ = node.machine.tenants()[0]
+    assert 0 < account.peak_bytes <= LIMIT
+    assert (account.bytes, account.refused) == (0, 0)
+
+
+async def test_processes_that_race_never_hold_more_than_the_limit_together(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        """
+import subprocess, sys
+script = "import sys, virtual_history; virtual_history.run(int(sys.argv[1]), 800, alone=False)"
+racing = [subprocess.Popen([sys.executable, "-c", script, str(seed)]) for seed in range(4)]
+tell(codes=[process.wait() for process in racing])
+import virtual_client as vm
+vm.begin()
+end = time.monotonic() + 5
+while vm.held() != (0, 0) and time.monotonic() < end:
+    time.sleep(0.01)
+tell(held=vm.held())
+"""
+    )
+
+    assert told == {"codes": [0] * 4, "held": [0, 0]}
+    account, _ = node.machine.tenants()[0]
+    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+
+
+async def test_a_forked_child_owes_nothing_of_its_parents_and_begins_anew(
+    container: Container,
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at = vm.reserve(64 * P)
+vm.segment(at, 40 * P)
+child = os.fork()
+if child == 0:
+    ok = vm.begin() == 0 and vm.held() == (40, 40) and vm.create(25 * P)[0] == 2
+    os._exit(0 if ok and vm.segment(vm.reserve(24 * P), 24 * P) == 0 else 1)
+status = os.waitpid(child, 0)[1]
+end = time.monotonic() + 5
+while vm.held() != (40, 40) and time.monotonic() < end:
+    time.sleep(0.01)
+tell(status=status, held=vm.held(), end=[vm.unmap(at, 40 * P), vm.held()])
+"""
+    )
+
+    assert told == {"status": 0, "held": [40, 40], "end": [0, [0, 0]]}
