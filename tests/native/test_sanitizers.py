@@ -7,16 +7,17 @@ import pytest
 
 from vcuda_shim.build import CFLAGS, NATIVE, compiler, includes, sources
 
-STORM = Path(__file__).with_name("core_storm.c")
+HERE = Path(__file__).parent
 
 
+@pytest.mark.parametrize("storm", ["core_storm.c", "physical_storm.c"])
 @pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
-def test_threads_of_two_processes_race_for_nothing_that_is_not_atomic(
-    sanitizers: str, tmp_path: Path
+def test_threads_race_for_nothing_that_is_not_atomic(
+    storm: str, sanitizers: str, tmp_path: Path
 ) -> None:
     shim = NATIVE / "shim"
     program = tmp_path / "storm"
-    files = [str(path) for path in (STORM, *sources(shim / "core"))]
+    files = [str(path) for path in (HERE / storm, *sources(shim / "core"))]
     options = [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", "-o", str(program)]
     built = subprocess.run(
         [*compiler(), *CFLAGS, *options, *includes(NATIVE / "include", shim), *files],

@@ -364,6 +364,46 @@ def test_a_handle_is_for_other_processes_and_while_the_exporter_lives(
     assert other("vm.ipc_open('00' * 64)[0]") == 400
 
 
+def test_an_event_of_another_process_happens_when_its_work_is_done(
+    box: SimBox, client: Client
+) -> None:
+    other = box.client()
+    other("init()")
+    client("keep('e', vm.event()[1])")
+    code, handle = client("vm.event_handle(kept['e'])")
+    assert (code, other(f"keep('e', vm.event_open({handle!r}))[0]")) == (0, 0)
+    assert other("vm.of_event('Query', kept['e'][1])") == 0  # never recorded
+
+    client("[spin(150_000_000), vm.of_event('Record', kept['e'], None)]")
+
+    assert other("vm.of_event('Query', kept['e'][1])") == 600
+    assert other("seconds(\"vm.of_event('Synchronize', kept['e'][1])\") > 0.05")
+    assert client("vm.of_event('Query', kept['e'])") == 0
+    assert other("cuda.cuStreamWaitEvent(None, ctypes.c_void_p(kept['e'][1]), 0)") == 0
+    assert client("vm.of_event('Destroy_v2', kept['e'])") == 0
+    assert other("vm.of_event('Destroy_v2', kept['e'][1])") == 0
+
+
+def test_only_events_made_for_it_are_known_to_other_processes(client: Client) -> None:
+    assert client("[vm.event(4)[0], vm.event_handle(vm.event(2)[1])[0]]") == [1, 400]
+    handle = client("vm.event_handle(vm.event()[1])[1]")
+    assert client(f"[vm.event_open({handle!r})[0], vm.event_open('00' * 64)[0]]") == [201, 400]
+
+
+def test_an_event_of_a_process_that_died_has_happened(box: SimBox, client: Client) -> None:
+    other = box.client()
+    other("init()")
+    client("[keep('e', vm.event()[1]), spin(60_000_000_000)]")
+    client("vm.of_event('Record', kept['e'], None)")
+    handle = client("vm.event_handle(kept['e'])[1]")
+    other(f"keep('e', vm.event_open({handle!r}))")
+    assert other("vm.of_event('Query', kept['e'][1])") == 600
+
+    client.kill()
+
+    assert other("vm.of_event('Synchronize', kept['e'][1])") == 0
+
+
 BINDINGS = """
 from cuda.bindings import driver as cu
 

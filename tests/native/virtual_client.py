@@ -13,6 +13,7 @@ PAGE = 2 << 20
 DEVICE, HOST = 1, 2
 READ_WRITE = 3
 LAZY_PEER_ACCESS = 1
+INTERPROCESS = 6
 
 U64, SIZE = ctypes.c_uint64, ctypes.c_size_t
 
@@ -209,6 +210,34 @@ def ipc_open(text: str, entry: str = "cuIpcOpenMemHandle_v2") -> list[int]:
 
 def ipc_close(address: int) -> int:
     return int(cuda.cuIpcCloseMemHandle(U64(address)))
+
+
+def event(flags: int = INTERPROCESS) -> list[int]:
+    """The code, and the event."""
+    found = ctypes.c_void_p()
+    code = cuda.cuEventCreate(ctypes.byref(found), flags)
+    return [code, found.value or 0]
+
+
+def event_handle(event: int) -> list[object]:
+    """The code, and the handle as hexadecimal text."""
+    handle = IpcHandle()
+    code = cuda.cuIpcGetEventHandle(ctypes.byref(handle), ctypes.c_void_p(event))
+    return [code, bytes(handle).hex()]
+
+
+def event_open(text: str) -> list[int]:
+    """The code, and the event."""
+    found = ctypes.c_void_p()
+    code = cuda.cuIpcOpenEventHandle(
+        ctypes.byref(found), IpcHandle.from_buffer_copy(bytes.fromhex(text))
+    )
+    return [code, found.value or 0]
+
+
+def of_event(verb: str, event: int, *more: None) -> int:
+    """cuEventRecord, Query, Synchronize or Destroy_v2."""
+    return int(getattr(cuda, f"cuEvent{verb}")(ctypes.c_void_p(event), *more))
 
 
 def begin(device: int = 0) -> int:

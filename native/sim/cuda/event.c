@@ -1,3 +1,4 @@
+#include "cuda/ipc.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
@@ -30,6 +31,11 @@ API CUresult cuEventCreate(CUevent *out, unsigned flags)
     if (event == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *event = (struct event){.kind = EVENT, .device = context->device, .flags = flags};
+    result = ipc_event_begin(event);
+    if (result != CUDA_SUCCESS) {
+        free(event);
+        return result;
+    }
     *out = event;
     return CUDA_SUCCESS;
 }
@@ -44,6 +50,7 @@ API CUresult cuEventDestroy_v2(CUevent event)
     queue_forget_event(driver, event);
     pthread_mutex_unlock(&driver->mutex);
     event->kind = NO_OBJECT;
+    ipc_event_end(event);
     free(event);
     return CUDA_SUCCESS;
 }
@@ -62,6 +69,7 @@ API CUresult cuEventRecord(CUevent event, CUstream handle)
     if (device != event->device)
         return CUDA_ERROR_INVALID_HANDLE;
     queue_submit(driver, stream, device, 0, event);
+    ipc_event_recorded(driver, event);
     return CUDA_SUCCESS;
 }
 ALSO(cuEventRecord, cuEventRecord_ptsz);
@@ -76,6 +84,8 @@ API CUresult cuEventQuery(CUevent event)
 {
     struct driver *driver;
     CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS && event->page != NULL)
+        return ipc_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     if (result != CUDA_SUCCESS || !event->recorded)
         return result;
     return queue_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -85,7 +95,9 @@ API CUresult cuEventSynchronize(CUevent event)
 {
     struct driver *driver;
     CUresult result = checked(event, &driver);
-    if (result == CUDA_SUCCESS && event->recorded)
+    if (result == CUDA_SUCCESS && event->page != NULL)
+        ipc_event_wait(driver, event);
+    else if (result == CUDA_SUCCESS && event->recorded)
         queue_wait(driver, event->device, event->position + 1);
     return result;
 }

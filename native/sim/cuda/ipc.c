@@ -3,37 +3,19 @@
  * Exported memory gets a memory file for its pages; another process reaches it through /proc, as
  * long as the exporter lives and both see the same processes. The exporter alone is charged.
  */
+#include "cuda/ipc.h"
 #include "cuda/addresses.h"
-#include "cuda/queue.h"
-#include "cuda/virtual.h"
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#define MEMORY_TICKET UINT64_C(0x6d656d6f72794950)
 
 enum { LAZY_PEER_ACCESS = 1, PAGE = 4096 };
 
-/* What is in a handle. inode: of the memory file, against a number that was used again. */
-struct ticket {
-    uint64_t magic;
-    int32_t pid;
-    int32_t file;
-    uint64_t inode;
-    uint64_t bytes;
-    uint64_t mapped;
-};
-
 struct opened {
-    struct ticket ticket;
+    struct ipc_ticket ticket;
     unsigned count;
 };
-
-_Static_assert(sizeof(struct ticket) <= sizeof(CUipcMemHandle), "fits");
 
 static bool is_zero(const char *page)
 {
@@ -76,15 +58,9 @@ static bool publish(struct allocation *item)
 
 static bool issue(struct driver *driver, struct allocation *item, CUipcMemHandle *out)
 {
-    struct stat found;
-    if (!publish(item) || fstat(item->file, &found) != 0)
+    struct ipc_ticket ticket = {.magic = IPC_MEMORY, .bytes = item->bytes};
+    if (!publish(item) || !ipc_address(driver, item->file, &ticket))
         return false;
-    struct ticket ticket = {.magic = MEMORY_TICKET,
-                            .pid = driver->process->pid,
-                            .file = item->file,
-                            .inode = found.st_ino,
-                            .bytes = item->bytes,
-                            .mapped = item->mapped};
     *out = (CUipcMemHandle){0};
     memcpy(out->reserved, &ticket, sizeof ticket);
     return true;
@@ -107,21 +83,8 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
     return result;
 }
 
-/* The exporter's memory file; below 0 if the exporter or the memory is gone. */
-static int reach(const struct ticket *ticket)
-{
-    char path[48];
-    struct stat found;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", ticket->pid, ticket->file);
-    int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0 || (fstat(file, &found) == 0 && found.st_ino == ticket->inode))
-        return file;
-    close(file);
-    return -1;
-}
-
 static struct allocation *already_open(struct driver *driver, const struct context *context,
-                                       const struct ticket *ticket)
+                                       const struct ipc_ticket *ticket)
 {
     for (size_t i = 0; i < driver->memory.count; i++) {
         struct allocation *item = &driver->memory.items[i];
@@ -150,9 +113,9 @@ static CUresult enter(struct driver *driver, const struct allocation *wanted, in
 }
 
 static CUresult open_new(struct driver *driver, struct context *context,
-                         const struct ticket *ticket, CUdeviceptr *out)
+                         const struct ipc_ticket *ticket, CUdeviceptr *out)
 {
-    int file = reach(ticket);
+    int file = ipc_reach(ticket);
     struct opened *opened = malloc(sizeof *opened);
     CUresult result = file >= 0 && opened != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
@@ -174,14 +137,14 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsi
 {
     struct driver *driver;
     struct context *context;
-    struct ticket ticket;
+    struct ipc_ticket ticket;
     CUresult result = driver_context(&driver, &context);
     if (result != CUDA_SUCCESS)
         return result;
     memcpy(&ticket, handle.reserved, sizeof ticket);
     if (out == NULL || flags != LAZY_PEER_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    if (ticket.magic != MEMORY_TICKET)
+    if (ticket.magic != IPC_MEMORY)
         return CUDA_ERROR_INVALID_HANDLE;
     if (ticket.pid == driver->process->pid) /* for other processes only */
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -27,6 +27,8 @@ struct event {
     bool recorded;
     uint64_t position;
     uint64_t end_ns;
+    struct event_page *page; /* of an event that other processes may know (ipc.h), or NULL */
+    int file;                /* its page's; 0 for none of our own */
 };
 
 /* A stream handle made plain: a stream of ours, or NULL with a device for the default streams. */

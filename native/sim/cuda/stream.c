@@ -1,3 +1,4 @@
+#include "cuda/ipc.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
@@ -91,7 +92,9 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
     if (event == NULL || event->kind != EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
     (void)flags;
-    if (event->recorded && event->device == device)
+    if (event->page != NULL)
+        ipc_event_wait(driver, event);
+    else if (event->recorded && event->device == device)
         queue_submit(driver, stream, device, 0, NULL);
     return CUDA_SUCCESS;
 }
