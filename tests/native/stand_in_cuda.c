@@ -250,3 +250,55 @@ CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint6
     cuGetProcAddress_v2(symbol, entry, version, flags, NULL);
     return *entry == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }
+
+/* Virtual memory as far as the shim's own part is tested: it makes and takes back what it is asked
+ * to, by calls of its own exports, unless it was told to refuse. */
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    (void)properties, (void)flags;
+    return cuMemAlloc_v2(handle, bytes);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    (void)address, (void)bytes, (void)offset, (void)handle, (void)flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    (void)bytes;
+    return cuMemRelease(address);
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
+                           const CUmulticastObjectProp *properties)
+{
+    (void)properties;
+    *handle = atomic_fetch_add(&next_address, 512);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                            unsigned long long flags)
+{
+    (void)object, (void)offset, (void)memory, (void)memory_offset, (void)bytes, (void)flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                           size_t bytes)
+{
+    (void)object, (void)device, (void)offset, (void)bytes;
+    return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}

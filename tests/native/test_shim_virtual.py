@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from gpu_node import Node, SimulatedMachine
-from shim_container import Container
+from shim_container import Container, allocation
 
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
@@ -31,6 +31,19 @@ def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node
 @pytest.fixture
 async def container(node: Node) -> Container:
     return await node.container({0: LIMIT})
+
+
+@pytest.fixture(params=["its own", "through the shim"])
+async def stood_in(
+    request: pytest.FixtureRequest,
+    work: Path,
+    driver: Path,
+    plain_driver: Path,
+    manager: VirtualSockets,
+) -> Container:
+    """Over a driver that refuses on demand; how its calls of its own exports go."""
+    libraries = driver if request.param == "its own" else plain_driver
+    return Container(libraries, await allocation(manager), work)
 
 
 PRELUDE = "import os\nimport virtual_client as vm\nP = vm.PAGE\n"
@@ -369,3 +382,29 @@ tell(status=status, held=vm.held(), end=[vm.unmap(at, 40 * P), vm.held()])
     )
 
     assert told == {"status": 0, "held": [40, 40], "end": [0, [0, 0]]}
+
+
+async def test_what_the_driver_would_not_take_back_stays_charged_until_it_does(
+    stood_in: Container,
+) -> None:
+    told = await stood_in.run(
+        PRELUDE
+        + """
+assert vm.cuda.cuInit(0) == 0
+left = lambda: memory(vm.cuda)[0] // P
+_, handle = vm.create(8 * P)
+_, object = vm.multicast(8 * P)
+start = [left(), vm.map_at(1 << 40, 8 * P, handle), vm.bind(object, handle, 8 * P)]
+vm.cuda.stand_in_refuse_free(1)
+refused = [vm.release(handle), vm.unmap(1 << 40, 8 * P), vm.unbind(object, 0, 8 * P), left()]
+vm.cuda.stand_in_refuse_free(0)
+taken = [(call(), left()) for call in (
+    lambda: vm.release(handle), lambda: vm.unmap(1 << 40, 8 * P),
+    lambda: vm.unbind(object, 0, 8 * P))]
+tell(start=start, refused=refused, taken=taken)
+"""
+    )
+
+    assert told["start"] == [24, 0, 0]
+    assert told["refused"] == [1, 1, 1, 24]
+    assert told["taken"] == [[0, 24], [0, 24], [0, 32]]

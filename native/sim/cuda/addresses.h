@@ -28,8 +28,8 @@ bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocat
 /* The allocation that `address` lies in, or NULL. */
 struct allocation *addresses_find(const struct address_map *map, CUdeviceptr address);
 
-/* Make `bytes` from `address` on accessible: of one allocation, or of mappings side by side. 0, or a
- * negated errno. */
+/* Make `bytes` from `address` on accessible: of one allocation, or of mappings side by side. 0, or
+ * a negated errno. */
 int addresses_access(struct address_map *map, CUdeviceptr address, uint64_t bytes);
 
 /* Make the allocation's pages accessible. 0, or a negated errno. */
