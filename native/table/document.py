@@ -1,6 +1,6 @@
 """docs/hooks.md from the tables: what is hooked, and what is not and why.
 
-    python native/table/document.py        writes it anew
+python native/table/document.py        writes it anew
 """
 
 import sys

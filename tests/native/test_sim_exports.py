@@ -90,6 +90,14 @@ def test_exactly_the_names_of_the_tables_are_exported() -> None:
     assert exported(NVML) == {row[0] for row in rows("nvml.txt")}
 
 
+def test_no_two_functions_of_libcuda_share_an_address() -> None:
+    with CUDA.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        places = [symbol["st_value"] for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"]
+
+    assert len(places) == len(set(places))
+
+
 def test_libcuda_binds_to_itself_and_nvml_does_not_as_the_real_ones() -> None:
     assert dynamic_tags(CUDA)["DT_SONAME"] == "libcuda.so.1"
     assert "DT_SYMBOLIC" in dynamic_tags(CUDA)

@@ -6,9 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An export; and a second export of it under another name of the same binary interface. */
+/* An export; and a second export of it under another name of the same binary interface. No two
+ * share an address, as in the real library: cuGetProcAddress answers with addresses. */
 #define API __attribute__((visibility("default")))
-#define ALSO(function, name) extern API __typeof__(function) name __attribute__((alias(#function)))
+#if defined(__x86_64__)
+#define JUMP(function) "jmp " #function "@PLT"
+#else
+#define JUMP(function) "b " #function
+#endif
+#define ALSO(function, name)                                                                       \
+    extern API __typeof__(function) name;                                                          \
+    __asm__(".pushsection .text\n.balign 16\n.globl " #name "\n.type " #name ", %function\n" #name \
+            ": " JUMP(function) "\n.size " #name ", .-" #name "\n.popsection")
 
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
