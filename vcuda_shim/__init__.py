@@ -11,6 +11,10 @@ _HERE: Final = Path(__file__).resolve().parent
 SHIM_CUDA: Final = _HERE / "lib" / "shim" / "libcuda.so.1"
 SHIM_NVML: Final = _HERE / "lib" / "shim" / "libnvidia-ml.so.1"
 
+LINK_CUDA: Final = SHIM_CUDA.with_name("libcuda.so")
+LINK_NVML: Final = SHIM_NVML.with_name("libnvidia-ml.so")
+"""What programs in a container are linked with: every function by name, jumping into the shim."""
+
 SIMULATED_DRIVER: Final = _HERE / "lib" / "driver"
 """Folder of the simulated driver: `libcuda.so.<version>`, `libnvidia-ml.so.<version>`."""
 

@@ -1,6 +1,8 @@
 """Build everything native with gcc alone: shims, simulated driver, programs, cffi modules.
 
     lib/shim/libcuda.so.1, libnvidia-ml.so.1     the shims, put in place of the driver's libraries
+    lib/shim/libcuda.so, libnvidia-ml.so         what programs are linked with in a container
+    lib/shim-aarch64/…                           the same for 64-bit ARM; only when asked for
     lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
     bin/*                                        small CUDA programs to run in pods
     _shim.*.so                                   cffi: the shim's layouts and pure units
@@ -20,6 +22,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,11 +75,42 @@ def sources(*folders: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.glob("*.c"))
 
 
-def shared_library(target: Path, files: Iterable[Path], flags: Iterable[str | Path]) -> None:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the shims are built for: a folder under lib, and the compiler's command."""
+
+    folder: str
+    compiler: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """One shim: its name, the SONAME it replaces, its own second name, and the driver's."""
+
+    name: str
+    soname: str
+    own: str
+    real: str
+
+    @property
+    def linked(self) -> str:
+        """What ld looks for: the file of the link library."""
+        return self.soname.removesuffix(".1")
+
+
+SHIMS = (
+    Shim("cuda", "libcuda.so.1", "libvcuda-shim.so.1", "libvcuda-real.so.1"),
+    Shim("nvml", "libnvidia-ml.so.1", "libvcuda-shim-ml.so.1", "libvcuda-real-ml.so.1"),
+)
+
+
+def shared_library(
+    target: Path, files: Iterable[Path], flags: Iterable[str | Path], cc: Sequence[str] = ()
+) -> None:
     """Compile and link one library; published by rename, so that users of the old one keep it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.new")
-    run([*compiler(), *CFLAGS, "-shared", "-o", temporary, *files, *flags])
+    run([*(cc or compiler()), *CFLAGS, "-shared", "-o", temporary, *files, *flags])
     temporary.replace(target)
 
 
@@ -85,38 +119,98 @@ def includes(*folders: Path) -> list[str]:
 
 
 def build_shims(out: Path, work: Path) -> None:
-    """The two shims, each needing the driver's own library under the name `libvcuda-real*`."""
-    generated = work / "shim"
+    build_shims_for(Target("shim", tuple(compiler())), out, work)
+
+
+def build_shims_aarch64(out: Path, work: Path) -> None:
+    """The shims for 64-bit ARM, by the cross compiler of the package `ziglang`."""
+    cc = (sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17")
+    build_shims_for(Target("shim-aarch64", cc), out, work)
+
+
+def build_shims_for(target: Target, out: Path, work: Path) -> None:
+    """The two shims, and for each the library to link programs with."""
+    generated = work / target.folder
     generated.mkdir()
-    load(NATIVE / "table" / "generate.py").generate(generated)
-    shim = NATIVE / "shim"
-    for name, soname, real in (
-        ("cuda", "libcuda.so.1", "libvcuda-real.so.1"),
-        ("nvml", "libnvidia-ml.so.1", "libvcuda-real-ml.so.1"),
-    ):
-        empty = work / f"{name}-empty.c"
-        empty.write_text("")
-        stub = work / real
-        shared_library(stub, [empty], [f"-Wl,-soname,{real}", "-Wno-error"])
-        shared_library(
-            out / "lib" / "shim" / soname,
-            [
-                *sources(shim / "core", shim / "runtime", shim / name),
-                *generated.glob(f"{name}_*.c"),
-            ],
-            [
-                *includes(NATIVE / "include", shim, generated),
-                f'-DVCUDA_REAL_SONAME="{real}"',
-                f"-Wl,-soname,{soname}",
-                f"-Wl,--version-script,{generated / (name + '.map')}",
-                "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
-                "-Wl,-z,nodelete",  # what a process holds is known to the shim alone
-                "-Wl,--no-as-needed",
-                stub,
-                "-Wl,--as-needed",
-                "-ldl",
-            ],
-        )
+    table = load(NATIVE / "table" / "generate.py")
+    table.generate(generated)
+    for shim, library in zip(SHIMS, table.LIBRARIES, strict=True):
+        stubs = needed(shim, target, work)
+        build_shim(shim, target, out, generated, stubs[0])
+        functions = known_functions(library.name, table)
+        load(NATIVE / "table" / "link.py").generate(generated, library, functions)
+        build_link_library(shim, target, out, generated, stubs[1])
+
+
+def known_functions(library: str, table: ModuleType) -> tuple[str, ...]:
+    """All functions that the driver library is known to have, hooked or not."""
+    census = load(NATIVE / "table" / "census.py")
+    rows = table.parse_table(NATIVE / "table" / f"{library}.hooks")
+    hooked = [row.symbol for row in rows if row.exported]
+    functions: tuple[str, ...] = census.functions(
+        hooked, census.parse_census(NATIVE / "table" / f"{library}.census")
+    )
+    return functions
+
+
+def needed(shim: Shim, target: Target, work: Path) -> list[Path]:
+    """Empty libraries with the names that a shim and its link library need at run time."""
+    empty = work / "empty.c"
+    empty.write_text("")
+    stubs = [work / f"{target.folder}-{soname}" for soname in (shim.real, shim.own)]
+    for stub, soname in zip(stubs, (shim.real, shim.own), strict=True):
+        shared_library(stub, [empty], [f"-Wl,-soname,{soname}", "-Wno-error"], target.compiler)
+    return stubs
+
+
+def build_shim(shim: Shim, target: Target, out: Path, generated: Path, stub: Path) -> None:
+    """The shim, which needs the driver's own library under the name `libvcuda-real*`."""
+    source = NATIVE / "shim"
+    shared_library(
+        out / "lib" / target.folder / shim.soname,
+        [
+            *sources(source / "core", source / "runtime", source / shim.name),
+            generated / f"{shim.name}_hooks.c",
+        ],
+        [
+            *includes(NATIVE / "include", source, generated),
+            f'-DVCUDA_REAL_SONAME="{shim.real}"',
+            *linking(shim, generated / f"{shim.name}.map", stub),
+        ],
+        target.compiler,
+    )
+
+
+def build_link_library(shim: Shim, target: Target, out: Path, generated: Path, stub: Path) -> None:
+    """What `-lcuda` finds: every function by name, jumping into the shim, which it needs."""
+    source = NATIVE / "shim"
+    shared_library(
+        out / "lib" / target.folder / shim.linked,
+        [
+            *sources(source / "link"),
+            generated / f"{shim.name}_link_names.c",
+            generated / f"{shim.name}_link.S",
+        ],
+        [
+            *includes(NATIVE / "include", source, generated),
+            f'-DVCUDA_SHIM_SONAME="{shim.own}"',
+            *linking(shim, generated / f"{shim.name}_link.map", stub),
+        ],
+        target.compiler,
+    )
+
+
+def linking(shim: Shim, exports: Path, stub: Path) -> list[str | Path]:
+    return [
+        f"-Wl,-soname,{shim.soname}",
+        f"-Wl,--version-script,{exports}",
+        "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
+        "-Wl,-z,nodelete",  # what a process holds is known to the shim alone
+        "-Wl,--no-as-needed",
+        stub,
+        "-Wl,--as-needed",
+        "-ldl",
+    ]
 
 
 def build_driver(out: Path, work: Path) -> None:
@@ -190,12 +284,16 @@ STEPS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
+SEPARATE: dict[str, Callable[[Path, Path], None]] = {"shims-aarch64": build_shims_aarch64}
+"""Built only when asked for by name."""
+
+
 def build(out: Path, only: Sequence[str] = ()) -> None:
     """Build all, or only some steps, into `out`, which is or becomes the package's folder."""
     with tempfile.TemporaryDirectory(prefix="vcuda-build-") as work:
         for name in only or STEPS:
             print(f"building {name}", file=sys.stderr)
-            STEPS[name](out, Path(work))
+            (STEPS | SEPARATE)[name](out, Path(work))
 
 
 class BuildNative(build_ext):

@@ -32,7 +32,12 @@ from gpumanager.volume.values import DriverVolumes
 
 log = logging.getLogger(__name__)
 
-SHIMS: Final = Shims(vcuda_shim.SHIM_CUDA, vcuda_shim.SHIM_NVML)
+SHIMS: Final = Shims(
+    cuda=vcuda_shim.SHIM_CUDA,
+    ml=vcuda_shim.SHIM_NVML,
+    cuda_link=vcuda_shim.LINK_CUDA,
+    ml_link=vcuda_shim.LINK_NVML,
+)
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 

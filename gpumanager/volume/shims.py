@@ -1,14 +1,17 @@
 """Put the shims in place of libcuda and libnvidia-ml in a planned driver directory.
 
 The names a program opens lead to the shims, and beside them stands the name under which each
-shim needs the driver's own file:
+shim needs the driver's own file. What programs are linked with has every function of the driver by
+name and needs the shim under a name that is not its own:
 
     lib64/libvcuda-shim-<digest>.so
+    lib64/libvcuda-link-<digest>.so
     lib64/libcuda.so.1             -> libvcuda-shim-<digest>.so
-    lib64/libcuda.so               -> libcuda.so.1
+    lib64/libcuda.so               -> libvcuda-link-<digest>.so
+    lib64/libvcuda-shim.so.1       -> libvcuda-shim-<digest>.so
     lib64/libvcuda-real.so.1       -> libcuda.so.555.58.02
 
-A shim is named by its content and never rewritten: a running process maps the file it opened.
+A file is named by its content and never rewritten: a running process maps the file it opened.
 32-bit programs are not limited and keep the driver's own libraries.
 """
 
@@ -30,27 +33,44 @@ LIB: Final = PurePosixPath("lib64")
 
 @dataclass(frozen=True, slots=True)
 class Shims:
-    """The built shims: the files that take the place of libcuda.so.1 and libnvidia-ml.so.1."""
+    """The built shims: the files that take the place of libcuda.so.1 and libnvidia-ml.so.1.
+
+    cuda_link, ml_link: what programs are linked with, in place of libcuda.so and libnvidia-ml.so.
+    """
 
     cuda: Path
     ml: Path
+    cuda_link: Path
+    ml_link: Path
 
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """library: the name a linker uses. real: the name the shim needs. shim: begins its file's."""
+    """library: the name a linker uses. own, real: names by which the shim and the driver's file
+    are needed. shim, link: begin the names of our files.
+    """
 
     library: str
+    own: str
     real: str
     shim: str
+    link: str
 
     @property
     def soname(self) -> str:
         return f"{self.library}.1"
 
 
-_CUDA: Final = _Role("libcuda.so", "libvcuda-real.so.1", "libvcuda-shim")
-_ML: Final = _Role("libnvidia-ml.so", "libvcuda-real-ml.so.1", "libvcuda-shim-ml")
+_CUDA: Final = _Role(
+    "libcuda.so", "libvcuda-shim.so.1", "libvcuda-real.so.1", "libvcuda-shim", "libvcuda-link"
+)
+_ML: Final = _Role(
+    "libnvidia-ml.so",
+    "libvcuda-shim-ml.so.1",
+    "libvcuda-real-ml.so.1",
+    "libvcuda-shim-ml",
+    "libvcuda-link-ml",
+)
 
 
 def put_shims(
@@ -58,9 +78,9 @@ def put_shims(
 ) -> Plan:
     """The plan with the shims in it; raises DriverNotFound, ShimUnusable."""
     entries = {entry.path: entry for entry in plan}
-    for role, shim in ((_CUDA, shims.cuda), (_ML, shims.ml)):
+    for role, shim, link in ((_CUDA, shims.cuda, shims.cuda_link), (_ML, shims.ml, shims.ml_link)):
         own = _own_library(role, libraries, driver, host)
-        entries |= {entry.path: entry for entry in _replacement(role, shim, own)}
+        entries |= {entry.path: entry for entry in _replacement(role, shim, link, own)}
     return tuple(entries[path] for path in sorted(entries))
 
 
@@ -80,18 +100,24 @@ def _own_library(
     return next((library for library in found if library.name == exact), found[0])
 
 
-def _replacement(role: _Role, shim: Path, own: Component) -> Iterator[File | Link]:
-    content = _read_shim(shim, own)
-    stamp = hashlib.sha256(content).hexdigest()[:16]
-    name = f"{role.shim}-{stamp}.so"
-    yield File(LIB / name, shim, len(content), stamp, owned=True)
-    yield Link(LIB / role.soname, name)
-    yield Link(LIB / role.library, role.soname)
+def _replacement(role: _Role, shim: Path, link: Path, own: Component) -> Iterator[File | Link]:
+    shim_file = _named_by_content(role.shim, shim, own)
+    link_file = _named_by_content(role.link, link, own)
+    yield from (shim_file, link_file)
+    yield Link(LIB / role.soname, shim_file.path.name)
+    yield Link(LIB / role.own, shim_file.path.name)
+    yield Link(LIB / role.library, link_file.path.name)
     if own.name in (role.soname, role.library):
         status = own.path.stat()
         yield File(LIB / role.real, own.path, status.st_size, str(status.st_mtime_ns))
     else:
         yield Link(LIB / role.real, own.name)
+
+
+def _named_by_content(prefix: str, source: Path, own: Component) -> File:
+    content = _read_shim(source, own)
+    stamp = hashlib.sha256(content).hexdigest()[:16]
+    return File(LIB / f"{prefix}-{stamp}.so", source, len(content), stamp, owned=True)
 
 
 def _read_shim(shim: Path, own: Component) -> bytes:

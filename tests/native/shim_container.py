@@ -20,7 +20,7 @@ from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SHIM_CUDA, SHIM_NVML
+from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "native" / "include"
@@ -36,8 +36,10 @@ SECONDS = 40.0
 def lay_out(folder: Path, cuda: Path, nvml: Path) -> Path:
     """The driver folder of a container: shims, and the driver's own files beside them."""
     folder.mkdir(parents=True)
-    for shim in (SHIM_CUDA, SHIM_NVML):
-        shutil.copy2(shim, folder / shim.name)
+    for file in (SHIM_CUDA, SHIM_NVML, LINK_CUDA, LINK_NVML):
+        shutil.copy2(file, folder / file.name)
+    (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
+    (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)
     (folder / "libvcuda-real.so.1").symlink_to(cuda)
     (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
     return folder

@@ -53,9 +53,18 @@ class Parts:
     def shims(self, marker: int = 42) -> Shims:
         """Shims as the real ones are linked: one hook, all else falls through to the driver."""
         return Shims(
-            self._shim("libcuda.so.1", "cuInit", "libvcuda-real.so.1", marker),
-            self._shim("libnvidia-ml.so.1", "nvmlInit_v2", "libvcuda-real-ml.so.1", marker),
+            cuda=self._shim("libcuda.so.1", "cuInit", "libvcuda-real.so.1", marker),
+            ml=self._shim("libnvidia-ml.so.1", "nvmlInit_v2", "libvcuda-real-ml.so.1", marker),
+            cuda_link=self._link("libcuda.so", "libvcuda-shim.so.1", marker),
+            ml_link=self._link("libnvidia-ml.so", "libvcuda-shim-ml.so.1", marker),
         )
+
+    def _link(self, name: str, shim: str, marker: int) -> Path:
+        """It has nothing of its own: all falls through to the shim that it needs."""
+        stub = self.library(shim, soname=shim)
+        flags = ["-Wl,--no-as-needed,--enable-new-dtags,-rpath,$ORIGIN", str(stub)]
+        source = f"int vcuda_link_{marker};"
+        return self.library(f"{marker}-{name}", source, *flags, soname=f"{name}.1")
 
     def _shim(self, soname: str, hook: str, real: str, marker: int) -> Path:
         stub = self.library(real, soname=real)

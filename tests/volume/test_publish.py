@@ -96,6 +96,7 @@ def test_a_program_in_the_shared_volume_meets_the_shim_and_falls_through(
     assert [re.sub("-[0-9a-f]{16}", "-DIGEST", name) for name in mapped] == [
         f"libcuda.so.{VERSION}",
         f"libnvidia-ml.so.{VERSION}",
+        "libvcuda-link-DIGEST.so",
         "libvcuda-shim-DIGEST.so",
         "libvcuda-shim-ml-DIGEST.so",
     ]
@@ -119,9 +120,11 @@ def test_the_names_in_the_shared_volume_lead_where_they_should(host: FakeHost, b
     shim, ml = found.pop("libcuda.so.1"), found.pop("libnvidia-ml.so.1")
     assert re.fullmatch(r"libvcuda-shim-[0-9a-f]{16}\.so", shim)
     assert re.fullmatch(r"libvcuda-shim-ml-[0-9a-f]{16}\.so", ml)
+    assert re.fullmatch(r"libvcuda-link-[0-9a-f]{16}\.so", found.pop("libcuda.so"))
+    assert re.fullmatch(r"libvcuda-link-ml-[0-9a-f]{16}\.so", found.pop("libnvidia-ml.so"))
     assert found == {
-        "libcuda.so": "libcuda.so.1",
-        "libnvidia-ml.so": "libnvidia-ml.so.1",
+        "libvcuda-shim.so.1": shim,
+        "libvcuda-shim-ml.so.1": ml,
         "libvcuda-real.so.1": f"libcuda.so.{VERSION}",
         "libvcuda-real-ml.so.1": f"libnvidia-ml.so.{VERSION}",
     }
