@@ -15,9 +15,9 @@ HEAD = """# What the shim hooks, and what not
 
 Written by `python native/table/document.py` from `native/table`: change it there.
 
-The shim has code only for the functions that are *hooked*. All others are the driver's own, at its own
-speed. Each export of the recorded drivers (550 and 555) and each function that CUDA 13's bindings declare
-is in one of these tables; a test fails for one that is in none or in two.
+The shim has code only for the functions that are *hooked*. All others are the driver's own, at its
+own speed. Each export of the recorded drivers (550 and 555) and each function that CUDA 13's
+bindings declare is in one of these tables; a test fails for one that is in none or in two.
 """
 TITLES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
 KINDS = {

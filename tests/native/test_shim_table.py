@@ -1,37 +1,31 @@
-"""The table of hooks, and that the two shims are exactly what it says."""
+"""The table of hooks, and that the shims and link libraries are exactly what it says."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
+import elf
 import pytest
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
+from hook_table import TABLE, hooked, load, unhooked
 
-from vcuda_shim import SHIM_CUDA, SHIM_NVML
+from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 
-TABLE = Path(__file__).resolve().parents[2] / "native" / "table"
-SHIMS = pytest.mark.parametrize(
-    ("shim", "name", "real"),
+FILES = pytest.mark.parametrize(
+    ("file", "soname", "behind"),
     [
-        (SHIM_CUDA, "cuda", "libvcuda-real.so.1"),
-        (SHIM_NVML, "nvml", "libvcuda-real-ml.so.1"),
+        (SHIM_CUDA, "libcuda.so.1", "libvcuda-real.so.1"),
+        (SHIM_NVML, "libnvidia-ml.so.1", "libvcuda-real-ml.so.1"),
+        (LINK_CUDA, "libcuda.so.1", "libvcuda-shim.so.1"),
+        (LINK_NVML, "libnvidia-ml.so.1", "libvcuda-shim-ml.so.1"),
     ],
 )
+LEAVING = re.compile(r"_?exit|_Exit|quick_exit|abort|.*(sig|signal)(action|al|handler|procmask).*")
+"""No library of ours ends the program or touches its signals."""
 
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hook_table", TABLE / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["hook_table"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("generate")
 
 
 @pytest.mark.parametrize(
@@ -64,62 +58,53 @@ def test_variants_are_of_the_family_that_get_proc_address_knows(generator: Modul
     assert families["cuGetProcAddress_v2_ptsz"] == "cuGetProcAddress"
 
 
-@SHIMS
-def test_a_shim_exports_exactly_the_hooks_of_the_table(
-    generator: ModuleType, shim: Path, name: str, real: str
+@pytest.mark.parametrize(("shim", "name"), [(SHIM_CUDA, "cuda"), (SHIM_NVML, "nvml")])
+def test_a_shim_exports_exactly_the_hooks_of_the_table(shim: Path, name: str) -> None:
+    assert elf.exported(shim) == set(hooked(name))
+
+
+@pytest.mark.parametrize(("library", "name"), [(LINK_CUDA, "cuda"), (LINK_NVML, "nvml")])
+def test_a_link_library_exports_every_function_known(library: Path, name: str) -> None:
+    known = {*hooked(name), *unhooked(name)}
+
+    functions = {symbol for symbol in known if re.match("cu[A-Z]|nvml", symbol)}
+    assert elf.exported(library) == functions
+
+
+@FILES
+def test_a_library_stands_in_the_drivers_place_and_needs_who_is_behind_it(
+    file: Path, soname: str, behind: str
 ) -> None:
-    rows = generator.parse_table(TABLE / f"{name}.hooks")
-    with shim.open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
-        exported = {
-            symbol.name
-            for symbol in symbols
-            if symbol["st_shndx"] not in ("SHN_UNDEF", "SHN_ABS") and symbol.name
-        }
-
-    assert exported == {row.symbol for row in rows if row.exported}
-
-
-@SHIMS
-def test_a_shim_stands_in_the_drivers_place_and_needs_the_driver(
-    shim: Path, name: str, real: str
-) -> None:
-    with shim.open("rb") as file:
-        tags = list(ELFFile(file).get_section_by_name(".dynamic").iter_tags())
-
-    assert [tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"] == [shim.name]
-    assert [tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"] == ["$ORIGIN"]
-    needed = [tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"]
-    assert needed[0] == real
+    assert elf.dynamic(file, "DT_SONAME", "soname") == [soname]
+    assert elf.dynamic(file, "DT_RUNPATH", "runpath") == ["$ORIGIN"]
+    needed = elf.dynamic(file, "DT_NEEDED", "needed")
+    assert needed[0] == behind
     assert all(re.fullmatch(r"libc\.so\.6|ld-linux.*|libdl\.so\.2", lib) for lib in needed[1:])
 
 
-@SHIMS
-def test_a_shim_asks_for_no_symbol_newer_than_glibc_2_17(shim: Path, name: str, real: str) -> None:
-    with shim.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".gnu.version_r")
-        assert isinstance(section, GNUVerNeedSection)
-        versions = {aux.name for _, auxes in section.iter_versions() for aux in auxes}
-
-    numbers = [tuple(map(int, version.removeprefix("GLIBC_").split("."))) for version in versions]
-    assert numbers
-    assert max(numbers) <= (2, 17)
+@FILES
+def test_a_library_asks_for_no_symbol_newer_than_glibc_2_17(
+    file: Path, soname: str, behind: str
+) -> None:
+    assert (2,) < elf.newest_glibc(file) <= (2, 17)
 
 
-@SHIMS
-def test_a_shim_runs_nothing_when_it_is_loaded(shim: Path, name: str, real: str) -> None:
-    with shim.open("rb") as file:
-        elf = ELFFile(file)
-        word = elf.elfclass // 8
-        arrays = [elf.get_section_by_name(array) for array in (".init_array", ".fini_array")]
-        sizes = [array["sh_size"] for array in arrays if array is not None]
+@FILES
+def test_a_library_runs_nothing_when_it_is_loaded(file: Path, soname: str, behind: str) -> None:
+    assert elf.start_and_end_functions(file) <= 0
 
-    assert all(size <= word for size in sizes)  # the compiler's own one, which does nothing here
+
+@FILES
+def test_a_library_never_ends_the_program_and_leaves_its_signals_alone(
+    file: Path, soname: str, behind: str
+) -> None:
+    assert {name for name in elf.imported(file) if LEAVING.fullmatch(name)} == set()
 
 
 def test_the_cuda_shim_carries_the_librarys_version_for_dlvsym() -> None:
-    with SHIM_CUDA.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".gnu.version_d")
-        versions = [aux.name for _, auxes in section.iter_versions() for aux in auxes]
+    assert elf.versions_defined(SHIM_CUDA)[0] == "libcuda.so.1"
 
-    assert versions[0] == "libcuda.so.1"
+
+@pytest.mark.parametrize("library", [LINK_CUDA, LINK_NVML])
+def test_what_is_linked_with_a_link_library_starts_over_any_driver(library: Path) -> None:
+    assert elf.versions_defined(library) == []
