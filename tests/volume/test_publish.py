@@ -14,6 +14,8 @@ import pytest
 from driver_host import LIBS, LIBS32, OLDER, VERSION, FakeHost, Parts
 from elf_variants import as_32_bit
 
+import vcuda_shim
+from gpumanager.cli import node_agent
 from gpumanager.errors import InputError
 from gpumanager.volume import manager
 from gpumanager.volume.config import SHIPPED, read_config
@@ -128,6 +130,29 @@ def test_the_names_in_the_shared_volume_lead_where_they_should(host: FakeHost, b
         "libvcuda-real.so.1": f"libcuda.so.{VERSION}",
         "libvcuda-real-ml.so.1": f"libnvidia-ml.so.{VERSION}",
     }
+
+
+PROGRAM = """
+int cuInit(unsigned flags), cuDriverGetVersion(int *version), nvmlInit_v2(void);
+int main(void) { int version; return cuInit(0) != 100 || cuDriverGetVersion(&version) != 0
+                        || nvmlInit_v2() != 9; }
+"""
+
+
+def test_a_program_is_linked_and_runs_with_what_the_shared_volume_has(
+    host: FakeHost, base: Path, tmp_path: Path
+) -> None:
+    for name in ("libcuda.so", "libnvidia-ml.so"):
+        library = vcuda_shim.SIMULATED_DRIVER / f"{name}.{VERSION}"
+        (host.path(LIBS) / library.name).write_bytes(library.read_bytes())
+    libraries = published(host, base, node_agent.SHIMS).shared / "lib64"
+    program = tmp_path / "program"
+
+    linking = ["gcc", "-x", "c", "-", "-o", str(program), f"-L{libraries}", "-lcuda", "-lnvidia-ml"]
+    subprocess.run(linking, input=PROGRAM, text=True, check=True, timeout=60)
+
+    nodes = {"LD_LIBRARY_PATH": str(libraries), "GPUSIM_DEV": str(tmp_path)}
+    assert subprocess.run([program], env=nodes, check=False, timeout=30).returncode == 0
 
 
 def test_the_version_and_the_stable_names_are_handed_on(host: FakeHost, base: Path) -> None:
@@ -291,8 +316,9 @@ def test_an_unusable_shim_is_refused_before_anything_is_written(
     if content is not None:
         shim.write_bytes(content)
 
-    with pytest.raises(ShimUnusable, match=re.escape(cause)):
-        published(host, base, replace(host.parts.shims(), cuda=shim))
+    for role in ("cuda", "cuda_link"):
+        with pytest.raises(ShimUnusable, match=re.escape(cause)):
+            published(host, base, replace(host.parts.shims(), **{role: shim}))
     assert not base.exists()
 
 
