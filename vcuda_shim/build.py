@@ -135,11 +135,10 @@ def build_shims_for(target: Target, out: Path, work: Path) -> None:
     table = load(NATIVE / "table" / "generate.py")
     table.generate(generated)
     for shim, library in zip(SHIMS, table.LIBRARIES, strict=True):
-        stubs = needed(shim, target, work)
-        build_shim(shim, target, out, generated, stubs[0])
         functions = known_functions(library.name, table)
         load(NATIVE / "table" / "link.py").generate(generated, library, functions)
-        build_link_library(shim, target, out, generated, stubs[1])
+        build_shim(shim, target, out, generated)
+        build_link_library(shim, target, out, generated)
 
 
 def known_functions(library: str, table: ModuleType) -> tuple[str, ...]:
@@ -153,57 +152,47 @@ def known_functions(library: str, table: ModuleType) -> tuple[str, ...]:
     return functions
 
 
-def needed(shim: Shim, target: Target, work: Path) -> list[Path]:
-    """Empty libraries with the names that a shim and its link library need at run time."""
-    empty = work / "empty.c"
-    empty.write_text("")
-    stubs = [work / f"{target.folder}-{soname}" for soname in (shim.real, shim.own)]
-    for stub, soname in zip(stubs, (shim.real, shim.own), strict=True):
-        shared_library(stub, [empty], [f"-Wl,-soname,{soname}", "-Wno-error"], target.compiler)
-    return stubs
-
-
-def build_shim(shim: Shim, target: Target, out: Path, generated: Path, stub: Path) -> None:
+def build_shim(shim: Shim, target: Target, out: Path, generated: Path) -> None:
     """The shim, which needs the driver's own library under the name `libvcuda-real*`."""
-    source = NATIVE / "shim"
+    home = NATIVE / "shim"
+    files = sources(home / "core", home / "runtime", home / shim.name)
     shared_library(
         out / "lib" / target.folder / shim.soname,
+        [*files, generated / f"{shim.name}_hooks.c"],
         [
-            *sources(source / "core", source / "runtime", source / shim.name),
-            generated / f"{shim.name}_hooks.c",
-        ],
-        [
-            *includes(NATIVE / "include", source, generated),
             f'-DVCUDA_REAL_SONAME="{shim.real}"',
-            *linking(shim, generated / f"{shim.name}.map", stub),
+            *standing_in(shim, target, generated, needed=shim.real, exports=f"{shim.name}.map"),
         ],
         target.compiler,
     )
 
 
-def build_link_library(shim: Shim, target: Target, out: Path, generated: Path, stub: Path) -> None:
+def build_link_library(shim: Shim, target: Target, out: Path, generated: Path) -> None:
     """What `-lcuda` finds: every function by name, jumping into the shim, which it needs."""
-    source = NATIVE / "shim"
+    name = f"{shim.name}_link"
+    files = [generated / f"{name}_names.c", generated / f"{name}.S"]
     shared_library(
         out / "lib" / target.folder / shim.linked,
+        [*sources(NATIVE / "shim" / "link"), *files],
         [
-            *sources(source / "link"),
-            generated / f"{shim.name}_link_names.c",
-            generated / f"{shim.name}_link.S",
-        ],
-        [
-            *includes(NATIVE / "include", source, generated),
             f'-DVCUDA_SHIM_SONAME="{shim.own}"',
-            *linking(shim, generated / f"{shim.name}_link.map", stub),
+            *standing_in(shim, target, generated, needed=shim.own, exports=f"{name}.map"),
         ],
         target.compiler,
     )
 
 
-def linking(shim: Shim, exports: Path, stub: Path) -> list[str | Path]:
+def standing_in(
+    shim: Shim, target: Target, generated: Path, *, needed: str, exports: str
+) -> list[str | Path]:
+    """Flags for a library that stands in the driver's place and needs the one of that SONAME."""
+    stub, empty = generated / needed, generated / "empty.c"
+    empty.write_text("")
+    shared_library(stub, [empty], [f"-Wl,-soname,{needed}", "-Wno-error"], target.compiler)
     return [
+        *includes(NATIVE / "include", NATIVE / "shim", generated),
         f"-Wl,-soname,{shim.soname}",
-        f"-Wl,--version-script,{exports}",
+        f"-Wl,--version-script,{generated / exports}",
         "-Wl,-Bsymbolic,-z,now,-z,relro,-z,defs,--enable-new-dtags,-rpath,$ORIGIN",
         "-Wl,-z,nodelete",  # what a process holds is known to the shim alone
         "-Wl,--no-as-needed",

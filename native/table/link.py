@@ -24,7 +24,7 @@ def names(library: Any, functions: Sequence[str]) -> Iterable[str]:
 
 
 def trampolines(functions: Sequence[str]) -> Iterable[str]:
-    yield '#include "link/trampolines.h"'
+    yield '#include "link/trampolines.S"'
     yield from (f"TRAMPOLINE {function}, {index}" for index, function in enumerate(functions))
 
 

@@ -1,4 +1,4 @@
-/* For the assembler: one function of the link library, and what all of them do at their first call.
+/* Included by the generated sources: one function of the link library, and what a first call does.
  *
  *     TRAMPOLINE cuInit, 0
  *
