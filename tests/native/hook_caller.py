@@ -31,11 +31,32 @@ BY_NAME: dict[str, int] = {
     "height": 64,
     "element": 4,
     "version": 12050,
+    "levels": 1,
+    "type": 1,
 }
 BY_FUNCTION: dict[tuple[str, str], int] = {("cuMemAllocManaged", "flags"): 1}
+RESERVED = {
+    ("cuMemMap", "address"),
+    ("cuMemUnmap", "address"),
+    ("cuMulticastBindAddr", "address"),
+    ("cuMemRetainAllocationHandle", "address"),
+}
+"""Where an address is meant that was reserved, not one that was allocated."""
 ONE = ("grid_", "block_")
 ENDING = re.compile(r"\w*(Free|Destroy|Release|Unload|Close|Unmap)\w*")
-STRUCT_VERSIONS = {"nvmlMemory_v2_t *": 2 << 24 | 40}
+FLOAT = 0x20
+STRUCTS = {  # by what is pointed at: its first 32-bit words
+    "nvmlMemory_v2_t": [2 << 24 | 40],
+    "CUlaunchConfig": [1] * 6,
+    "CUmemAllocationProp": [1, 1, 1, 0],
+    "CUmulticastObjectProp": [1, 0, 2 << 20, 0],
+    "CUmemPoolProps": [1, 0, 1, 0],
+    "CUDA_ARRAY_DESCRIPTOR": [64, 0, 64, 0, FLOAT, 1],
+    "CUDA_ARRAY_DESCRIPTOR_v1": [64, 64, FLOAT, 1],
+    "CUDA_ARRAY3D_DESCRIPTOR": [64, 0, 64, 0, 0, 0, FLOAT, 1],
+    "CUDA_ARRAY3D_DESCRIPTOR_v1": [64, 64, 0, FLOAT, 1],
+}
+TEXTS = {"symbol": b"cuInit", "image": SPIN, "code": SPIN, "path": b"no such file"}
 
 
 class Caller:
@@ -54,6 +75,8 @@ class Caller:
         return result
 
     def _argument(self, symbol: str, kind: str, name: str) -> Any:
+        if (symbol, name) in RESERVED:
+            return ctypes.c_uint64(self._made["reserved"][0])
         if POINTED.fullmatch(kind):
             return self._buffer(kind, name)
         if HANDLES.fullmatch(kind) and kind not in ("CUdevice", "CUstream"):
@@ -73,15 +96,12 @@ class Caller:
     def _buffer(self, kind: str, name: str) -> Any:
         if name == "extra":
             return None
-        content = b"cuInit" if name == "symbol" else SPIN if name == "image" else b""
-        buffer = ctypes.create_string_buffer(content, 8192)
+        buffer = ctypes.create_string_buffer(TEXTS.get(name, b""), 8192)
         self._kept.append(buffer)
-        if kind in STRUCT_VERSIONS:
-            ctypes.c_uint.from_buffer(buffer).value = STRUCT_VERSIONS[kind]
         if name == "parameters":
             ctypes.c_uint64.from_buffer(buffer).value = ctypes.addressof(buffer) + 4096
-        if "CUlaunchConfig" in kind:
-            (ctypes.c_uint * 6).from_buffer(buffer)[:] = [1] * 6
+        words = STRUCTS.get(POINTED.sub(r"\1", kind), [])
+        ctypes.memmove(buffer, (ctypes.c_uint * len(words))(*words), 4 * len(words))
         return buffer
 
     def _remember(self, parameters: list[tuple[str, str]], arguments: list[Any]) -> None:
@@ -94,11 +114,21 @@ class Caller:
 
 
 def cuda_caller() -> Caller:
-    driver, pool, context = cuda(), ctypes.c_void_p(), ctypes.c_void_p()
+    driver = cuda()
     function = begin(driver)
+    pool, context, graph, place = (ctypes.c_void_p() for _ in range(4))
     assert driver.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0
     assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
-    found = {"CUfunction": function, "CUmemoryPool": pool, "CUcontext": context}
+    size, none = ctypes.c_size_t(2 << 20), ctypes.c_uint64(0)
+    assert driver.cuMemAddressReserve(ctypes.byref(place), size, none, none, none) == 0
+    driver.cuGraphCreate(ctypes.byref(graph), 0)
+    found = {
+        "CUfunction": function,
+        "CUmemoryPool": pool,
+        "CUcontext": context,
+        "CUgraph": graph,
+        "reserved": place,
+    }
     return Caller(driver, **{kind: handle.value or 0 for kind, handle in found.items()})
 
 
