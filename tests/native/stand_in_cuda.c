@@ -254,6 +254,8 @@ CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint6
 /* Virtual memory as far as the shim's own part is tested: it makes and takes back what it is asked
  * to, by calls of its own exports, unless it was told to refuse. */
 
+static _Atomic CUmemGenericAllocationHandle mapped_last;
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -270,14 +272,15 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    (void)address, (void)bytes, (void)offset, (void)handle, (void)flags;
+    (void)address, (void)bytes, (void)offset, (void)flags;
+    mapped_last = handle;
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    (void)bytes;
-    return cuMemRelease(address);
+    (void)address, (void)bytes;
+    return cuMemRelease(mapped_last);
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,

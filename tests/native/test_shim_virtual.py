@@ -402,9 +402,16 @@ taken = [(call(), left()) for call in (
     lambda: vm.release(handle), lambda: vm.unmap(1 << 40, 8 * P),
     lambda: vm.unbind(object, 0, 8 * P))]
 tell(start=start, refused=refused, taken=taken)
+_, alone = vm.create(4 * P)
+seen = [vm.map_at(1 << 40, 4 * P, alone), vm.unmap(1 << 40, 4 * P), left()]
+vm.cuda.stand_in_refuse_free(1)
+seen += [vm.release(alone), left()]
+vm.cuda.stand_in_refuse_free(0)
+tell(alone=[*seen, vm.release(alone), left()])
 """
     )
 
     assert told["start"] == [24, 0, 0]
     assert told["refused"] == [1, 1, 1, 24]
     assert told["taken"] == [[0, 24], [0, 24], [0, 32]]
+    assert told["alone"] == [0, 0, 28, 1, 28, 0, 32]
