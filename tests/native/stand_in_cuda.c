@@ -305,3 +305,14 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
     (void)object, (void)device, (void)offset, (void)bytes;
     return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int count, CUstream stream)
+{
+    (void)list, (void)count, (void)stream;
+    return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned int count, CUstream stream)
+{
+    return cuMemMapArrayAsync(list, count, stream);
+}

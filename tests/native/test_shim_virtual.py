@@ -415,3 +415,25 @@ tell(alone=[*seen, vm.release(alone), left()])
     assert told["refused"] == [1, 1, 1, 24]
     assert told["taken"] == [[0, 24], [0, 24], [0, 32]]
     assert told["alone"] == [0, 0, 28, 1, 28, 0, 32]
+
+
+@pytest.mark.parametrize("entry", ["cuMemMapArrayAsync", "cuMemMapArrayAsync_ptsz"])
+async def test_what_was_mapped_to_an_array_stays_charged_and_what_could_not_be_does_not(
+    stood_in: Container, entry: str
+) -> None:
+    told = await stood_in.run(
+        PRELUDE
+        + f"""
+assert vm.cuda.cuInit(0) == 0 and ctypes.sizeof(vm.MapInfo) == 96
+left = lambda: memory(vm.cuda)[0] // P
+handles = [vm.create(4 * P)[1] for _ in range(3)]
+vm.cuda.stand_in_refuse_free(1)
+refused = vm.map_tiles({entry!r}, *handles)
+vm.cuda.stand_in_refuse_free(0)
+mapped = vm.map_tiles({entry!r}, handles[0], handles[1], 12345, handles[0])
+tell(refused=refused, mapped=mapped, left=[(vm.release(handle), left()) for handle in handles])
+"""
+    )
+
+    assert (told["refused"], told["mapped"]) == (1, 0)
+    assert told["left"] == [[0, 20], [0, 20], [0, 24]]

@@ -193,6 +193,31 @@ def unbind(handle: int, device: int, size: int, offset: int = 0) -> int:
     return int(cuda.cuMulticastUnbind(U64(handle), device, SIZE(offset), SIZE(size)))
 
 
+class MapInfo(ctypes.Structure):
+    """CUarrayMapInfo."""
+
+    _fields_ = (
+        ("resource_type", ctypes.c_int),
+        ("resource", ctypes.c_void_p),
+        ("subresource_type", ctypes.c_int),
+        ("subresource", ctypes.c_uint64 * 4),
+        ("operation", ctypes.c_int),
+        ("handle_type", ctypes.c_int),
+        ("handle", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("devices", ctypes.c_uint),
+        ("flags", ctypes.c_uint * 3),
+    )
+
+
+def map_tiles(entry: str, *handles: int) -> int:
+    """Map memory to tiles of an array, of which the driver under test makes nothing."""
+    list_ = (MapInfo * len(handles))()
+    for tile, handle in zip(list_, handles, strict=True):
+        tile.operation, tile.handle = 1, handle
+    return int(getattr(cuda, entry)(list_, len(handles), None))
+
+
 def ipc_handle(address: int) -> list[object]:
     """The code, and the handle as hexadecimal text."""
     handle = IpcHandle()
