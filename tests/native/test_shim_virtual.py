@@ -323,6 +323,39 @@ tell(wrong=wrong, same=same, sparse=sparse, mapped=mapped)
     assert told["sparse"] == told["mapped"]
 
 
+async def test_nvidias_own_bindings_are_held_to_the_limit(container: Container, node: Node) -> None:
+    told = await container.run(
+        """
+from cuda.bindings import driver as cu
+def done(answer):
+    assert answer[0] == cu.CUresult.CUDA_SUCCESS, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+done(cu.cuInit(0))
+prop = cu.CUmemAllocationProp()
+prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+page = done(cu.cuMemGetAllocationGranularity(
+    prop, cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
+base = done(cu.cuMemAddressReserve(128 * page, 0, 0, 0))
+count = 0
+while (answer := cu.cuMemCreate(page, prop, 0))[0] == cu.CUresult.CUDA_SUCCESS:
+    done(cu.cuMemMap(int(base) + count * page, page, 0, answer[1], 0))
+    done(cu.cuMemRelease(answer[1]))
+    count += 1
+handle = done(cu.cuMemRetainAllocationHandle(int(base)))
+done(cu.cuMemUnmap(base, count * page))
+full = cu.cuMemCreate(count * page, prop, 0)[0].name
+done(cu.cuMemRelease(handle))
+tell(count=count, refused=answer[0].name, full=full,
+     empty=cu.cuMemCreate(count * page, prop, 0)[0].name)
+"""
+    )
+
+    refused = "CUDA_ERROR_OUT_OF_MEMORY"
+    assert told == {"count": 64, "refused": refused, "full": refused, "empty": "CUDA_SUCCESS"}
+    assert node.machine.tenants()[0][0].peak_bytes == LIMIT
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_through_any_history_the_books_say_what_the_driver_holds(
     container: Container, node: Node, seed: int

@@ -359,6 +359,7 @@ def test_a_handle_is_for_other_processes_and_while_the_exporter_lives(
 
     assert client(f"vm.ipc_open({handle!r})[0]") == 201
     assert client("vm.ipc_handle(4096)[0]") == 1
+    assert client("[alloc(5000, 'cuMemAllocAsync', 0), vm.ipc_handle(held[-1])[0]]") == [0, 1]
     client.kill()
     assert other(f"vm.ipc_open({handle!r})[0]") == 400
     assert other("vm.ipc_open('00' * 64)[0]") == 400
