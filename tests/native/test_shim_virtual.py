@@ -393,6 +393,35 @@ tell(held=vm.held())
     assert LIMIT // 2 < account.peak_bytes <= LIMIT
 
 
+async def test_what_killed_processes_held_is_back_within_a_second_and_nothing_is_over_the_limit(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        """
+import random, subprocess, sys
+import virtual_client as vm
+script = "import sys, virtual_history; virtual_history.run(int(sys.argv[1]), 10**6, alone=False)"
+vm.begin()
+after = []
+for round in range(4):
+    racing = [subprocess.Popen([sys.executable, "-c", script, str(9 * round + n)])
+              for n in range(3)]
+    time.sleep(0.3 + random.random() / 5)
+    [process.kill() for process in racing]
+    assert [process.wait() for process in racing] == [-9] * 3
+    end = time.monotonic() + 1
+    while vm.held() != (0, 0) and time.monotonic() < end:
+        time.sleep(0.005)
+    after.append(vm.held())
+tell(after=after)
+"""
+    )
+
+    assert told == {"after": [[0, 0]] * 4}
+    account, _ = node.machine.tenants()[0]
+    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+
+
 async def test_a_forked_child_owes_nothing_of_its_parents_and_begins_anew(
     container: Container,
 ) -> None:
