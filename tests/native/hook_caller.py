@@ -56,6 +56,7 @@ STRUCTS = {  # by what is pointed at: its first 32-bit words
     "CUDA_ARRAY3D_DESCRIPTOR": [64, 0, 64, 0, 0, 0, FLOAT, 1],
     "CUDA_ARRAY3D_DESCRIPTOR_v1": [64, 64, 0, FLOAT, 1],
 }
+NULLS = {("void **", "extra"), ("void *", "affinities"), ("void *", "parameters")}
 TEXTS = {"symbol": b"cuInit", "image": SPIN, "code": SPIN, "path": b"no such file"}
 
 
@@ -94,7 +95,7 @@ class Caller:
         return made.pop() if ENDING.fullmatch(symbol) else made[-1]
 
     def _buffer(self, kind: str, name: str) -> Any:
-        if name == "extra":
+        if (kind, name) in NULLS:
             return None
         buffer = ctypes.create_string_buffer(TEXTS.get(name, b""), 8192)
         self._kept.append(buffer)
