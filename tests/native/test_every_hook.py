@@ -1,5 +1,6 @@
 """Each hooked function, called: over a driver that only notes, and over the simulated one."""
 
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -33,7 +34,7 @@ NOT_SIMULATED = {
 }
 """Hooked, but the simulated driver may say that it does nothing for them."""
 
-OWN_PLACE = {"cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"}
+OWN_PLACE = re.compile(r"cuCtxCreate\w*|cuModuleLoad\w*|cuLibraryLoad\w*")
 """Hooks that look at what the driver made before the program does: in a place of their own."""
 
 HOPPER = GpuModel("Simulated", 132, (9, 0), 2048)
@@ -68,7 +69,7 @@ void noted_answer(int result) {{ answer = result; calls = 0; memset(noted, 0, si
 def compared(row: Any) -> Iterable[tuple[int, tuple[str, str]]]:
     """Parameters that have to arrive as they were given, with their places."""
     every = list(enumerate(kinds(row)))
-    return every[1:] if row.symbol in OWN_PLACE else every
+    return every[1:] if OWN_PLACE.fullmatch(row.symbol) else every
 
 
 def noting(library: str, table: Iterable[Any]) -> Iterator[str]:
