@@ -113,11 +113,13 @@ class ServedAllocation:
                 if hello.observer:
                     _send_welcome(connection, NO_SLOT, descriptors)
                     return None
-                return self._admit_process(connection, descriptors)
+                return self._admit_process(connection, hello.pid, descriptors)
         except OSError as error:
             return refused_by_system("opening the regions", error)
 
-    def _admit_process(self, connection: socket.socket, descriptors: list[int]) -> Refused | None:
+    def _admit_process(
+        self, connection: socket.socket, inner_pid: int, descriptors: list[int]
+    ) -> Refused | None:
         pid = _peer_pid(connection)
         if pid == 0:
             return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
@@ -128,7 +130,7 @@ class ServedAllocation:
         if seat is not None and seat.stack == process.stack != 0:
             _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
             return None
-        slot = self._books.claim(process)
+        slot = self._books.claim(process, inner_pid)
         if slot is None:
             self._watcher.forget(process)
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")

@@ -53,9 +53,13 @@ class Books(Region):
         create(directory, BOOKS, _books_head(boot))
         return cls(path, writable=True)
 
-    def claim(self, process: Process) -> int | None:
-        """An empty slot for this process, its own one again if it had one; None when full."""
-        slot: int = lib.region_slot_claim(self.words, process.pid, process.start_time)
+    def claim(self, process: Process, inner_pid: int = 0) -> int | None:
+        """An empty slot for this process, its own one again if it had one; None when full.
+
+        inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
+        """
+        pids = process.pid, process.start_time, max(inner_pid, 0)
+        slot: int = lib.region_slot_claim(self.words, *pids)
         return None if slot == -errno.ENOSPC else slot
 
     def release(self, slot: int, process: Process) -> bool:

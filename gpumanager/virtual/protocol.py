@@ -1,7 +1,7 @@
 """HELLO and WELCOME as values: bytes in, values out, and back.
 
-The structs are the compiler's (native/include/vcuda_protocol.h). What a caller says of itself is
-for messages only; who it is the kernel says.
+The structs are the compiler's (native/include/vcuda_protocol.h). Who a caller is the kernel
+says; what it says of itself is for messages, and its pid for views inside of its own container.
 """
 
 import errno

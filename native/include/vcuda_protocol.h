@@ -8,7 +8,7 @@
  * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for
  * an observer read-only).
  * The manager takes the caller's host pid from SO_PEERCRED; what the caller says of itself is
- * for messages only.
+ * for messages, and for the names its own container knows its processes by.
  */
 #ifndef VCUDA_PROTOCOL_H
 #define VCUDA_PROTOCOL_H

@@ -200,6 +200,17 @@ def test_a_process_that_says_hello_again_has_its_slot_again_and_holds_nothing(bo
     assert books.words.used[3][slot] == 0
 
 
+def test_a_slot_says_what_its_process_calls_itself_until_it_is_free(books: Books) -> None:
+    slot, unknown = books.claim(Process(4711, 70), 12), books.claim(Process(4712, 70), -1)
+    assert slot is not None
+    said = [books.words.inner_pid[slot], books.words.inner_pid[unknown]]
+
+    books.free(slot)
+
+    assert said == [12, 0]
+    assert books.words.inner_pid[slot] == 0
+
+
 def test_a_pid_that_came_back_does_not_inherit_what_the_dead_one_held(books: Books) -> None:
     slot = books.claim(Process(7, 70))
     assert slot is not None

@@ -79,6 +79,17 @@ async def test_a_process_gets_a_slot_a_read_only_configuration_and_the_books(
     answer.close()
 
 
+async def test_the_books_say_what_a_process_calls_itself(
+    sockets: VirtualSockets, door: Path
+) -> None:
+    answer = await say(door, hello(pid=7))
+
+    assert answer is not None
+    regions = Regions.of(answer)
+    assert regions.books.inner_pid[answer.slot] == 7
+    assert pids(sockets) == {os.getpid()}
+
+
 async def test_an_observer_sees_everything_and_takes_no_slot(
     sockets: VirtualSockets, door: Path
 ) -> None:

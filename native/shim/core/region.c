@@ -87,23 +87,26 @@ static uint32_t slot_find(const struct vcuda_books *books, uint32_t pid)
     return found;
 }
 
-static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time)
+static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time,
+                      uint32_t inner_pid)
 {
     if (slot >= slots_used(books))
         /* release: before the owner can reserve, so that no sum misses it */
         atomic_store_explicit(&books->slot_limit, slot + 1, memory_order_release);
     atomic_store_explicit(&books->slots[slot].start_time, start_time, memory_order_relaxed);
-    /* release: a pid never stands beside another process's start_time */
+    atomic_store_explicit(&books->inner_pid[slot], inner_pid, memory_order_relaxed);
+    /* release: a pid never stands beside another process's start_time or inner pid */
     atomic_store_explicit(&books->slots[slot].pid, pid, memory_order_release);
 }
 
-int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time)
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time,
+                      uint32_t inner_pid)
 {
     uint32_t slot = slot_find(books, pid);
     if (slot >= VCUDA_SLOTS)
         return -ENOSPC;
     region_slot_free(books, slot);
-    slot_take(books, slot, pid, start_time);
+    slot_take(books, slot, pid, start_time, inner_pid);
     return (int)slot;
 }
 

@@ -22,8 +22,10 @@ int region_device_add(struct vcuda_config *config, const uint8_t *uuid);
 void region_config_publish(struct vcuda_config *config);
 
 /* Take a slot for a process: empty, and its own from before if it had one (exec keeps the pid and
- * drops the memory). Returns the slot, or -ENOSPC and nothing changed. */
-int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time);
+ * drops the memory). `inner_pid` is what the process calls itself, 0 if that is not known.
+ * Returns the slot, or -ENOSPC and nothing changed. */
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time,
+                      uint32_t inner_pid);
 
 /* Empty and free a slot, if it is still this process's. Returns 0, or -ESTALE if it is not. */
 int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
