@@ -75,9 +75,52 @@ typedef struct {
     unsigned decUtil;
 } nvmlProcessUtilizationSample_t;
 
+typedef struct {
+    unsigned long long bar1Total;
+    unsigned long long bar1Free;
+    unsigned long long bar1Used;
+} nvmlBAR1Memory_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId;
+    unsigned computeInstanceId;
+    unsigned long long usedGpuCcProtectedMemory;
+} nvmlProcessDetail_v1_t;
+
+typedef struct {
+    unsigned version;
+    unsigned mode;
+    unsigned numProcArrayEntries;
+    nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_v1_t;
+
+typedef struct {
+    unsigned long long timeStamp;
+    unsigned pid;
+    unsigned smUtil;
+    unsigned memUtil;
+    unsigned encUtil;
+    unsigned decUtil;
+    unsigned jpgUtil;
+    unsigned ofaUtil;
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct {
+    unsigned version;
+    unsigned processSamplesCount;
+    unsigned long long lastSeenTimeStamp;
+    nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+} nvmlProcessesUtilizationInfo_v1_t;
+
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "documented layout");
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "documented layout");
 _Static_assert(sizeof(nvmlProcessInfo_t) == 24, "documented layout");
 _Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "documented layout");
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "documented layout");
+_Static_assert(sizeof(nvmlProcessDetailList_v1_t) == 24, "documented layout");
+_Static_assert(sizeof(nvmlProcessUtilizationInfo_v1_t) == 40, "documented layout");
+_Static_assert(sizeof(nvmlProcessesUtilizationInfo_v1_t) == 24, "documented layout");
 
 #endif

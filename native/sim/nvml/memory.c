@@ -1,6 +1,9 @@
 #include "nvml/session.h"
 
-enum { MEMORY_V2 = 0x2000028 }; /* version 2 of a struct of 40 bytes */
+enum {
+    MEMORY_V2 = 0x2000028, /* version 2 of a struct of 40 bytes */
+    WINDOW = 256 << 20,    /* through which the host sees device memory, on cards of a server */
+};
 
 API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
@@ -25,5 +28,16 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memo
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo_v2(device, memory != NULL ? &second : NULL);
     if (result == NVML_SUCCESS)
         *memory = (nvmlMemory_t){.total = second.total, .free = second.free, .used = second.used};
+    return result;
+}
+
+/* Nothing simulated goes through the window. */
+API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+    struct session *session;
+    const struct sim_gpu *gpu;
+    nvmlReturn_t result = session_gpu(device, memory, &session, &gpu);
+    if (result == NVML_SUCCESS)
+        *memory = (nvmlBAR1Memory_t){.bar1Total = WINDOW, .bar1Free = WINDOW};
     return result;
 }

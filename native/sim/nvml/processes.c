@@ -1,47 +1,20 @@
-/* Who is on a GPU. Every list is asked for twice: with room for nothing to learn its size. */
-#include "nvml/session.h"
-#include <stdlib.h>
-#include <time.h>
+/* The processes on a GPU: all of them compute. */
+#include "nvml/occupants.h"
 
-enum { MOST = SIM_PROCESSES, NO_INSTANCE = -1 };
-
-/* The occupants of one GPU; returns how many. */
-static unsigned occupants_of(struct session *session, unsigned gpu, struct sim_occupant out[MOST])
-{
-    unsigned kept = 0;
-    struct sim_occupant *all = calloc((size_t)SIM_PROCESSES * SIM_GPUS, sizeof *all);
-    if (all == NULL)
-        return 0;
-    unsigned count = account_occupants(session->state, all, SIM_PROCESSES * SIM_GPUS);
-    for (unsigned i = 0; i < count; i++)
-        if (all[i].gpu == gpu && kept < MOST)
-            out[kept++] = all[i];
-    free(all);
-    return kept;
-}
-
-/* How many there are, and whether the caller's array of *count has room for them. */
-static nvmlReturn_t fits(unsigned found, unsigned *count, const void *out)
-{
-    unsigned room = out != NULL ? *count : 0;
-    *count = found;
-    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
-}
+enum { NO_INSTANCE = -1, COMPUTE = 0, MPS = 2, DETAILS_V1 = 0x1000018 };
 
 static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const void *out,
-                                  struct sim_occupant found[MOST])
+                                  struct sim_occupant found[OCCUPANTS])
 {
-    struct session *session;
-    const struct sim_gpu *gpu;
-    nvmlReturn_t result = session_gpu(device, count, &session, &gpu);
-    return result == NVML_SUCCESS ? fits(occupants_of(session, device->gpu, found), count, out)
-                                  : result;
+    unsigned held;
+    nvmlReturn_t result = occupants_get(device, count, found, &held);
+    return result == NVML_SUCCESS ? occupants_fit(held, count, out) : result;
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                          nvmlProcessInfo_t *out)
 {
-    struct sim_occupant found[MOST];
+    struct sim_occupant found[OCCUPANTS];
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
         out[i] = (nvmlProcessInfo_t){.pid = (unsigned)found[i].pid,
@@ -55,7 +28,7 @@ ALSO(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcess
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                       nvmlProcessInfo_v1_t *out)
 {
-    struct sim_occupant found[MOST];
+    struct sim_occupant found[OCCUPANTS];
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
         out[i] =
@@ -81,42 +54,29 @@ ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningPro
 ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses_v2);
 ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses);
 
-/* A time of CLOCK_MONOTONIC as NVML stamps it: microseconds since 1970. */
-static unsigned long long timestamp(uint64_t monotonic_ns)
+static void describe(const struct sim_occupant *occupant, nvmlProcessDetail_v1_t *out)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t real_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    return (real_ns - (sim_now() - monotonic_ns)) / 1000;
+    *out = (nvmlProcessDetail_v1_t){.pid = (unsigned)occupant->pid,
+                                    .usedGpuMemory = occupant->bytes,
+                                    .gpuInstanceId = (unsigned)NO_INSTANCE,
+                                    .computeInstanceId = (unsigned)NO_INSTANCE};
 }
 
-/* Samples strictly newer than `after`, of processes that used the GPU in their period. */
-static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long long after)
+API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                       nvmlProcessDetailList_v1_t *list)
 {
-    unsigned kept = 0;
-    for (unsigned i = 0; i < count; i++)
-        if (found[i].sm_percent > 0 && timestamp(found[i].sample_ns) > after)
-            found[kept++] = found[i];
-    return kept;
-}
-
-API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
-                                                 nvmlProcessUtilizationSample_t *out,
-                                                 unsigned *count, unsigned long long after)
-{
-    struct session *session;
-    const struct sim_gpu *gpu;
-    struct sim_occupant found[MOST];
-    nvmlReturn_t result = session_gpu(device, count, &session, &gpu);
+    struct sim_occupant found[OCCUPANTS];
+    unsigned held;
+    nvmlReturn_t result = occupants_get(device, list, found, &held);
     if (result != NVML_SUCCESS)
         return result;
-    unsigned samples = newer(found, occupants_of(session, device->gpu, found), after);
-    if (samples == 0)
-        return NVML_ERROR_NOT_FOUND;
-    result = fits(samples, count, out);
-    for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
-        out[i] = (nvmlProcessUtilizationSample_t){.pid = (unsigned)found[i].pid,
-                                                  .timeStamp = timestamp(found[i].sample_ns),
-                                                  .smUtil = found[i].sm_percent};
+    if (list->version != DETAILS_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (list->mode > MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    held = list->mode == COMPUTE ? held : 0;
+    result = occupants_fit(held, &list->numProcArrayEntries, list->procArray);
+    for (unsigned i = 0; result == NVML_SUCCESS && i < held; i++)
+        describe(&found[i], &list->procArray[i]);
     return result;
 }
