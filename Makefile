@@ -1,6 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. The rest are their parts.
 PYTHON ?= python3
 VENV ?= .venv
+CLIENTS ?= .venv-clients
 BIN := $(VENV)/bin
 # 30 and 60 first: on an empty node they meet on one GPU.
 EXAMPLES := examples/thirty-and-sixty.yaml \
@@ -35,6 +36,10 @@ types: $(VENV)/developing ## mypy, strict
 unit: $(VENV)/developing ## the test suite
 	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile
 
+.PHONY: test-clients
+test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
+	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients
+
 .PHONY: format
 format: $(VENV)/developing ## put all sources into their format
 	$(BIN)/ruff format .
@@ -48,11 +53,16 @@ bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares 
 
 .PHONY: clean
 clean: ## remove everything built
-	rm -rf $(VENV) build dist *.egg-info vcuda_shim/lib vcuda_shim/bin vcuda_shim/*.so
+	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info vcuda_shim/lib vcuda_shim/bin vcuda_shim/*.so
 
-$(VENV)/bin/python:
+$(VENV)/bin/python $(CLIENTS)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/python=)
+
+# Apart from the others: these pin versions, of CUDA's bindings among them.
+$(CLIENTS)/installed: $(NATIVE) | $(CLIENTS)/bin/python
+	$(CLIENTS)/bin/python -m pip install -q -e '.[clients]'
+	@touch $@
 
 $(VENV)/installed: $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[examples]'

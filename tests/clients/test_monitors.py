@@ -1,0 +1,77 @@
+"""nvitop and gpustat in a container: its limit, its own processes, and nobody else's."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from client_box import ClientBox
+
+from gpumanager.units import GIB, MIB
+
+pytest_plugins = ["client_fixtures"]
+pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
+
+LIMIT, HELD, NEIGHBOURS = 4 * GIB, 300 * MIB, 700 * MIB
+
+
+def holding(size: int, *command: str) -> str:
+    """A program that holds so much, runs a command if there is one, and tells its own pid."""
+    return f"""
+import os, subprocess, sys
+from shim_client import allocate, begin, cuda
+driver = cuda()
+begin(driver)
+assert allocate(driver, {size})[0] == 0
+command = {command!r}
+output = subprocess.run(command, text=True, capture_output=True).stdout if command else ""
+tell(pid=os.getpid(), output=output)
+"""
+
+
+@pytest.fixture
+async def neighbour(clients: ClientBox, tmp_path: Path) -> AsyncIterator[int]:
+    """The pid of a process of another container that holds memory on the same GPU."""
+    ready = tmp_path / "ready"
+    wait = f"open({str(ready)!r}, 'w').close()\nimport time\ntime.sleep(600)\n"
+    script = "def tell(**_): pass\n" + holding(NEIGHBOURS) + wait
+    process = await clients.start(sys.executable, "-c", script, limit=8 * GIB)
+    try:
+        async with asyncio.timeout(30):
+            while not ready.exists():  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0.01)
+        yield process.pid
+    finally:
+        await process.close()
+
+
+async def look(clients: ClientBox, *command: str) -> tuple[int, str]:
+    """The pid of the process that held memory, and what the monitor beside it printed."""
+    finished = await clients.python(holding(HELD, sys.executable, "-m", *command), limit=LIMIT)
+    return finished.told["pid"], finished.told["output"]
+
+
+async def test_gpustat_shows_the_limit_and_the_containers_own_process(
+    clients: ClientBox, neighbour: int
+) -> None:
+    pid, output = await look(clients, "gpustat", "--json")
+    without_shim = await clients.run(sys.executable, "-m", "gpustat", "--json")
+
+    (gpu,) = json.loads(output)["gpus"]
+    assert (gpu["memory.total"], gpu["memory.used"]) == (LIMIT // MIB, HELD // MIB)
+    shown = [(process["pid"], process["gpu_memory_usage"]) for process in gpu["processes"]]
+    assert shown == [(pid, HELD // MIB)]
+    assert f'"pid": {neighbour}' in without_shim.text
+
+
+async def test_nvitop_shows_the_limit_and_the_containers_own_process(
+    clients: ClientBox, neighbour: int
+) -> None:
+    pid, output = await look(clients, "nvitop", "--once", "--no-unicode")
+
+    assert f"{HELD // MIB}.0MiB / {LIMIT // MIB}MiB" in output
+    processes = output.partition("Processes:")[2]
+    assert f" {pid} " in processes
+    assert str(neighbour) not in processes
