@@ -80,3 +80,49 @@ async def test_what_nvrtc_compiles_is_loaded_as_a_library_and_launched_as_withou
     assert limited == bare
     assert limited["done"]
     assert [account.launches for account in clients.accounts()] == [5, 5]
+
+
+async def test_what_nvrtc_compiled_says_of_itself_and_refuses_launches_it_has_no_room_for(
+    clients: ClientBox,
+) -> None:
+    finished = await clients.python(
+        f"""
+{PRELUDE}
+code = '''
+__constant__ float table[20];
+extern "C" __global__ void __launch_bounds__(128) sum(float *to, int n)
+{{
+    __shared__ float part[100];
+    part[threadIdx.x % 100] = table[n % 20];
+    __syncthreads();
+    to[threadIdx.x] = part[n % 100];
+}}
+'''
+program = Program(code, code_type="c++", options=ProgramOptions(arch=f"sm_{{device.arch}}"))
+kernel = program.compile("cubin").get_kernel("sum")
+buffer = memory.allocate(4096, stream=stream)
+def tried(**shape):
+    try:
+        launch(stream, LaunchConfig(grid=1, **shape), kernel, buffer, 7)
+    except Exception as error:
+        return str(error).partition(":")[0]
+    return ""
+said = kernel.attributes
+tell(
+    sizes=[said.max_threads_per_block, said.shared_size_bytes, said.const_size_bytes],
+    registers=said.num_regs,
+    tried=[tried(block=size) for size in (128, 129, 1025)] + [tried(block=1, shmem_size=48 << 10)],
+)
+""",
+        limit=LIMIT,
+    )
+
+    told = finished.told
+    assert told["sizes"] == [128, 400, 80]
+    assert 0 < told["registers"] < 32
+    assert told["tried"] == [
+        "",
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+        "CUDA_ERROR_INVALID_VALUE",
+        "CUDA_ERROR_INVALID_VALUE",
+    ]

@@ -8,7 +8,7 @@
 
 #define DEFAULT_KERNEL_NS UINT64_C(10000)
 
-enum { THREADS_PER_BLOCK = 1024 };
+enum { THREADS_PER_BLOCK = 1024, BLOCK_Z = 64, GRID_Y_Z = 65535, GRID_X = INT32_MAX };
 
 /* `extra`: pairs of a tag and a value. */
 static const void *buffer_in(void **extra)
@@ -38,7 +38,18 @@ static bool valid_shape(const CUlaunchConfig *shape)
     uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY;
     return shape->gridDimX > 0 && shape->gridDimY > 0 && shape->gridDimZ > 0 && threads > 0 &&
            shape->blockDimZ > 0 && threads <= THREADS_PER_BLOCK &&
-           threads * shape->blockDimZ <= THREADS_PER_BLOCK;
+           threads * shape->blockDimZ <= THREADS_PER_BLOCK && shape->blockDimZ <= BLOCK_Z &&
+           shape->gridDimX <= GRID_X && shape->gridDimY <= GRID_Y_Z && shape->gridDimZ <= GRID_Y_Z;
+}
+
+static CUresult check_shape(const CUlaunchConfig *shape, const struct function *function)
+{
+    if (shape == NULL || !valid_shape(shape))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function == NULL || function->kind != FUNCTION)
+        return CUDA_ERROR_INVALID_HANDLE;
+    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY * shape->blockDimZ;
+    return function_fits(function, threads, shape->sharedMemBytes);
 }
 
 API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
@@ -51,10 +62,9 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
         return result;
-    if (shape == NULL || !valid_shape(shape))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (function == NULL || function->kind != FUNCTION)
-        return CUDA_ERROR_INVALID_HANDLE;
+    result = check_shape(shape, function);
+    if (result != CUDA_SUCCESS)
+        return result;
     result = queue_stream(driver, shape->hStream, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = duration_of(function, parameters, extra, &duration_ns);

@@ -3,6 +3,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* 0, or -1 if there is no memory for a copy. */
+static int keep_cubin(struct module *module, const void *image)
+{
+    uint64_t bytes = cubin_bytes(image);
+    if (bytes == 0)
+        return 0;
+    module->cubin = malloc(bytes);
+    if (module->cubin == NULL)
+        return -1;
+    memcpy(module->cubin, image, bytes);
+    return 0;
+}
+
 CUresult module_load(const void *image, struct module **out)
 {
     if (image == NULL || out == NULL)
@@ -10,6 +23,10 @@ CUresult module_load(const void *image, struct module **out)
     struct module *module = calloc(1, sizeof *module);
     if (module == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (keep_cubin(module, image) != 0) {
+        free(module);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     module->kind = MODULE;
     *out = module;
     return CUDA_SUCCESS;
@@ -25,6 +42,7 @@ CUresult module_unload(struct module *module)
         function->kind = NO_OBJECT;
         free(function);
     }
+    free(module->cubin);
     free(module);
     return CUDA_SUCCESS;
 }
@@ -46,6 +64,8 @@ static struct function *add(struct module *module, const char *name)
     function->kind = FUNCTION;
     function->module = module;
     function->next = module->functions;
+    function->needs = cubin_function(module->cubin, name);
+    function->carveout = -1;
     function->spins = strcmp(name, "spin") == 0;
     memcpy(function->name, name, size);
     module->functions = function;
