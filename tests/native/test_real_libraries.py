@@ -1,0 +1,125 @@
+"""The shim over NVIDIA's own driver libraries, which load and answer without a GPU.
+
+VCUDA_REAL_LIBRARIES names a folder with `libcuda.so.<release>` and `libnvidia-ml.so.<release>`, as
+a driver's packages have them; without it all of this is skipped. They run in a container with a
+/dev of its own: as root they make device nodes.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from shim_container import Container, allocation, lay_out
+
+from gpumanager.virtual.manager import VirtualSockets
+
+VARIABLE = "VCUDA_REAL_LIBRARIES"
+FOLDER = os.environ.get(VARIABLE, "")
+
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(not FOLDER, reason=f"{VARIABLE} names no folder with a driver's libraries"),
+]
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+
+
+def library(name: str) -> Path:
+    """The driver's own file, whatever links point to it."""
+    return next(iter(sorted(Path(FOLDER).glob(f"{name}.so.*.*")))).resolve()
+
+
+def exports(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        defined = [symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"]
+    return sorted({name for name in defined if name.startswith(("cu", "nvml"))})
+
+
+def hooked() -> list[str]:
+    """Of the table: what the shim exports of its own."""
+    lines = (NATIVE / "table" / "cuda.hooks").read_text().splitlines()
+    rows = [line.split("|") for line in lines if "|" in line and not line.startswith("#")]
+    return [symbol.strip() for kind, symbol, *_ in rows if kind.strip() != "call"]
+
+
+def entry_points() -> list[tuple[str, int]]:
+    """What cuGetProcAddress can be asked for: each name, at each version that changes it."""
+    lines = (NATIVE / "sim" / "table" / "cuda.txt").read_text().splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    known = [(row[1], row[2:4]) for row in rows if row[1] not in ("data", "-")]
+    return sorted({(base, int(since)) for base, both in known for since in both if since != "-"})
+
+
+def device_nodes() -> list[Path]:
+    """Of this machine, outside of any container."""
+    return sorted(Path("/dev").glob("nvidia*"))
+
+
+@pytest.fixture
+async def container(work: Path, manager: VirtualSockets) -> Container:
+    libraries = lay_out(work / "lib", library("libcuda"), library("libnvidia-ml"))
+    return Container(libraries, await allocation(manager), work)
+
+
+async def test_every_function_of_the_driver_is_found_through_the_shim(container: Container) -> None:
+    names = [exports(library(name)) for name in ("libcuda", "libnvidia-ml")]
+
+    told = await container.run(
+        f"""
+names = {names}
+tell(missing=[name for library, known in zip((cuda(), nvml()), names) for name in known
+              if not hasattr(library, name)])
+"""
+    )
+
+    assert min(map(len, names)) > 300
+    assert told["missing"] == []
+
+
+PROC_ADDRESS = """
+shim, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+ours = {address_of(getattr(real, name)): address_of(getattr(shim, name))
+        for name in HOOKED if hasattr(real, name)}
+different, swapped = [], set()
+for name, since in ENTRIES:
+    for version in (since - 1, since, 12050, 13000):
+        for flags in (0, 1, 2):
+            result, pointer, status = entry(real, name, version, flags)
+            wanted = result, ours.get(pointer, pointer), status
+            if entry(shim, name, version, flags) != wanted:
+                different.append([name, version, flags])
+            if pointer in ours:
+                swapped.add(name)
+tell(different=different, swapped=len(swapped))
+"""
+
+
+async def test_the_shim_hands_out_the_drivers_entry_points_but_for_its_hooks(
+    container: Container,
+) -> None:
+    told = await container.run(f"HOOKED = {hooked()}\nENTRIES = {entry_points()}\n{PROC_ADDRESS}")
+
+    assert told["different"] == []
+    assert told["swapped"] > 10
+
+
+async def test_the_drivers_own_results_come_through(container: Container, work: Path) -> None:
+    before = device_nodes()
+    bare = Container(container.libraries, None, work)
+    script = """
+driver, management = cuda(), nvml()
+count, memory = ctypes.c_uint(), (ctypes.c_ulonglong * 5)()
+tell(early=allocate(driver, 1)[0], wrong=driver.cuInit(1), init=driver.cuInit(0),
+     late=allocate(driver, 1)[0], management=management.nvmlInit_v2(),
+     lists=management.nvmlDeviceGetComputeRunningProcesses_v3(None, ctypes.byref(count), None),
+     memory=management.nvmlDeviceGetMemoryInfo(None, memory))
+"""
+    told: list[dict[str, Any]] = [await one.run(script) for one in (container, bare)]
+
+    assert told[0] == told[1]
+    assert (told[0]["init"], told[0]["management"]) == (100, 9)  # no device; driver not loaded
+    assert (told[0]["early"], told[0]["late"], told[0]["lists"]) == (3, 3, 1)  # not initialised
+    assert device_nodes() == before
