@@ -8,3 +8,4 @@
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/region.h"
+#include "core/residents.h"

@@ -7,8 +7,8 @@
 #ifndef SHIM_NVML_LISTING_H
 #define SHIM_NVML_LISTING_H
 
+#include "core/residents.h"
 #include "nvml/observe.h"
-#include "nvml/residents.h"
 
 /* Ask the driver: *count entries may go to `list`; sets *count as the driver does. */
 struct listing {

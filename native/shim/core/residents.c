@@ -1,4 +1,4 @@
-#include "nvml/residents.h"
+#include "core/residents.h"
 
 #include "core/slot.h"
 

@@ -4,12 +4,14 @@
  * it translates, by those of the caller's pid namespace and then shows no others. Inside of the
  * container only its own names mean anything, so every entry that is kept gets that one.
  */
-#ifndef SHIM_NVML_RESIDENTS_H
-#define SHIM_NVML_RESIDENTS_H
+#ifndef SHIM_CORE_RESIDENTS_H
+#define SHIM_CORE_RESIDENTS_H
 
 #include "vcuda_region.h"
 
+#ifndef VCUDA_CDEF
 #include <stdbool.h>
+#endif
 
 /* How the entries of a list are laid out. memory: offset of the bytes a process holds. */
 struct residents_layout {
