@@ -1,0 +1,125 @@
+"""Any history of virtual memory behind the shim: racing, killed and forked programs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpu_node import Node, SimulatedMachine
+from shim_container import Container
+
+from gpumanager.virtual.manager import VirtualSockets
+
+pytestmark = pytest.mark.namespaces
+
+PAGE = 2 << 20
+LIMIT = 64 * PAGE
+
+
+@pytest.fixture
+def machine(work: Path) -> Iterator[SimulatedMachine]:
+    simulated = SimulatedMachine(work / "dev", 2)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
+    return Node(work, machine, manager)
+
+
+@pytest.fixture
+async def container(node: Node) -> Container:
+    return await node.container({0: LIMIT})
+
+
+PRELUDE = "import os\nimport virtual_client as vm\nP = vm.PAGE\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_through_any_history_the_books_say_what_the_driver_holds(
+    container: Container, node: Node, seed: int
+) -> None:
+    told = await container.run(
+        f"import virtual_history\ntell(refused=virtual_history.run({seed}, 1500, alone=True))"
+    )
+
+    assert told["refused"] > 0
+    account, _ = node.machine.tenants()[0]
+    assert 0 < account.peak_bytes <= LIMIT
+    assert (account.bytes, account.refused) == (0, 0)
+
+
+async def test_processes_that_race_never_hold_more_than_the_limit_together(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        """
+import subprocess, sys
+script = "import sys, virtual_history; virtual_history.run(int(sys.argv[1]), 800, alone=False)"
+racing = [subprocess.Popen([sys.executable, "-c", script, str(seed)]) for seed in range(4)]
+tell(codes=[process.wait() for process in racing])
+import virtual_client as vm
+vm.begin()
+end = time.monotonic() + 5
+while vm.held() != (0, 0) and time.monotonic() < end:
+    time.sleep(0.01)
+tell(held=vm.held())
+"""
+    )
+
+    assert told == {"codes": [0] * 4, "held": [0, 0]}
+    account, _ = node.machine.tenants()[0]
+    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+
+
+async def test_what_killed_processes_held_is_back_within_a_second_and_nothing_is_over_the_limit(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        """
+import random, subprocess, sys
+import virtual_client as vm
+script = "import sys, virtual_history; virtual_history.run(int(sys.argv[1]), 10**6, alone=False)"
+vm.begin()
+after = []
+for round in range(4):
+    racing = [subprocess.Popen([sys.executable, "-c", script, str(9 * round + n)])
+              for n in range(3)]
+    time.sleep(0.3 + random.random() / 5)
+    [process.kill() for process in racing]
+    assert [process.wait() for process in racing] == [-9] * 3
+    end = time.monotonic() + 1
+    while vm.held() != (0, 0) and time.monotonic() < end:
+        time.sleep(0.005)
+    after.append(vm.held())
+tell(after=after)
+"""
+    )
+
+    assert told == {"after": [[0, 0]] * 4}
+    account, _ = node.machine.tenants()[0]
+    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+
+
+async def test_a_forked_child_owes_nothing_of_its_parents_and_begins_anew(
+    container: Container,
+) -> None:
+    told = await container.run(
+        PRELUDE
+        + """
+vm.begin()
+at = vm.reserve(64 * P)
+vm.segment(at, 40 * P)
+child = os.fork()
+if child == 0:
+    ok = vm.begin() == 0 and vm.held() == (40, 40) and vm.create(25 * P)[0] == 2
+    os._exit(0 if ok and vm.segment(vm.reserve(24 * P), 24 * P) == 0 else 1)
+status = os.waitpid(child, 0)[1]
+end = time.monotonic() + 5
+while vm.held() != (40, 40) and time.monotonic() < end:
+    time.sleep(0.01)
+tell(status=status, held=vm.held(), end=[vm.unmap(at, 40 * P), vm.held()])
+"""
+    )
+
+    assert told == {"status": 0, "held": [40, 40], "end": [0, [0, 0]]}
