@@ -30,6 +30,8 @@ typedef struct stream *CUstream;
 typedef struct event *CUevent;
 typedef struct pool *CUmemoryPool;
 typedef uint64_t CUmemGenericAllocationHandle;
+typedef struct array *CUarray;
+typedef struct array *CUmipmappedArray;
 
 typedef struct {
     unsigned char bytes[16];

@@ -1,6 +1,7 @@
 /* Contexts: the stack of each thread, contexts made by hand, and the primary one of each device. */
 #include "cuda/context.h"
 #include "core/ledger.h"
+#include "cuda/array.h"
 #include "cuda/memory.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
@@ -67,6 +68,7 @@ void context_close(struct driver *driver, struct context *context)
     queue_finish(driver, context->device);
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);
+    arrays_free_all(driver, context);
     context->kind = NO_OBJECT;
     pthread_mutex_unlock(&driver->mutex);
     sim_lock(driver->state);

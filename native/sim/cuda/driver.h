@@ -98,6 +98,7 @@ struct driver {
     struct address_map memory;
     struct reservations reservations;
     struct physical_table physicals;
+    struct array *arrays;                             /* of all contexts, mipmapped ones too */
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
 };

@@ -24,6 +24,22 @@ API CUresult cuMemAlloc(uint32_t *out, unsigned bytes)
     return result;
 }
 
+API CUresult cuMemAllocPitch(uint32_t *out, unsigned *pitch, unsigned width, unsigned height,
+                             unsigned element)
+{
+    size_t row;
+    uint64_t bytes;
+    CUresult result = memory_rows(width, height, element, &row, &bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (pitch == NULL || bytes > UINT32_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = cuMemAlloc(out, (unsigned)bytes);
+    if (result == CUDA_SUCCESS)
+        *pitch = (unsigned)row;
+    return result;
+}
+
 API CUresult cuMemFree(uint32_t address)
 {
     struct driver *driver;

@@ -5,7 +5,7 @@
 
 enum { PITCH = 512 };
 
-static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes)
+CUresult memory_charge(struct driver *driver, CUdevice device, uint64_t bytes)
 {
     uint64_t now = sim_lock(driver->state);
     unsigned gpu = driver->gpus[device];
@@ -14,7 +14,7 @@ static CUresult charge(struct driver *driver, CUdevice device, uint64_t bytes)
     return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void release(struct driver *driver, CUdevice device, uint64_t bytes)
+void memory_release(struct driver *driver, CUdevice device, uint64_t bytes)
 {
     sim_lock(driver->state);
     ledger_release(driver->process, driver->gpus[device], bytes);
@@ -36,7 +36,7 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
     if (out == NULL || wanted.bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUdevice device = wanted.context->device;
-    CUresult result = charge(driver, device, wanted.bytes);
+    CUresult result = memory_charge(driver, device, wanted.bytes);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver->mutex);
@@ -47,7 +47,7 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
     pthread_mutex_unlock(&driver->mutex);
     if (added == 0)
         return CUDA_SUCCESS;
-    release(driver, device, wanted.bytes);
+    memory_release(driver, device, wanted.bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -56,7 +56,7 @@ static void settle(struct driver *driver, const struct allocation *gone)
     if (gone->pool != NULL)
         gone->pool->used -= gone->bytes;
     if (gone->opened == NULL) /* else the process that made it pays for it */
-        release(driver, gone->context->device, gone->bytes);
+        memory_release(driver, gone->context->device, gone->bytes);
     free(gone->opened);
 }
 
@@ -122,17 +122,26 @@ API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags)
     return allocate(bytes, true, out);
 }
 
+CUresult memory_rows(size_t width, size_t height, unsigned element, size_t *pitch, uint64_t *bytes)
+{
+    if ((element != 4 && element != 8 && element != 16) || width > SIZE_MAX - PITCH)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pitch = (width + PITCH - 1) / PITCH * PITCH;
+    if (__builtin_mul_overflow((uint64_t)*pitch, (uint64_t)height, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
                                 unsigned element)
 {
+    size_t row;
     uint64_t bytes;
-    if (pitch == NULL || (element != 4 && element != 8 && element != 16) ||
-        width > SIZE_MAX - PITCH)
+    CUresult result = memory_rows(width, height, element, &row, &bytes);
+    if (result == CUDA_SUCCESS && pitch == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    size_t row = (width + PITCH - 1) / PITCH * PITCH;
-    if (__builtin_mul_overflow((uint64_t)row, (uint64_t)height, &bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = allocate(bytes, false, out);
+    if (result == CUDA_SUCCESS)
+        result = allocate(bytes, false, out);
     if (result == CUDA_SUCCESS)
         *pitch = row;
     return result;

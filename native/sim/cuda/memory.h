@@ -10,8 +10,15 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
 
 CUresult memory_free(struct driver *driver, CUdeviceptr address);
 
+/* Enter bytes in the ledger, of what has no address, and take them out. */
+CUresult memory_charge(struct driver *driver, CUdevice device, uint64_t bytes);
+void memory_release(struct driver *driver, CUdevice device, uint64_t bytes);
+
 /* Free everything a context holds; driver->mutex is held. */
 void memory_free_all(struct driver *driver, const struct context *context);
+
+/* How long a row is in memory and what all of them take; CUDA_ERROR_INVALID_VALUE if too much. */
+CUresult memory_rows(size_t width, size_t height, unsigned element, size_t *pitch, uint64_t *bytes);
 
 /* Free and total bytes of a device, over all processes. */
 void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes,
