@@ -204,6 +204,9 @@ typedef struct {
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "as the driver has it");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "as the driver has it");
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "as the driver has it");
+_Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "as the driver has it");
+_Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR_v1) == 16, "as the driver has it");
+_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR_v1) == 24, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32, "as the driver has it");
 _Static_assert(sizeof(CUmulticastObjectProp) == 32, "as the driver has it");

@@ -2,6 +2,7 @@
 #include "vcuda_protocol.h"
 #include "vcuda_region.h"
 
+#include "core/array_size.h"
 #include "core/books.h"
 #include "core/cost.h"
 #include "core/limiter.h"

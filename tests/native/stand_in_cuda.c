@@ -17,7 +17,8 @@ static atomic_int initialised, refuse_free;
     X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2)           \
         X(cuMemAllocPitch_v2) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)              \
             X(cuDeviceTotalMem_v2) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx)    \
-                X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)
+                X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)                   \
+                    X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
 
 enum {
 #define X(name) COUNT_##name,
@@ -139,6 +140,35 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
     (void)stream;
     CALLED(cuMemFreeAsync);
     return cuMemFree_v2(address);
+}
+
+/* Arrays of an old driver: bytes in pages, no mapping later, and nobody to ask for the size. */
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+    CUdeviceptr place;
+    CALLED(cuArray3DCreate_v2);
+    if ((descriptor->Flags & CUDA_ARRAY3D_DEFERRED_MAPPING) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t bytes = descriptor->Width * descriptor->Height * descriptor->NumChannels;
+    CUresult result = cuMemAlloc_v2(&place, (bytes + 65535) / 65536 * 65536);
+    if (result == CUDA_SUCCESS)
+        *array = (CUarray)place;
+    return result;
+}
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
+{
+    CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = descriptor->Width,
+                                    .Height = descriptor->Height,
+                                    .Format = descriptor->Format,
+                                    .NumChannels = descriptor->NumChannels};
+    CALLED(cuArrayCreate_v2);
+    return cuArray3DCreate_v2(array, &deep);
+}
+
+CUresult cuArrayDestroy(CUarray array)
+{
+    return cuMemFree_v2((CUdeviceptr)array);
 }
 
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total)

@@ -65,6 +65,21 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     return SETTLE(&charge, result, address);
 }
 
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned int width,
+                         unsigned int height, unsigned int element)
+{
+    struct charge charge;
+    CUresult result = charge_begin(&charge, area(pitched(width), height));
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuMemAllocPitch)(address, pitch, width, height, element);
+    if (result == CUDA_SUCCESS && charge_correct(&charge, area(*pitch, height)) != 0) {
+        REAL(cuMemFree)(*address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return SETTLE(&charge, result, address);
+}
+
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
     struct charge charge;
