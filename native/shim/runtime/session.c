@@ -42,22 +42,28 @@ static bool books_usable(const struct vcuda_books *books)
 
 static int map_config(struct session *session, int descriptor)
 {
-    const struct vcuda_config *config = map_region(descriptor, sizeof *config, PROT_READ);
-    if (config == NULL || !config_usable(config))
-        return -EPROTO;
-    session->config = config;
-    return 0;
+    session->config = map_region(descriptor, sizeof *session->config, PROT_READ);
+    return session->config != NULL && config_usable(session->config) ? 0 : -EPROTO;
 }
 
 static int map_books(struct session *session, const struct welcome *welcome)
 {
     int protection = welcome->slot < 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     struct vcuda_books *books = map_region(welcome->books, sizeof *books, protection);
-    if (books == NULL || !books_usable(books))
-        return -EPROTO;
     session->books.page = books;
     session->books.slot = welcome->slot;
-    return 0;
+    return books != NULL && books_usable(books) ? 0 : -EPROTO;
+}
+
+/* A program may try again for as long as it lives: nothing may pile up. */
+static void unmap(struct session *session)
+{
+    if (session->config != NULL)
+        munmap((void *)(uintptr_t)session->config, sizeof *session->config);
+    if (session->books.page != NULL)
+        munmap(session->books.page, sizeof *session->books.page);
+    session->config = NULL;
+    session->books.page = NULL;
 }
 
 /* Keep the books open for their locks, except by an observer, who takes none. */
@@ -79,6 +85,8 @@ static int enter(struct session *session, const struct welcome *welcome)
         error = map_books(session, welcome);
     if (error == 0)
         keep_descriptor(session, welcome->books);
+    else
+        unmap(session);
     close(welcome->config);
     close(welcome->books);
     return error;
