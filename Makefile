@@ -51,6 +51,11 @@ bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares 
 	for subject in placement hello hooks allocate shares; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
+.PHONY: fuzz
+SECONDS ?= 60
+fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target
+	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
+
 .PHONY: clean
 clean: ## remove everything built
 	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info vcuda_shim/lib vcuda_shim/bin vcuda_shim/*.so

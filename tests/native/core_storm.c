@@ -1,18 +1,23 @@
-/* Threads of two processes of one container on the pure units: books, pointers, costs, limiter.
+/* Threads of two processes of one container on the pure units, while its manager moves slots and
+ * limits. Then the same books between real processes, some of which are killed.
  *
- * Both processes are of one program, so that a sanitizer sees all that they share. Prints what is
- * wrong and returns 1, or returns 0.
+ * The first two processes are of one program, so that a sanitizer sees all that they share. Prints
+ * what is wrong and returns 1, or returns 0.
  */
+#include "core/array_size.h"
 #include "core/books.h"
 #include "core/cost.h"
 #include "core/limiter.h"
 #include "core/pointers.h"
+#include "core/region.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PROCESSES = 2, THREADS = 3, ROUNDS = 3000, HELD = 8, LARGEST = 1000 };
@@ -24,7 +29,8 @@ static struct process {
     struct cost_table costs;
 } processes[PROCESSES];
 
-static struct vcuda_limit limit = {.memory_bytes = LIMIT, .core_percent = 50};
+static struct vcuda_config config = {.limits[0] = {.memory_bytes = LIMIT, .core_percent = 50}};
+static atomic_bool managing;
 static atomic_int faults;
 
 struct worker {
@@ -60,7 +66,7 @@ static void release(struct process *process, uint64_t address, uint64_t bytes)
 static void launch(struct process *process, unsigned *seed)
 {
     struct vcuda_meter *meter = &process->books.page->meters[0];
-    struct limiter_terms terms = limiter_terms(&limit);
+    struct limiter_terms terms = limiter_terms(&config.limits[0]);
     uint64_t key = cost_key(rand_r(seed) % 2000, 1, 32), now = 1 + (uint64_t)rand_r(seed), cost;
     cost_estimate(&process->costs, key, &cost);
     if (limiter_admit(meter, terms, now, cost) != 0)
@@ -70,6 +76,13 @@ static void launch(struct process *process, unsigned *seed)
     limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
 }
 
+static uint64_t size_of(unsigned *seed)
+{
+    struct array_shape shape = {.width = 1 + (uint64_t)rand_r(seed) % LARGEST, .channels = 1};
+    expect(array_size(&shape) % 65536 == 0, "an array takes whole pages");
+    return shape.width;
+}
+
 static void *work(void *argument)
 {
     struct worker *worker = argument;
@@ -77,7 +90,7 @@ static void *work(void *argument)
     for (int round = 0; round < ROUNDS; round++) {
         int place = rand_r(&worker->seed) % HELD;
         uint64_t address = worker->first + (uint64_t)place * 512;
-        uint64_t wanted = 1 + (uint64_t)rand_r(&worker->seed) % LARGEST;
+        uint64_t wanted = size_of(&worker->seed);
         if (bytes[place] != 0) {
             release(worker->process, address, bytes[place]);
             bytes[place] = 0;
@@ -109,6 +122,8 @@ static struct vcuda_books *join(const char *path)
         processes[slot].books.slot = slot;
     }
     page->slot_limit = PROCESSES;
+    for (uint32_t slot = 0; slot < PROCESSES; slot++)
+        page->slots[slot].pid = slot + 1;
     return page;
 }
 
@@ -125,12 +140,99 @@ static void run_all(void)
         pthread_join(threads[index], NULL);
 }
 
+/* What the manager does meanwhile: other slots come and go, limits change and are as before. */
+static void *manage(void *argument)
+{
+    struct vcuda_books *page = argument;
+    for (uint32_t pid = 100; atomic_load(&managing); pid++) {
+        int slot = region_slot_claim(page, pid, pid);
+        expect(slot >= PROCESSES, "a slot that is taken is not given");
+        region_limit_store(&config, 0, LIMIT, 50, 50, pid % 1000, pid % 1000);
+        region_config_publish(&config);
+        region_device_bytes(page, 0);
+        expect(region_slot_release(page, (uint32_t)slot, pid, pid) == 0, "a slot is given back");
+    }
+    return NULL;
+}
+
+static void run_managed(struct vcuda_books *page)
+{
+    pthread_t manager;
+    atomic_store(&managing, true);
+    expect(pthread_create(&manager, NULL, manage, page) == 0, "a thread");
+    run_all();
+    atomic_store(&managing, false);
+    pthread_join(manager, NULL);
+}
+
+enum { PEERS = 6, FIRST_PEER = PROCESSES, LAST_PEER = FIRST_PEER + PEERS };
+
+/* What each peer holds in truth, beside the books: counted after a reservation, discounted before
+ * a release, so that it is never more than what was let through. */
+static atomic_ullong *truth;
+
+static uint64_t truly_held(void)
+{
+    uint64_t sum = 0;
+    for (int slot = FIRST_PEER; slot < LAST_PEER; slot++)
+        sum += atomic_load(&truth[slot]);
+    return sum;
+}
+
+static void be_peer(const char *path, int slot)
+{
+    unsigned seed = (unsigned)slot;
+    uint64_t held = 0;
+    struct books books = {.page = processes[0].books.page, .slot = slot};
+    books.fd = open(path, O_RDWR);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t bytes = 1 + (uint64_t)rand_r(&seed) % (LIMIT / 4);
+        if (held > 0) {
+            atomic_store(&truth[slot], 0);
+            books_release(&books, 0, held);
+            held = 0;
+        } else if (books_reserve(&books, 0, bytes, LIMIT) == 0) {
+            held = bytes;
+            atomic_store(&truth[slot], held);
+            expect(truly_held() <= LIMIT, "processes together never hold more than the limit");
+        }
+    }
+    books_release(&books, 0, held);
+    atomic_store(&truth[slot], 0);
+    _exit(atomic_load(&faults) != 0);
+}
+
+/* Half of them are killed where they happen to be; then their slots are emptied, as by a manager.
+ */
+static void run_peers(const char *path, struct vcuda_books *page)
+{
+    pid_t peers[LAST_PEER];
+    page->slot_limit = LAST_PEER;
+    for (int slot = FIRST_PEER; slot < LAST_PEER; slot++)
+        if ((peers[slot] = fork()) == 0)
+            be_peer(path, slot);
+    for (int slot = FIRST_PEER; slot < LAST_PEER; slot++) {
+        int status;
+        if (slot % 2 == 0) {
+            usleep(3000);
+            kill(peers[slot], SIGKILL);
+        }
+        expect(waitpid(peers[slot], &status, 0) == peers[slot], "a peer ends");
+        expect(status == 0 || (slot % 2 == 0 && WIFSIGNALED(status)), "as it should");
+        atomic_store(&truth[slot], 0);
+        region_slot_free(page, (uint32_t)slot);
+    }
+}
+
 int main(int count, char **arguments)
 {
     struct vcuda_books *page = count == 2 ? join(arguments[1]) : NULL;
-    if (page == NULL)
+    truth = mmap(NULL, LAST_PEER * sizeof *truth, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == NULL || truth == MAP_FAILED)
         return 2;
-    run_all();
+    run_managed(page);
+    run_peers(arguments[1], page);
     expect(books_total(&processes[0].books, 0) == 0, "nothing is held at the end");
     expect(page->meters[0].memory_peak <= LIMIT, "never over the limit");
     expect(page->slots[0].flags == 0 && page->slots[1].flags == 0, "the lock was always had");
