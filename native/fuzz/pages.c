@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { PATCHES = 16 };
+enum { PATCHES = 16, HEADER_WORDS = 16 };
 
 void pages_patch(struct fuzz_reader *reader, void *page, size_t size)
 {
@@ -16,7 +16,8 @@ void pages_patch(struct fuzz_reader *reader, void *page, size_t size)
         uint64_t value;
         fuzz_take(reader, &place, sizeof place);
         fuzz_take(reader, &value, sizeof value);
-        memcpy((char *)page + place % (size / sizeof value) * sizeof value, &value, sizeof value);
+        size_t words = (place & 1) != 0 ? HEADER_WORDS : size / sizeof value;
+        memcpy((char *)page + place / 2 % words * sizeof value, &value, sizeof value);
     }
 }
 

@@ -25,7 +25,7 @@ struct plan {
     uint8_t flags;     /* of the HELLO */
     uint8_t count;     /* descriptors */
     uint8_t kinds;     /* of them */
-    uint8_t sent_with; /* the piece they come with */
+    uint8_t sent_with; /* the piece they come with: the first, the second, or each */
     uint8_t piece;     /* bytes */
     uint8_t cut;       /* bytes missing at the end */
     uint8_t linger;    /* odd: the connection stays open */
@@ -90,7 +90,8 @@ static void answer(int connection)
     size_t step = plan.piece % 8 == 0 ? 1u + plan.piece / 8u : sizeof plan.welcome;
     for (unsigned index = 0; left > 0; index++) {
         size_t size = step < left ? step : left;
-        if (!send_piece(connection, bytes, size, index == plan.sent_with % 2u))
+        if (!send_piece(connection, bytes, size,
+                        plan.sent_with % 3 == 2 || index == plan.sent_with % 3u))
             return;
         bytes += size;
         left -= size;
@@ -140,7 +141,8 @@ size_t fuzz_example(unsigned number, uint8_t *out, size_t capacity)
 {
     struct plan good = {.count = 2,
                         .kinds = CONFIG | BOOKS << 2,
-                        .piece = 1,
+                        .piece = number == 3 ? 240 : 1, /* 31 bytes, or all */
+                        .sent_with = number == 3 ? 2 : 0,
                         .flags = number == 1 ? VCUDA_HELLO_OBSERVER : 0,
                         .welcome = {.magic = VCUDA_PROTOCOL_MAGIC,
                                     .version = VCUDA_PROTOCOL_VERSION,
@@ -151,7 +153,7 @@ size_t fuzz_example(unsigned number, uint8_t *out, size_t capacity)
                                   .size = sizeof config,
                                   .device_count = 2};
     (void)capacity;
-    if (number > 2)
+    if (number > 3)
         return 0;
     if (number == 2)
         good.welcome.status = -28;
