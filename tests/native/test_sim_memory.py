@@ -57,7 +57,7 @@ def test_memory_is_refused_only_when_the_gpu_is_full(box: SimBox) -> None:
     ("call", "charged"),
     [
         ("alloc(5000, 'cuMemAllocManaged', 1)", 5000),
-        ("alloc(5000, 'cuMemAllocAsync', 0)", 5000),
+        ("alloc(5000, 'cuMemAllocAsync', 0)", 32 * MIB),
         ("alloc(5000, 'cuMemAlloc')", 5000),
         ("alloc_rows(1000, 3)", 1024 * 3),
     ],

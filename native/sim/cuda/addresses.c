@@ -125,21 +125,24 @@ bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocat
     if (found == NULL || found->start != start || found->mapping != NULL)
         return false;
     *out = *found;
-    munmap((void *)(uintptr_t)found->start, found->mapped);
+    if (found->mapped > 0)
+        munmap((void *)(uintptr_t)found->start, found->mapped);
     if (found->file > 0)
         close(found->file);
     addresses_take(map, found);
     return true;
 }
 
+/* Whole pages: of two allocations of a pool that share one, either makes it accessible. */
 int addresses_commit(struct allocation *allocation)
 {
-    void *start = (void *)(uintptr_t)allocation->start;
+    uintptr_t start = allocation->start / page_round(1) * page_round(1);
     if (allocation->committed)
         return 0;
     if (allocation->mapping != NULL)
         return mapping_commit(allocation);
-    if (mprotect(start, allocation->mapped, PROT_READ | PROT_WRITE) != 0)
+    size_t size = page_round(allocation->start + allocation->bytes - start);
+    if (mprotect((void *)start, size, PROT_READ | PROT_WRITE) != 0)
         return -errno;
     allocation->committed = true;
     return 0;

@@ -37,6 +37,33 @@ typedef struct {
     unsigned char bytes[16];
 } CUuuid;
 
+/* Where memory is; of a device: its ordinal. */
+typedef struct {
+    int type;
+    int id;
+} CUmemLocation;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
+
+typedef struct {
+    int allocType;
+    int handleTypes;
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+
+typedef struct {
+    unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+_Static_assert(sizeof(CUmemPoolProps) == 88, "as the driver has it");
+
 typedef enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
@@ -70,21 +97,11 @@ typedef struct {
 
 typedef struct {
     int type;
-    int id;
-} CUmemLocation;
-
-typedef struct {
-    int type;
     int requestedHandleTypes;
     CUmemLocation location;
     void *win32HandleMetaData;
     unsigned char allocFlags[8];
 } CUmemAllocationProp;
-
-typedef struct {
-    CUmemLocation location;
-    int flags;
-} CUmemAccessDesc;
 
 typedef struct {
     unsigned numDevices;

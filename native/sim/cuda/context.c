@@ -3,6 +3,7 @@
 #include "core/ledger.h"
 #include "cuda/array.h"
 #include "cuda/memory.h"
+#include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -245,7 +246,11 @@ API CUresult cuCtxSynchronize(void)
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
-    return result == CUDA_SUCCESS ? queue_finish(driver, context->device) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    queue_finish(driver, context->device);
+    pool_synchronised(driver, context->device);
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuCtxGetLimit(size_t *value, int limit)

@@ -1,6 +1,7 @@
 #include "cuda/driver.h"
 #include "core/device_nodes.h"
 #include "core/process.h"
+#include "cuda/pool.h"
 #include "cuda/visible_devices.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -61,7 +62,9 @@ uint64_t driver_number(struct driver *driver)
 static void set_up_pools(struct driver *driver)
 {
     for (unsigned device = 0; device < driver->device_count; device++) {
-        driver->default_pools[device] = (struct pool){.kind = POOL, .device = (int)device};
+        struct pool *pool = &driver->default_pools[device];
+        *pool = (struct pool){.kind = POOL, .device = (int)device, .standard = true, .file = -1};
+        pool_permit_own(pool);
         driver->pools[device] = &driver->default_pools[device];
     }
 }

@@ -36,12 +36,23 @@ struct context {
     size_t limits[8];
 };
 
+/* A memory pool (pool.h). device: -1 for one in the host's memory. */
 struct pool {
     uint32_t kind;
     int device;
+    bool standard; /* the device's own, which cannot be destroyed */
+    bool imported;
+    int file; /* its memory, if it can be exported or was imported; else -1 */
+    uint64_t file_end;
+    uint64_t max_size; /* 0: no bound of its own */
     uint64_t release_threshold;
-    uint64_t used;
-    uint64_t used_high;
+    uint64_t reserved, reserved_high;
+    uint64_t used, used_high;
+    unsigned live; /* allocations not yet freed */
+    int reuse[3];  /* the three policies, kept and not acted on */
+    int access[SIM_GPUS];
+    struct chunk *chunks;
+    struct pool *next; /* of driver->made_pools */
 };
 
 /* One allocation of device memory. Its pages become real when something is copied there. */
@@ -49,8 +60,8 @@ struct allocation {
     CUdeviceptr start;
     uint64_t bytes;
     size_t mapped;
-    struct context *context;
-    struct pool *pool;
+    struct context *context; /* NULL: it ends with none */
+    struct pool *pool;       /* its pages are the pool's */
     uint64_t number;
     bool managed;
     bool committed;
@@ -58,6 +69,12 @@ struct allocation {
     struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
     int file;                /* what other processes reach it by; 0 for none */
 };
+
+/* The device an allocation is on; -1 for the host. */
+static inline int allocation_device(const struct allocation *allocation)
+{
+    return allocation->pool != NULL ? allocation->pool->device : allocation->context->device;
+}
 
 /* Ordered by address. */
 struct address_map {
@@ -94,7 +111,8 @@ struct driver {
     unsigned gpus[SIM_GPUS]; /* of each device */
     struct context primaries[SIM_GPUS];
     struct pool default_pools[SIM_GPUS];
-    struct pool *pools[SIM_GPUS];
+    struct pool *pools[SIM_GPUS]; /* the current ones */
+    struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
     struct address_map memory;
     struct reservations reservations;
     struct physical_table physicals;

@@ -1,4 +1,5 @@
 #include "cuda/ipc.h"
+#include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
@@ -95,11 +96,15 @@ API CUresult cuEventSynchronize(CUevent event)
 {
     struct driver *driver;
     CUresult result = checked(event, &driver);
-    if (result == CUDA_SUCCESS && event->page != NULL)
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (event->page != NULL) {
         ipc_event_wait(driver, event);
-    else if (result == CUDA_SUCCESS && event->recorded)
+    } else if (event->recorded) {
         queue_wait(driver, event->device, event->position + 1);
-    return result;
+        pool_synchronised(driver, event->device);
+    }
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)

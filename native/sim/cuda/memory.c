@@ -1,6 +1,7 @@
 #include "cuda/memory.h"
 #include "core/ledger.h"
 #include "cuda/addresses.h"
+#include "cuda/queue.h"
 #include <stdlib.h>
 
 enum { PITCH = 512 };
@@ -21,15 +22,6 @@ void memory_release(struct driver *driver, CUdevice device, uint64_t bytes)
     sim_unlock(driver->state);
 }
 
-static void count_in_pool(struct pool *pool, uint64_t bytes)
-{
-    if (pool == NULL)
-        return;
-    pool->used += bytes;
-    if (pool->used > pool->used_high)
-        pool->used_high = pool->used;
-}
-
 CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
                          CUdeviceptr *out)
 {
@@ -42,8 +34,6 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
     pthread_mutex_lock(&driver->mutex);
     wanted.number = driver_number(driver);
     int added = addresses_add(&driver->memory, &wanted, below_4g, out);
-    if (added == 0)
-        count_in_pool(wanted.pool, wanted.bytes);
     pthread_mutex_unlock(&driver->mutex);
     if (added == 0)
         return CUDA_SUCCESS;
@@ -51,16 +41,16 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void settle(struct driver *driver, const struct allocation *gone)
+static void settle(struct driver *driver, const struct allocation *gone, struct pool_stream stream)
 {
     if (gone->pool != NULL)
-        gone->pool->used -= gone->bytes;
-    if (gone->opened == NULL) /* else the process that made it pays for it */
+        pool_give(driver, gone, stream);
+    else if (gone->opened == NULL) /* else the process that made it pays for it */
         memory_release(driver, gone->context->device, gone->bytes);
     free(gone->opened);
 }
 
-CUresult memory_free(struct driver *driver, CUdeviceptr address)
+CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_stream stream)
 {
     struct allocation gone;
     if (address == 0)
@@ -70,9 +60,27 @@ CUresult memory_free(struct driver *driver, CUdeviceptr address)
     bool found =
         item != NULL && item->opened == NULL && addresses_remove(&driver->memory, address, &gone);
     if (found)
-        settle(driver, &gone);
+        settle(driver, &gone, stream);
     pthread_mutex_unlock(&driver->mutex);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The device that the work on an allocation from a pool is waited for on; -1 for any other. */
+static int device_to_wait_for(struct driver *driver, CUdeviceptr address)
+{
+    pthread_mutex_lock(&driver->mutex);
+    const struct allocation *found = addresses_find(&driver->memory, address);
+    int device = found != NULL && found->pool != NULL ? found->pool->device : -1;
+    pthread_mutex_unlock(&driver->mutex);
+    return device;
+}
+
+CUresult memory_free(struct driver *driver, CUdeviceptr address)
+{
+    int device = device_to_wait_for(driver, address);
+    if (device >= 0)
+        queue_finish(driver, device);
+    return memory_free_in(driver, address, POOL_NO_STREAM);
 }
 
 void memory_free_all(struct driver *driver, const struct context *context)
@@ -81,7 +89,7 @@ void memory_free_all(struct driver *driver, const struct context *context)
     for (size_t i = driver->memory.count; i-- > 0;) {
         const struct allocation *item = &driver->memory.items[i];
         if (item->context == context && addresses_remove(&driver->memory, item->start, &gone))
-            settle(driver, &gone);
+            settle(driver, &gone, POOL_NO_STREAM);
     }
 }
 

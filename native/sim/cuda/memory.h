@@ -2,13 +2,16 @@
 #ifndef SIM_CUDA_MEMORY_H
 #define SIM_CUDA_MEMORY_H
 
-#include "cuda/driver.h"
+#include "cuda/pool.h"
 
 /* Allocate `wanted->bytes` in `wanted->context`; takes driver->mutex. */
 CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
                          CUdeviceptr *out);
 
 CUresult memory_free(struct driver *driver, CUdeviceptr address);
+
+/* The same ordered by a stream, for what came from a pool. */
+CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_stream stream);
 
 /* Enter bytes in the ledger, of what has no address, and take them out. */
 CUresult memory_charge(struct driver *driver, CUdevice device, uint64_t bytes);

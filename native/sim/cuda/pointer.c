@@ -19,7 +19,7 @@ enum { TYPE_DEVICE = 2 };
 
 static int device_of(const struct allocation *found)
 {
-    return found->mapping != NULL ? found->mapping->physical->device : found->context->device;
+    return found->mapping != NULL ? found->mapping->physical->device : allocation_device(found);
 }
 
 static CUresult value_of(const struct allocation *found, CUdeviceptr address, int attribute,

@@ -1,143 +1,289 @@
-/* Memory pools and stream-ordered allocation. Simply: allocations happen at once and go back at
- * once; a pool counts, and keeps nothing in reserve. */
-#include "cuda/memory.h"
+#include "cuda/pool.h"
+#include "core/ledger.h"
+#include "cuda/addresses.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-enum attribute {
-    REUSE_FOLLOW_EVENT = 1,
-    REUSE_INTERNAL_DEPENDENCIES = 3,
-    RELEASE_THRESHOLD = 4,
-    RESERVED_CURRENT = 5,
-    RESERVED_HIGH = 6,
-    USED_CURRENT = 7,
-    USED_HIGH = 8,
-};
+enum { ACCESS_READ_WRITE = 3 };
 
-static CUresult pool_of(CUdevice device, struct pool **out, bool standard)
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
-    struct driver *driver;
-    const struct sim_gpu *gpu;
-    CUresult result = driver_device(device, &driver, &gpu);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (out == NULL)
+    return bytes > UINT64_MAX - unit ? 0 : (bytes + unit - 1) / unit * unit;
+}
+
+void pool_permit_own(struct pool *pool)
+{
+    if (pool->device >= 0)
+        pool->access[pool->device] = ACCESS_READ_WRITE;
+}
+
+static void raise_high(struct pool *pool)
+{
+    if (pool->used > pool->used_high)
+        pool->used_high = pool->used;
+    if (pool->reserved > pool->reserved_high)
+        pool->reserved_high = pool->reserved;
+}
+
+static int charge(struct driver *driver, const struct pool *pool, uint64_t bytes)
+{
+    if (pool->device < 0)
+        return 0;
+    uint64_t now = sim_lock(driver->state);
+    int result =
+        ledger_charge(driver->state, driver->process, driver->gpus[pool->device], bytes, now);
+    sim_unlock(driver->state);
+    return result;
+}
+
+static void give_back(struct driver *driver, const struct pool *pool, uint64_t bytes)
+{
+    if (pool->device < 0)
+        return;
+    sim_lock(driver->state);
+    ledger_release(driver->process, driver->gpus[pool->device], bytes);
+    sim_unlock(driver->state);
+}
+
+/* Is the work done that the free of a block waits for? */
+static bool done(struct driver *driver, struct block *block)
+{
+    if (block->reach > 0 && queue_reached(driver, block->device, block->reach))
+        block->reach = 0;
+    return block->reach == 0;
+}
+
+static bool usable(struct driver *driver, struct block *block, struct pool_stream stream)
+{
+    if (block->used)
+        return false;
+    return (block->device == stream.device && block->stream == stream.number) ||
+           done(driver, block);
+}
+
+/* Is there room from this block on? */
+static bool fits(struct driver *driver, struct block *block, uint64_t bytes,
+                 struct pool_stream stream)
+{
+    uint64_t run = 0;
+    for (; run < bytes && block != NULL && usable(driver, block, stream); block = block->next)
+        run += block->bytes;
+    return run >= bytes;
+}
+
+static struct block *first_fit(struct driver *driver, struct pool *pool, uint64_t bytes,
+                               struct pool_stream stream)
+{
+    for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
+        for (struct block *block = chunk->blocks; block != NULL; block = block->next)
+            if (fits(driver, block, bytes, stream))
+                return block;
+    return NULL;
+}
+
+struct chunk *pool_add_chunk(struct pool *pool, void *pages, uint64_t bytes)
+{
+    struct chunk *chunk = calloc(1, sizeof *chunk);
+    struct block *block = calloc(1, sizeof *block);
+    struct chunk **end = &pool->chunks;
+    if (chunk == NULL || block == NULL) {
+        free(chunk);
+        free(block);
+        return NULL;
+    }
+    *block = (struct block){.start = (uintptr_t)pages, .bytes = bytes};
+    *chunk = (struct chunk){.pages = pages, .bytes = bytes, .blocks = block};
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = chunk;
+    return chunk;
+}
+
+static void *map(struct pool *pool, uint64_t bytes)
+{
+    int flags = MAP_NORESERVE | (pool->file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
+    off_t offset = pool->file < 0 ? 0 : (off_t)pool->file_end;
+    if (pool->file >= 0 && ftruncate(pool->file, offset + (off_t)bytes) != 0)
+        return NULL;
+    void *pages = mmap(NULL, bytes, PROT_NONE, flags, pool->file, offset);
+    if (pages == MAP_FAILED)
+        return NULL;
+    pool->file_end += bytes;
+    return pages;
+}
+
+/* A new chunk that has room for `bytes`: its one block; NULL if there is no memory for it. */
+static struct block *grow(struct driver *driver, struct pool *pool, uint64_t bytes)
+{
+    uint64_t size = round_up(bytes, POOL_GRANULARITY);
+    uint64_t bound = pool->max_size > 0 ? pool->max_size : UINT64_MAX;
+    if (size == 0 || size > bound || pool->reserved > bound - size || charge(driver, pool, size))
+        return NULL;
+    void *pages = map(pool, size);
+    struct chunk *chunk = pages != NULL ? pool_add_chunk(pool, pages, size) : NULL;
+    if (chunk == NULL) {
+        if (pages != NULL)
+            munmap(pages, size);
+        give_back(driver, pool, size);
+        return NULL;
+    }
+    chunk->file_offset = pool->file_end - size;
+    pool->reserved += size;
+    return chunk->blocks;
+}
+
+/* Leave what is not needed of a block as a block of its own; without memory it stays whole. */
+static void divide(struct block *block, uint64_t bytes)
+{
+    struct block *rest = block->bytes > bytes ? calloc(1, sizeof *rest) : NULL;
+    if (rest == NULL)
+        return;
+    *rest = *block;
+    rest->start += bytes;
+    rest->bytes -= bytes;
+    block->bytes = bytes;
+    block->next = rest;
+}
+
+/* Make one block of exactly so much; what remains of the last one waits for what it waited for. */
+static void carve(struct block *block, uint64_t bytes)
+{
+    while (block->bytes < bytes) {
+        struct block *next = block->next;
+        divide(next, bytes - block->bytes);
+        block->bytes += next->bytes;
+        block->next = next->next;
+        free(next);
+    }
+    divide(block, bytes);
+}
+
+CUresult pool_take(struct driver *driver, struct pool *pool, uint64_t bytes,
+                   struct pool_stream stream, CUdeviceptr *out)
+{
+    uint64_t size = round_up(bytes, POOL_ALIGNMENT);
+    if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = standard ? &driver->default_pools[device] : driver->pools[device];
+    struct block *block = size > 0 ? first_fit(driver, pool, size, stream) : NULL;
+    if (block == NULL && size > 0)
+        block = grow(driver, pool, size);
+    if (block == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct allocation made = {
+        .start = block->start, .bytes = bytes, .pool = pool, .number = driver_number(driver)};
+    if (addresses_insert(&driver->memory, &made) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    carve(block, size);
+    block->used = true;
+    pool->live++;
+    pool->used += bytes;
+    raise_high(pool);
+    *out = made.start;
     return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
+static struct block *find(const struct pool *pool, CUdeviceptr start)
 {
-    return pool_of(device, out, true);
+    for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
+        for (struct block *block = chunk->blocks; block != NULL; block = block->next)
+            if (block->start == start)
+                return block;
+    return NULL;
 }
 
-API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
+static void drop(struct chunk *chunk)
 {
-    return pool_of(device, out, false);
+    for (struct block *next, *block = chunk->blocks; block != NULL; block = next) {
+        next = block->next;
+        free(block);
+    }
+    munmap(chunk->pages, chunk->bytes);
+    free(chunk);
 }
 
-static bool is_pool(const struct pool *pool)
+static bool all_free(struct driver *driver, struct chunk *chunk)
 {
-    return pool != NULL && pool->kind == POOL;
+    for (struct block *block = chunk->blocks; block != NULL; block = block->next)
+        if (block->used || !done(driver, block))
+            return false;
+    return true;
 }
 
-API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+/* What was imported goes as soon as it is free; what a pool has itself, while `keep` remain. */
+static bool can_go(struct driver *driver, const struct pool *pool, struct chunk *chunk,
+                   uint64_t keep)
 {
-    struct driver *driver;
-    const struct sim_gpu *gpu;
-    CUresult result = driver_device(device, &driver, &gpu);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_pool(pool) || pool->device != device)
-        return CUDA_ERROR_INVALID_VALUE;
-    driver->pools[device] = pool;
-    return CUDA_SUCCESS;
+    return (pool->imported || pool->reserved >= chunk->bytes + keep) && all_free(driver, chunk);
 }
 
-API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+void pool_trim(struct driver *driver, struct pool *pool, uint64_t keep)
 {
-    if (!is_pool(pool) || value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    switch (attribute) {
-    case RELEASE_THRESHOLD:
-        *(uint64_t *)value = pool->release_threshold;
-        return CUDA_SUCCESS;
-    case RESERVED_CURRENT:
-    case USED_CURRENT:
-        *(uint64_t *)value = pool->used;
-        return CUDA_SUCCESS;
-    case RESERVED_HIGH:
-    case USED_HIGH:
-        *(uint64_t *)value = pool->used_high;
-        return CUDA_SUCCESS;
-    case REUSE_FOLLOW_EVENT ... REUSE_INTERNAL_DEPENDENCIES:
-        *(int *)value = 1;
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+    struct chunk **place = &pool->chunks;
+    keep = keep < UINT64_MAX / 2 ? keep : UINT64_MAX / 2; /* no sum with it overflows */
+    while (*place != NULL) {
+        struct chunk *chunk = *place;
+        if (!can_go(driver, pool, chunk, keep)) {
+            place = &chunk->next;
+            continue;
+        }
+        *place = chunk->next;
+        if (!pool->imported) {
+            pool->reserved -= chunk->bytes;
+            give_back(driver, pool, chunk->bytes);
+        }
+        drop(chunk);
     }
 }
 
-API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+void pool_end_if_unused(struct driver *driver, struct pool *pool)
 {
-    if (!is_pool(pool) || value == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (attribute == RELEASE_THRESHOLD)
-        pool->release_threshold = *(uint64_t *)value;
-    if (attribute == RESERVED_HIGH || attribute == USED_HIGH)
-        pool->used_high = pool->used;
-    return attribute >= REUSE_FOLLOW_EVENT && attribute <= USED_HIGH ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_INVALID_VALUE;
+    struct pool **place = &driver->made_pools;
+    if (pool->kind == POOL || pool->live > 0)
+        return;
+    pool_trim(driver, pool, 0);
+    if (pool->chunks != NULL)
+        return; /* the work before the last free is not done */
+    if (pool->file >= 0)
+        close(pool->file);
+    while (*place != NULL && *place != pool)
+        place = &(*place)->next;
+    if (*place != NULL)
+        *place = pool->next;
+    pool->file = -1; /* the struct stays, so that a late use of the handle is refused */
 }
 
-API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+void pool_give(struct driver *driver, const struct allocation *gone, struct pool_stream stream)
 {
-    (void)keep;
-    return is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    struct pool *pool = gone->pool;
+    struct block *block = find(pool, gone->start);
+    block->used = false;
+    block->device = stream.device;
+    block->stream = stream.number;
+    block->reach = pool->imported || stream.device < 0 ? 0 : stream.reach;
+    pool->live--;
+    pool->used -= gone->bytes;
+    if (pool->imported)
+        pool_trim(driver, pool, 0);
+    pool_end_if_unused(driver, pool);
 }
 
-API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                     CUstream handle)
+static void synchronised(struct driver *driver, struct pool *pool, int device)
 {
-    struct driver *driver;
-    struct stream *stream;
-    int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    struct context *context = stream != NULL ? stream->context : context_current(driver);
-    if (!is_pool(pool) || pool->device != device)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct allocation wanted = {.bytes = bytes, .context = context, .pool = pool};
-    return memory_allocate(driver, wanted, false, out);
+    if (pool->kind != POOL)
+        pool_end_if_unused(driver, pool);
+    else if (pool->device == device && pool->reserved > pool->release_threshold)
+        pool_trim(driver, pool, pool->release_threshold);
 }
-ALSO(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz);
 
-API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream handle)
+void pool_synchronised(struct driver *driver, int device)
 {
-    struct driver *driver;
-    struct stream *stream;
-    int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
-    return result == CUDA_SUCCESS
-               ? cuMemAllocFromPoolAsync(out, bytes, driver->pools[device], handle)
-               : result;
+    pthread_mutex_lock(&driver->mutex);
+    synchronised(driver, &driver->default_pools[device], device);
+    for (struct pool *next, *pool = driver->made_pools; pool != NULL; pool = next) {
+        next = pool->next;
+        synchronised(driver, pool, device);
+    }
+    pthread_mutex_unlock(&driver->mutex);
 }
-ALSO(cuMemAllocAsync, cuMemAllocAsync_ptsz);
-
-API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
-{
-    struct driver *driver;
-    struct stream *stream;
-    int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
-    return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
-}
-ALSO(cuMemFreeAsync, cuMemFreeAsync_ptsz);

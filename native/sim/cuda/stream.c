@@ -1,4 +1,5 @@
 #include "cuda/ipc.h"
+#include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
@@ -61,11 +62,17 @@ API CUresult cuStreamSynchronize(CUstream handle)
     struct stream *stream;
     int device;
     CUresult result = plain(handle, &driver, &stream, &device);
-    if (result == CUDA_SUCCESS)
-        queue_wait(driver, device, queue_reach(driver, stream, device));
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    queue_wait(driver, device, queue_reach(driver, stream, device));
+    pool_synchronised(driver, device);
+    return CUDA_SUCCESS;
 }
-ALSO(cuStreamSynchronize, cuStreamSynchronize_ptsz);
+
+API CUresult cuStreamSynchronize_ptsz(CUstream handle)
+{
+    return cuStreamSynchronize(handle);
+}
 
 API CUresult cuStreamQuery(CUstream handle)
 {

@@ -1,0 +1,259 @@
+/* Pools as the program has them: found, made, destroyed, and what can be asked and set. */
+#include "cuda/pool.h"
+#include "cuda/queue.h"
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum attribute {
+    REUSE_FOLLOW_EVENT = 1,
+    REUSE_OPPORTUNISTIC = 2,
+    REUSE_INTERNAL_DEPENDENCIES = 3,
+    RELEASE_THRESHOLD = 4,
+    RESERVED_CURRENT = 5,
+    RESERVED_HIGH = 6,
+    USED_CURRENT = 7,
+    USED_HIGH = 8,
+};
+
+enum { PINNED = 1, POSIX_FILE = 1, NO_ACCESS = 0, READ_WRITE = 3 };
+enum { ON_DEVICE = 1, ON_HOST = 2, ON_HOST_NUMA = 3, ON_HOST_NUMA_CURRENT = 4 };
+
+static CUresult pool_of(CUdevice device, struct pool **out, bool standard)
+{
+    struct driver *driver;
+    const struct sim_gpu *gpu;
+    CUresult result = driver_device(device, &driver, &gpu);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = standard ? &driver->default_pools[device] : driver->pools[device];
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
+{
+    return pool_of(device, out, true);
+}
+
+API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
+{
+    return pool_of(device, out, false);
+}
+
+API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+    struct driver *driver;
+    const struct sim_gpu *gpu;
+    CUresult result = driver_device(device, &driver, &gpu);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_pool(pool) || pool->device != device || pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
+    driver->pools[device] = pool;
+    return CUDA_SUCCESS;
+}
+
+/* The device a new pool is to be on; -1 for the host. */
+static CUresult place_of(const struct driver *driver, const CUmemLocation *location, int *device)
+{
+    *device = -1;
+    if (location->type >= ON_HOST && location->type <= ON_HOST_NUMA_CURRENT)
+        return CUDA_SUCCESS;
+    if (location->type != ON_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = location->id;
+    return location->id >= 0 && (unsigned)location->id < driver->device_count
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult make(struct driver *driver, const CUmemPoolProps *wanted, int device,
+                     CUmemoryPool *out)
+{
+    struct pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *pool = (struct pool){.kind = POOL, .device = device, .file = -1};
+    if (wanted->handleTypes == POSIX_FILE)
+        pool->file = (int)syscall(SYS_memfd_create, "pool", 1U /* close on exec */);
+    if (wanted->handleTypes == POSIX_FILE && pool->file < 0) {
+        free(pool);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t units = wanted->maxSize / POOL_GRANULARITY;
+    units += wanted->maxSize % POOL_GRANULARITY > 0;
+    pool->max_size = units * POOL_GRANULARITY;
+    pool_permit_own(pool);
+    pthread_mutex_lock(&driver->mutex);
+    pool->next = driver->made_pools;
+    driver->made_pools = pool;
+    pthread_mutex_unlock(&driver->mutex);
+    *out = pool;
+    return CUDA_SUCCESS;
+}
+
+/* Handles are files or nothing: the other kinds are of other systems, or need a fabric. */
+API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *wanted)
+{
+    struct driver *driver;
+    int device;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL || wanted == NULL || wanted->allocType != PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (wanted->handleTypes != 0 && wanted->handleTypes != POSIX_FILE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    result = place_of(driver, &wanted->location, &device);
+    return result == CUDA_SUCCESS ? make(driver, wanted, device, out) : result;
+}
+
+/* It lives on, without its handle, until what was allocated from it is freed. */
+API CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_pool(pool) || pool->standard)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver->mutex);
+    for (unsigned device = 0; device < driver->device_count; device++)
+        if (driver->pools[device] == pool)
+            driver->pools[device] = &driver->default_pools[device];
+    pool->kind = NO_OBJECT;
+    pool_end_if_unused(driver, pool);
+    pthread_mutex_unlock(&driver->mutex);
+    return CUDA_SUCCESS;
+}
+
+/* The attributes of 64 bits. */
+static uint64_t *figure_of(struct pool *pool, int attribute)
+{
+    switch (attribute) {
+    case RELEASE_THRESHOLD:
+        return &pool->release_threshold;
+    case RESERVED_CURRENT:
+        return &pool->reserved;
+    case RESERVED_HIGH:
+        return &pool->reserved_high;
+    case USED_CURRENT:
+        return &pool->used;
+    case USED_HIGH:
+        return &pool->used_high;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_policy(int attribute)
+{
+    return attribute >= REUSE_FOLLOW_EVENT && attribute <= REUSE_INTERNAL_DEPENDENCIES;
+}
+
+/* A valid pool and a place for the value, or what is wrong. */
+static CUresult checked(struct driver **driver, const struct pool *pool, const void *value)
+{
+    CUresult result = driver_get(driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_pool(pool) && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    struct driver *driver;
+    CUresult result = checked(&driver, pool, value);
+    if (result != CUDA_SUCCESS)
+        return result;
+    uint64_t *figure = figure_of(pool, attribute);
+    if (figure == NULL && !is_policy(attribute))
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver->mutex);
+    if (figure != NULL)
+        *(uint64_t *)value = *figure;
+    else
+        *(int *)value = !pool->reuse[attribute - REUSE_FOLLOW_EVENT]; /* allowed from the start */
+    pthread_mutex_unlock(&driver->mutex);
+    return CUDA_SUCCESS;
+}
+
+static CUresult set(struct pool *pool, int attribute, const void *value)
+{
+    if (is_policy(attribute)) {
+        pool->reuse[attribute - REUSE_FOLLOW_EVENT] = *(const int *)value == 0;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == RELEASE_THRESHOLD) {
+        pool->release_threshold = *(const uint64_t *)value;
+        return CUDA_SUCCESS;
+    }
+    if ((attribute != RESERVED_HIGH && attribute != USED_HIGH) || *(const uint64_t *)value != 0)
+        return CUDA_ERROR_INVALID_VALUE; /* a high mark can only be set to 0: to what is now */
+    if (attribute == RESERVED_HIGH)
+        pool->reserved_high = pool->reserved;
+    else
+        pool->used_high = pool->used;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    struct driver *driver;
+    CUresult result = checked(&driver, pool, value);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    result = set(pool, attribute, value);
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
+}
+
+API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    struct driver *driver;
+    CUresult result = checked(&driver, pool, pool);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    pool_trim(driver, pool, keep);
+    pthread_mutex_unlock(&driver->mutex);
+    return CUDA_SUCCESS;
+}
+
+static CUresult permit(const struct driver *driver, struct pool *pool, const CUmemAccessDesc *asked)
+{
+    int device = asked->location.id;
+    if (asked->location.type != ON_DEVICE || device < 0 || (unsigned)device >= driver->device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (asked->flags != NO_ACCESS && asked->flags != READ_WRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device == pool->device && asked->flags == NO_ACCESS)
+        return CUDA_ERROR_INVALID_DEVICE; /* its own cannot be shut out */
+    pool->access[device] = asked->flags;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *asked, size_t count)
+{
+    struct driver *driver;
+    CUresult result = checked(&driver, pool, asked);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+        result = permit(driver, pool, &asked[i]);
+    return result;
+}
+
+API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location)
+{
+    struct driver *driver;
+    CUresult result = checked(&driver, pool, flags);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (location == NULL || location->type != ON_DEVICE || location->id < 0 ||
+        (unsigned)location->id >= driver->device_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = pool->access[location->id];
+    return CUDA_SUCCESS;
+}
