@@ -75,7 +75,7 @@ def parse_row(source: str, line: str) -> Row:
         raise SystemExit(f"{source}: unknown kind {kind!r}; one of {', '.join(sorted(KINDS))}")
     if not re.fullmatch(r"[a-z]\w+", symbol):
         raise SystemExit(f"{source}: {symbol!r} is not a function's name")
-    parameters = tuple(part.strip() for part in text.split(","))
+    parameters = () if text == "void" else tuple(part.strip() for part in text.split(","))
     matches = [PARAMETER.fullmatch(parameter) for parameter in parameters]
     arguments = tuple(match[2] for match in matches if match)
     if len(arguments) != len(parameters) or len(set(arguments)) != len(arguments):

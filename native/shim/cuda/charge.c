@@ -1,5 +1,8 @@
 #include "cuda/charge.h"
 
+#include "cuda/pool.h"
+#include "cuda/reclaim.h"
+
 #include <errno.h>
 
 static uint64_t limit_of(const struct charge *charge)
@@ -13,12 +16,21 @@ static struct books *books_of(const struct charge *charge)
     return &charge->process->session.books;
 }
 
+/* What is kept in reserve goes before anything is refused. */
+static int reserve_more(struct charge *charge, uint64_t bytes)
+{
+    int error = books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+    if (error == 0 || !reclaim(charge->process, charge->device))
+        return error;
+    return books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+}
+
 static CUresult reserve(struct charge *charge, int device)
 {
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
-    if (books_reserve(books_of(charge), charge->device, charge->bytes, limit_of(charge)) == 0)
+    if (reserve_more(charge, charge->bytes) == 0)
         return CUDA_SUCCESS;
     books_deny(books_of(charge), charge->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -80,7 +92,7 @@ int charge_correct(struct charge *charge, uint64_t bytes)
         return 0;
     if (bytes > charge->bytes) {
         uint64_t more = bytes - charge->bytes;
-        int error = books_reserve(books_of(charge), charge->device, more, limit_of(charge));
+        int error = reserve_more(charge, more);
         if (error != 0)
             return error;
     } else {
@@ -101,7 +113,7 @@ int charge_record(struct charge *charge, enum holding kind, uint64_t address)
                                        .context = charge->context,
                                        .device = charge->device};
     if (pointers_take(pointers, address, &earlier) == 0)
-        books_release(books_of(charge), earlier.device, earlier.bytes);
+        release_gone(charge->process, &earlier, GAP_ANY);
     return pointers_add(pointers, pointer);
 }
 
@@ -131,10 +143,24 @@ void release_begin(struct release *release, enum holding kind, uint64_t address)
     bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
     release->process = NULL;
     release->kind = kind;
+    release->stream = GAP_ANY;
     if (!attached || process_depth > 0)
         return;
-    if (pointers_take(&process->holdings[kind], address, &release->pointer) == 0)
-        release->process = process;
+    if (pointers_take(&process->holdings[kind], address, &release->pointer) != 0)
+        return;
+    release->process = process;
+    if (release->pointer.owner != 0)
+        pools_return(&process->pools, release->pointer.owner, address, release->pointer.bytes);
+}
+
+/* Still allocated, still charged; without memory to say so it stays charged. */
+static void keep(const struct release *release)
+{
+    struct process *process = release->process;
+    const struct pointer *kept = &release->pointer;
+    if (kept->owner != 0)
+        pools_kept(&process->pools, kept->owner, kept->address, kept->bytes);
+    pointers_add(&process->holdings[release->kind], *kept);
 }
 
 CUresult release_settle(struct release *release, CUresult result)
@@ -143,10 +169,19 @@ CUresult release_settle(struct release *release, CUresult result)
     if (process == NULL)
         return result;
     if (result == CUDA_SUCCESS)
-        books_release(&process->session.books, release->pointer.device, release->pointer.bytes);
-    else /* still allocated, still charged; without memory to say so it stays charged */
-        pointers_add(&process->holdings[release->kind], release->pointer);
+        release_gone(process, &release->pointer, release->stream);
+    else
+        keep(release);
     return result;
+}
+
+/* Of what a pool is charged for, it is the pool that has it back. */
+void release_gone(struct process *process, const struct pointer *gone, uint64_t stream)
+{
+    if (gone->owner != 0)
+        pool_given_back(process, gone, stream);
+    else
+        books_release(&process->session.books, gone->device, gone->bytes);
 }
 
 void release_context(struct process *process, CUcontext context)
@@ -154,5 +189,5 @@ void release_context(struct process *process, CUcontext context)
     struct pointer gone;
     for (int kind = 0; kind < HOLDINGS; kind++)
         while (pointers_take_of(&process->holdings[kind], (uintptr_t)context, &gone) == 0)
-            books_release(&process->session.books, gone.device, gone.bytes);
+            release_gone(process, &gone, GAP_ANY);
 }

@@ -43,10 +43,14 @@ struct release {
     struct process *process; /* NULL: nothing to give back */
     enum holding kind;
     struct pointer pointer;
+    uint64_t stream; /* set in between: of a free in the order of a stream, pool_stream_key() */
 };
 
 void release_begin(struct release *release, enum holding kind, uint64_t address);
 CUresult release_settle(struct release *release, CUresult result);
+
+/* Give back what the driver has freed; stream: as above. */
+void release_gone(struct process *process, const struct pointer *gone, uint64_t stream);
 
 /* Give back all that ended with a context. */
 void release_context(struct process *process, CUcontext context);

@@ -1,5 +1,6 @@
-/* Every way to take and give device memory that the table names. */
+/* Plain device memory, taken and given; and freeing, whatever the way it was taken. */
 #include "cuda/charge.h"
+#include "cuda/pool.h"
 
 /* What an allocation returns through `address`, which the driver has set if it succeeded. */
 #define SETTLE(charge, result, address)                                                            \
@@ -80,48 +81,6 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
     return SETTLE(&charge, result, address);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
-{
-    struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = REAL(cuMemAllocAsync)(address, bytes, stream);
-    return SETTLE(&charge, result, address);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
-{
-    struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = REAL(cuMemAllocAsync_ptsz)(address, bytes, stream);
-    return SETTLE(&charge, result, address);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream)
-{
-    struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = REAL(cuMemAllocFromPoolAsync)(address, bytes, pool, stream);
-    return SETTLE(&charge, result, address);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                      CUstream stream)
-{
-    struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = REAL(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream);
-    return SETTLE(&charge, result, address);
-}
-
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
     struct release release;
@@ -140,6 +99,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     struct release release;
     release_begin(&release, HOLDING_MEMORY, address);
+    release.stream = pool_stream_key(stream);
     return release_settle(&release, REAL(cuMemFreeAsync)(address, stream));
 }
 
@@ -147,5 +107,6 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     struct release release;
     release_begin(&release, HOLDING_MEMORY, address);
+    release.stream = pool_stream_key(pool_own_thread(stream));
     return release_settle(&release, REAL(cuMemFreeAsync_ptsz)(address, stream));
 }

@@ -5,6 +5,7 @@
 #include "core/cost.h"
 #include "core/physical.h"
 #include "core/pointers.h"
+#include "core/pools.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
@@ -13,7 +14,7 @@ enum { PROCESS_ORDINALS = 64 };
 
 /* Kinds of charged things, by what the driver knows them by. */
 enum holding {
-    HOLDING_MEMORY, /* addresses */
+    HOLDING_MEMORY, /* addresses; owner: the pool that is charged for it, or 0 */
     HOLDING_ARRAY,  /* arrays and mipmapped arrays */
     HOLDINGS,
 };
@@ -22,6 +23,7 @@ enum holding {
 struct process {
     struct session session;
     struct pointers holdings[HOLDINGS];
+    struct pools pools;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */

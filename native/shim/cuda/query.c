@@ -3,7 +3,7 @@
  * The driver answers first and its errors stand; a figure only ever gets smaller. Pointers may be
  * NULL where the driver lets them.
  */
-#include "cuda/process.h"
+#include "cuda/pool.h"
 
 /* The memory of one device as the container has it. */
 struct view {
@@ -25,9 +25,11 @@ static CUresult view_current(struct process *process, struct view *view)
 {
     int device;
     CUresult result = process_current(process, &device);
-    if (result == CUDA_SUCCESS)
-        *view = view_of(process, device);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    pool_settle_all(process);
+    *view = view_of(process, device);
+    return CUDA_SUCCESS;
 }
 
 static void lower(size_t *figure, uint64_t bound)

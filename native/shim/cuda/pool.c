@@ -1,0 +1,129 @@
+#include "cuda/pool.h"
+
+enum {
+    ANSWERS = 32, /* of the driver that may come too late, one after another */
+};
+
+static CUmemoryPool pool_of(uint64_t handle)
+{
+    return (CUmemoryPool)(uintptr_t)handle;
+}
+
+/* Ask the driver what a pool holds and enter it. mine: of who has the pool's turn. */
+static int settle_once(struct process *process, uint64_t handle, struct pool_growth *mine,
+                       bool surely)
+{
+    struct pools *pools = &process->pools;
+    struct pool now;
+    uint64_t held;
+    int error = 0;
+    if (pools_use(pools, handle, &now) != 0)
+        return 0;
+    CUresult result =
+        now.device < 0 ? CUDA_ERROR_INVALID_DEVICE
+                       : REAL(cuMemPoolGetAttribute)(pool_of(handle),
+                                                     CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held);
+    if (result == CUDA_SUCCESS)
+        error = pools_enter(pools, &process->session.books, handle, now.version, held,
+                            pool_limit(process, (unsigned)now.device), mine, surely);
+    pools_leave(pools, handle);
+    return error;
+}
+
+void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mine)
+{
+    for (int turn = 0; settle_once(process, handle, mine, turn == ANSWERS) != 0; turn++)
+        if (turn == ANSWERS)
+            return;
+}
+
+static void trim(struct process *process, uint64_t handle)
+{
+    struct pool pool;
+    if (pools_use(&process->pools, handle, &pool) != 0)
+        return;
+    struct pool_moment moment = pools_now(&process->pools);
+    REAL(cuMemPoolTrimTo)(pool_of(handle), 0);
+    pools_waited(&process->pools, GAP_CLOSED, moment);
+    pools_leave(&process->pools, handle);
+}
+
+/* One that the program has destroyed ends once nothing of it is in use or on its way back. */
+static void settle_or_end(struct process *process, const struct pool *pool)
+{
+    if (pool->retired)
+        trim(process, pool->handle);
+    pool_enter(process, pool->handle, NULL);
+    if (pools_end(&process->pools, pool->handle))
+        REAL(cuMemPoolDestroy)(pool_of(pool->handle));
+}
+
+void pool_settle(struct process *process, uint64_t handle)
+{
+    struct pool pool;
+    if (pools_find(&process->pools, handle, &pool) != 0)
+        return;
+    process_depth++;
+    settle_or_end(process, &pool);
+    process_depth--;
+}
+
+void pool_settle_all(struct process *process)
+{
+    struct pool pool;
+    if (!pools_known(&process->pools))
+        return;
+    process_depth++;
+    for (size_t place = 0; pools_at(&process->pools, place, &pool) == 0; place++)
+        if (pool.handle != 0 && (pool.charged > 0 || pool.retired))
+            settle_or_end(process, &pool);
+    process_depth--;
+}
+
+bool pool_trim_all(struct process *process, unsigned device)
+{
+    struct pool pool;
+    bool given = false;
+    if (!pools_known(&process->pools))
+        return false;
+    for (size_t place = 0; pools_at(&process->pools, place, &pool) == 0; place++) {
+        if (pool.handle == 0 || pool.device != (int32_t)device || pool.charged == 0)
+            continue;
+        trim(process, pool.handle);
+        settle_or_end(process, &pool);
+        given = true;
+    }
+    return given;
+}
+
+void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream)
+{
+    struct pool pool;
+    pools_returned(&process->pools, gone->owner, gone->address, gone->bytes, stream);
+    if (pools_find(&process->pools, gone->owner, &pool) == 0 && (pool.retired || stream == GAP_ANY))
+        pool_settle(process, pool.handle);
+}
+
+/* As the driver does when it destroys a device's current pool. */
+static void leave_current(CUmemoryPool handle)
+{
+    int count = 0;
+    REAL(cuDeviceGetCount)(&count);
+    for (CUdevice ordinal = 0; ordinal < count; ordinal++) {
+        CUmemoryPool current, standard;
+        if (REAL(cuDeviceGetMemPool)(&current, ordinal) == CUDA_SUCCESS && current == handle &&
+            REAL(cuDeviceGetDefaultMemPool)(&standard, ordinal) == CUDA_SUCCESS)
+            REAL(cuDeviceSetMemPool)(ordinal, standard);
+    }
+}
+
+/* A handle that is destroyed cannot be asked any more: the driver's destruction waits. */
+CUresult pool_retire(struct process *process, const struct pool *pool)
+{
+    if (pool->retired)
+        return CUDA_ERROR_INVALID_VALUE;
+    leave_current(pool_of(pool->handle));
+    pools_retire(&process->pools, pool->handle);
+    pool_settle(process, pool->handle);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,71 @@
+/* Charging for memory pools (core/pools.h) around calls of the driver.
+ *
+ *     pool_begin → the driver allocates from the pool → pool_finish
+ *
+ * Before the driver may make a pool grow, as much is reserved as it may grow by. Where the limit
+ * has no room for that, the driver is asked only if the pool is expected to have what is wanted;
+ * else what pools keep in reserve is given back and it is tried once more. Should a pool grow after
+ * all beyond what there is room for, it is undone and refused.
+ *
+ * What a stream captures into a graph is not charged here: it is the graph's.
+ */
+#ifndef SHIM_CUDA_POOL_H
+#define SHIM_CUDA_POOL_H
+
+#include "cuda/charge.h"
+
+/* One allocation from a pool. */
+struct pool_call {
+    struct process *process; /* NULL: nothing is charged */
+    bool plain;              /* a driver that tells nothing of its pools: charged as asked for */
+    struct charge charge;    /* of that */
+    uint64_t handle;
+    unsigned device;
+    CUstream stream;
+    struct pool_growth growth;
+};
+
+/* Begin an allocation from a pool; NULL: the current one of the stream's device. On an error the
+ * call must not be made. */
+CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, CUstream stream);
+
+/* The driver has answered. Returns what the program gets. */
+CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr *address);
+
+/* The driver took back what it gave; stream: as in core/gaps.h. */
+void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);
+
+/* Ask the driver what a pool holds and enter that. mine: of who has the pool's turn, or NULL. */
+void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mine);
+
+/* The same inside of no hook, of one or of each; those end that are destroyed and empty. */
+void pool_settle(struct process *process, uint64_t handle);
+void pool_settle_all(struct process *process);
+
+/* Make the pools of a device give back what they keep. Was there anything to give? */
+bool pool_trim_all(struct process *process, unsigned device);
+
+/* The program destroys a pool of its own: end it now, or when it is empty. */
+CUresult pool_retire(struct process *process, const struct pool *pool);
+
+static inline uint64_t pool_limit(const struct process *process, unsigned device)
+{
+    return atomic_load_explicit(&process->session.config->limits[device].memory_bytes,
+                                memory_order_relaxed);
+}
+
+/* The handle of the stream that a call of a `_ptsz` function means. */
+static inline CUstream pool_own_thread(CUstream stream)
+{
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* What a stream is known by: the default stream of a thread by the thread. */
+static inline uint64_t pool_stream_key(CUstream stream)
+{
+    if (stream == CU_STREAM_PER_THREAD)
+        return (uintptr_t)&process_depth;
+    return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
+}
+
+#endif

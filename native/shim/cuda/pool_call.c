@@ -1,0 +1,227 @@
+#include "cuda/pool.h"
+
+#include "cuda/reclaim.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum {
+    TURN_PAUSE_NS = 20 * 1000,
+    TURN_PAUSES = 50 * 1000, /* a second, or more: who has the turn is stuck */
+};
+
+/* A device's own pool is known by asking each device for its own. */
+static int find_standard(struct process *process, CUmemoryPool handle, struct pool *pool)
+{
+    int count = 0;
+    REAL(cuDeviceGetCount)(&count);
+    for (CUdevice ordinal = 0; ordinal < count; ordinal++) {
+        CUmemoryPool standard;
+        if (REAL(cuDeviceGetDefaultMemPool)(&standard, ordinal) != CUDA_SUCCESS ||
+            standard != handle)
+            continue;
+        int error = pools_add(&process->pools, (uintptr_t)handle, process_device(process, ordinal),
+                              POOL_STANDARD);
+        return error != 0 ? error : pools_find(&process->pools, (uintptr_t)handle, pool);
+    }
+    return -ENOENT;
+}
+
+/* One made in a way we have not seen passes for one on the current device. */
+static int find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
+{
+    int device;
+    if (process_current(process, &device) != CUDA_SUCCESS)
+        return -ENOENT;
+    int error = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE);
+    return error != 0 ? error : pools_find(&process->pools, (uintptr_t)handle, pool);
+}
+
+static int find_pool(struct process *process, CUmemoryPool handle, struct pool *pool)
+{
+    int error = pools_find(&process->pools, (uintptr_t)handle, pool);
+    if (error != 0)
+        error = find_standard(process, handle, pool);
+    return error != 0 ? find_stranger(process, handle, pool) : 0;
+}
+
+/* The device of a context that may not be the current one. */
+static CUresult device_of(CUcontext context, CUdevice *ordinal)
+{
+    CUcontext current = NULL;
+    CUresult result = REAL(cuCtxGetCurrent)(&current);
+    if (result != CUDA_SUCCESS || context == current)
+        return result != CUDA_SUCCESS ? result : REAL(cuCtxGetDevice)(ordinal);
+    result = REAL(cuCtxPushCurrent_v2)(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuCtxGetDevice)(ordinal);
+    REAL(cuCtxPopCurrent_v2)(&current);
+    return result;
+}
+
+static bool is_default(CUstream stream)
+{
+    return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* The current pool of the device a stream is on. */
+static CUresult current_pool(CUstream stream, CUmemoryPool *pool)
+{
+    CUdevice ordinal;
+    CUcontext context;
+    CUresult result = is_default(stream) ? REAL(cuCtxGetDevice)(&ordinal)
+                                         : REAL(cuStreamGetCtx)(stream, &context);
+    if (result == CUDA_SUCCESS && !is_default(stream))
+        result = device_of(context, &ordinal);
+    return result == CUDA_SUCCESS ? REAL(cuDeviceGetMemPool)(pool, ordinal) : result;
+}
+
+static bool capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (stream == NULL || stream == CU_STREAM_LEGACY) /* which cannot */
+        return false;
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void take_turn(struct pool_call *call)
+{
+    const struct timespec pause = {.tv_nsec = TURN_PAUSE_NS};
+    for (int times = 0; !pools_take_turn(&call->process->pools, call->handle, times == TURN_PAUSES);
+         times++)
+        nanosleep(&pause, NULL);
+}
+
+static int reserve(struct pool_call *call)
+{
+    struct process *process = call->process;
+    uint64_t bytes = pools_growth(&process->pools, call->handle, call->growth.bytes);
+    int error = books_reserve(&process->session.books, call->device, bytes,
+                              pool_limit(process, call->device));
+    call->growth.reserved = error == 0 ? bytes : 0;
+    return error;
+}
+
+/* With the turn: may the driver be asked? */
+static bool may_ask(struct pool_call *call)
+{
+    struct process *process = call->process;
+    if (reserve(call) == 0)
+        return true;
+    if (pools_rely(&process->pools, call->handle, call->growth.bytes,
+                   pool_stream_key(call->stream)))
+        return true;
+    return reclaim(process, call->device) && reserve(call) == 0;
+}
+
+static CUresult refuse(struct pool_call *call)
+{
+    books_deny(&call->process->session.books, call->device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult begin_charged(struct pool_call *call, const struct pool *pool)
+{
+    if (pool->retired)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->device == POOL_NOT_GRANTED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    call->device = (unsigned)pool->device;
+    call->handle = pool->handle;
+    take_turn(call);
+    if (may_ask(call))
+        return CUDA_SUCCESS;
+    pools_end_turn(&call->process->pools, call->handle);
+    return refuse(call);
+}
+
+/* Which pool, and is there anything to charge? Without, `call->process` is NULL. */
+static CUresult begin(struct pool_call *call, CUmemoryPool handle)
+{
+    struct pool pool;
+    CUresult result = CUDA_SUCCESS;
+    bool captured = capturing(call->stream);
+    if (!captured && handle == NULL)
+        result = current_pool(call->stream, &handle);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!captured && find_pool(call->process, handle, &pool) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!captured && pool.device != POOL_NOT_CHARGED)
+        return begin_charged(call, &pool);
+    call->process = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult begin_inside(struct pool_call *call, CUmemoryPool pool)
+{
+    process_depth++; /* until pool_finish(), if it comes to that */
+    CUresult result = begin(call, pool);
+    if (result != CUDA_SUCCESS || call->process == NULL)
+        process_depth--;
+    if (result != CUDA_ERROR_NOT_FOUND && result != CUDA_ERROR_NOT_SUPPORTED)
+        return result;
+    call->process = NULL;
+    call->plain = true;
+    return charge_begin(&call->charge, call->growth.bytes);
+}
+
+CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    *call = (struct pool_call){.stream = stream, .growth.bytes = bytes};
+    switch (process_gate(&call->process)) {
+    case GATE_DRIVER:
+        call->process = NULL;
+        return CUDA_SUCCESS;
+    case GATE_REFUSED:
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    default:
+        return begin_inside(call, pool);
+    }
+}
+
+/* The driver gives out an address again only when what was there is gone, however that was. */
+static int remember(const struct pool_call *call, CUdeviceptr address)
+{
+    struct process *process = call->process;
+    struct pointers *pointers = &process->holdings[HOLDING_MEMORY];
+    struct pointer earlier, pointer = {.address = address,
+                                       .bytes = call->growth.bytes,
+                                       .device = call->device,
+                                       .owner = call->handle};
+    if (pointers_take(pointers, address, &earlier) == 0)
+        release_gone(process, &earlier, GAP_ANY);
+    if (pointers_add(pointers, pointer) != 0)
+        return -ENOMEM;
+    pools_given(&process->pools, call->handle, address, &call->growth);
+    return 0;
+}
+
+/* The pool grew where there was no room: what it gave goes back, and what it need not keep. */
+static CUresult undo(struct pool_call *call, CUdeviceptr address)
+{
+    REAL(cuMemFreeAsync)(address, call->stream);
+    reclaim(call->process, call->device);
+    return refuse(call);
+}
+
+CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr *address)
+{
+    struct process *process = call->process;
+    if (call->plain)
+        return charge_settle(&call->charge, result, result == CUDA_SUCCESS ? *address : 0);
+    if (process == NULL)
+        return result;
+    if (result != CUDA_ERROR_INVALID_VALUE) /* which it is for a handle that is none */
+        pool_enter(process, call->handle, &call->growth);
+    if (result == CUDA_SUCCESS && (call->growth.over || remember(call, *address) != 0))
+        result = undo(call, *address);
+    books_release(&process->session.books, call->device, call->growth.reserved);
+    pools_end_turn(&process->pools, call->handle);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        pools_forget_stranger(&process->pools, call->handle);
+    process_depth--;
+    return result;
+}

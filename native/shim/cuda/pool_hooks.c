@@ -1,0 +1,174 @@
+/* Memory pools as the table names them: allocated from, made, trimmed, set, destroyed, and the
+ * waiting at which the driver lets go of what they keep. */
+#include "cuda/pool.h"
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    struct pool_call call;
+    CUresult result = pool_begin(&call, bytes, NULL, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return pool_finish(&call, REAL(cuMemAllocAsync)(address, bytes, stream), address);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    struct pool_call call;
+    CUresult result = pool_begin(&call, bytes, NULL, pool_own_thread(stream));
+    if (result != CUDA_SUCCESS)
+        return result;
+    return pool_finish(&call, REAL(cuMemAllocAsync_ptsz)(address, bytes, stream), address);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream)
+{
+    struct pool_call call;
+    CUresult result = pool_begin(&call, bytes, pool, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return pool_finish(&call, REAL(cuMemAllocFromPoolAsync)(address, bytes, pool, stream), address);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream)
+{
+    struct pool_call call;
+    CUresult result = pool_begin(&call, bytes, pool, pool_own_thread(stream));
+    if (result != CUDA_SUCCESS)
+        return result;
+    return pool_finish(&call, REAL(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream),
+                       address);
+}
+
+/* Remember a new pool by its device; without memory for that there is no pool. */
+static CUresult made(CUresult result, const CUmemoryPool *pool, struct process *process, int device)
+{
+    if (result != CUDA_SUCCESS ||
+        pools_add(&process->pools, (uintptr_t)*pool, device, POOL_MADE) == 0)
+        return result;
+    REAL(cuMemPoolDestroy)(*pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    struct process *process;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    if (gate == GATE_DRIVER || result != CUDA_SUCCESS)
+        return result;
+    int device = POOL_NOT_CHARGED;
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        device = process_device(process, properties->location.id);
+    return made(result, pool, process, device);
+}
+
+/* Whoever exported it is charged for it. */
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
+                                            unsigned long long flags)
+{
+    struct process *process;
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
+    return gate == GATE_DRIVER ? result : made(result, pool, process, POOL_NOT_CHARGED);
+}
+
+/* This process if it has limits, and we are not inside of a hook; else NULL. */
+static struct process *limited(void)
+{
+    struct process *process = process_known();
+    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
+    return attached && process_depth == 0 ? process : NULL;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+    struct pool pool;
+    struct process *process = limited();
+    bool known = process != NULL && pools_find(&process->pools, (uintptr_t)handle, &pool) == 0;
+    if (known && pool.origin == POOL_MADE && pool.device != POOL_NOT_CHARGED)
+        return pool_retire(process, &pool);
+    if (known && pool.origin == POOL_MADE)
+        pools_remove(&process->pools, (uintptr_t)handle);
+    return REAL(cuMemPoolDestroy)(handle);
+}
+
+/* A pool that was destroyed is unknown to the driver, as far as the program can tell. */
+static bool retired(const struct process *process, CUmemoryPool handle)
+{
+    struct pool pool;
+    return process != NULL &&
+           pools_find((struct pools *)&process->pools, (uintptr_t)handle, &pool) == 0 &&
+           pool.retired;
+}
+
+/* Around a wait: what was freed before it is for every stream after it, and may be back with the
+ * driver. For a process without pools it is one load. */
+struct wait {
+    struct process *process; /* NULL: nothing to do */
+    struct pool_moment moment;
+};
+
+static struct wait wait_begin(void)
+{
+    struct process *process = process_known();
+    if (process == NULL || !pools_known(&process->pools) || process_depth > 0)
+        return (struct wait){.process = NULL};
+    return (struct wait){.process = process, .moment = pools_now(&process->pools)};
+}
+
+static CUresult wait_end(struct wait wait, CUresult result, uint64_t stream)
+{
+    if (wait.process == NULL)
+        return result;
+    pools_waited(&wait.process->pools, result == CUDA_SUCCESS ? stream : GAP_CLOSED, wait.moment);
+    pool_settle_all(wait.process);
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    if (retired(limited(), pool))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuMemPoolTrimTo)(pool, keep), GAP_CLOSED);
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    if (retired(limited(), pool))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value), GAP_CLOSED);
+}
+
+CUresult cuCtxSynchronize(void)
+{
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
+                    pool_stream_key(pool_own_thread(stream)));
+}
+
+/* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */
+CUresult cuEventSynchronize(CUevent event)
+{
+    struct wait wait = wait_begin();
+    return wait_end(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
+}

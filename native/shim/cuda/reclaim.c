@@ -1,0 +1,14 @@
+#include "cuda/reclaim.h"
+
+#include "cuda/pool.h"
+
+/* In the relaxed mode, in which a capture by another thread neither forbids it nor is disturbed. */
+bool reclaim(struct process *process, unsigned device)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    bool given = pool_trim_all(process, device);
+    if (exchanged == CUDA_SUCCESS)
+        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return given;
+}
