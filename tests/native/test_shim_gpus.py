@@ -12,7 +12,7 @@ from gpumanager.virtual.values import AllocationID
 pytestmark = pytest.mark.namespaces
 
 PAGE = 2 << 20
-LIMITS = {0: 10 * PAGE, 1: 30 * PAGE}
+LIMITS = {0: 32 * PAGE, 1: 64 * PAGE}  # whole chunks of a memory pool, which takes 16 pages
 
 
 @pytest.fixture
@@ -140,13 +140,13 @@ async def test_memory_goes_to_the_gpu_it_names_and_not_to_the_current_one(node: 
         WAYS
         + """
 vm.begin(0)
-codes = [vm.create(30 * P, 1)[0], vm.create(P, 1)[0], vm.create(10 * P, 0)[0], vm.held()]
+codes = [vm.create(64 * P, 1)[0], vm.create(P, 1)[0], vm.create(32 * P, 0)[0], vm.held()]
 vm.begin(1)
 tell(codes=codes, held=vm.held())
 """
     )
 
-    assert told == {"codes": [0, 2, 0, [10, 10]], "held": [30, 30]}
+    assert told == {"codes": [0, 2, 0, [32, 32]], "held": [64, 64]}
 
 
 async def test_a_gpu_that_is_seen_but_not_granted_has_no_memory_to_give(node: Node) -> None:
@@ -180,11 +180,11 @@ async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own
         "tell(codes=codes)"
     )
 
-    told = [await first.run(script, PAGES="10 30"), await second.run(script, PAGES="5 40")]
+    told = [await first.run(script, PAGES="32 64"), await second.run(script, PAGES="5 40")]
 
     assert told == [{"codes": [0, 2, 0, 2]}] * 2
     peaks = [[use.peak_bytes // PAGE for use in uses] for uses in node.machine.tenants()]
-    assert peaks == [[10, 30, 0], [0, 5, 40]]
+    assert peaks == [[32, 64, 0], [0, 5, 40]]
 
 
 async def test_multicast_binds_memory_of_each_gpu_and_gives_each_its_own_back(node: Node) -> None:
