@@ -48,19 +48,25 @@ def books_of(container: list[Resident]) -> Any:
     return books
 
 
-def residents(books: Any, pids: list[int], *, device: int = 0) -> tuple[Any, Any]:
-    """The list as the driver gives it, and the memory it lies in. It says 5 bytes of each."""
-    room: Any = ffi.new("uint64_t[]", 3 * (len(pids) + SLOTS))
-    for index, pid in enumerate(pids):
-        room[3 * index : 3 * index + 3] = [pid, 5, index]
-    start = {"books": books, "device": device, "layout": ENTRY, "list": room, "count": len(pids)}
-    return ffi.new("struct residents *", start), room
+class Sifted:
+    """The list as the driver gives it, which says 5 bytes of each; keeps alive what C points to."""
 
+    def __init__(self, container: list[Resident], pids: list[int], *, device: int = 0) -> None:
+        self._books = books_of(container)
+        self._room: Any = ffi.new("uint64_t[]", 3 * (len(pids) + SLOTS))
+        for index, pid in enumerate(pids):
+            self._room[3 * index : 3 * index + 3] = [pid, 5, index]
+        start = {"books": self._books, "device": device, "layout": ENTRY, "list": self._room}
+        self._residents: Any = ffi.new("struct residents *", {**start, "count": len(pids)})
+        lib.residents_keep(self._residents)
 
-def rows(list_: Any, room: Any) -> list[tuple[int, int, int]]:
-    """Pid, bytes, and the place in the driver's list."""
-    flat = list(room[0 : 3 * list_.count])
-    return [(flat[n] & 0xFFFFFFFF, flat[n + 1], flat[n + 2]) for n in range(0, len(flat), 3)]
+    def add_hidden(self) -> None:
+        lib.residents_add_hidden(self._residents)
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        """Pid, bytes, and the place in the driver's list."""
+        flat = list(self._room[0 : 3 * self._residents.count])
+        return [(flat[n] & 0xFFFFFFFF, flat[n + 1], flat[n + 2]) for n in range(0, len(flat), 3)]
 
 
 @given(containers(), st.data())
@@ -70,13 +76,11 @@ def test_of_a_list_by_host_pids_the_containers_own_stay(
     known = {resident.host: resident for resident in container}
     pids = data.draw(st.lists(st.sampled_from(sorted(known)) if known else FOREIGN, max_size=8))
     pids += [50_000, *data.draw(st.lists(FOREIGN))]
-    list_, room = residents(books_of(container), pids)
 
-    lib.residents_keep(list_)
+    sifted = Sifted(container, pids)
 
-    expected = [(pid, place) for place, pid in enumerate(pids) if pid in known]
-    assert rows(list_, room) == [
-        (known[pid].shown, known[pid].held, place) for pid, place in expected
+    assert sifted.rows() == [
+        (known[pid].shown, known[pid].held, place) for place, pid in enumerate(pids) if pid in known
     ]
 
 
@@ -86,11 +90,10 @@ def test_of_a_translated_list_nobody_is_dropped(
 ) -> None:
     known = {resident.shown: resident for resident in container}
     pids = data.draw(st.lists(st.sampled_from(sorted(known)), max_size=8)) if known else []
-    list_, room = residents(books_of(container), pids)
 
-    lib.residents_keep(list_)
+    sifted = Sifted(container, pids)
 
-    assert rows(list_, room) == [(pid, known[pid].held, n) for n, pid in enumerate(pids)]
+    assert sifted.rows() == [(pid, known[pid].held, n) for n, pid in enumerate(pids)]
 
 
 @given(containers(), st.data())
@@ -98,13 +101,12 @@ def test_after_the_hidden_are_added_everybody_who_holds_memory_is_listed_once(
     container: list[Resident], data: st.DataObject
 ) -> None:
     some = [resident for resident in container if data.draw(st.booleans())]
-    list_, room = residents(books_of(container), [*(each.host for each in some), 50_000])
+    sifted = Sifted(container, [*(each.host for each in some), 50_000])
 
-    lib.residents_keep(list_)
-    lib.residents_add_hidden(list_)
+    sifted.add_hidden()
 
     wanted = {each.shown: each.held for each in container if each in some or each.held > 0}
-    listed = [(pid, held) for pid, held, _ in rows(list_, room)]
+    listed = [(pid, held) for pid, held, _ in sifted.rows()]
     assert sorted(listed) == sorted(wanted.items())
 
 
@@ -113,12 +115,11 @@ def test_of_a_gpu_that_is_not_granted_the_drivers_figures_stand_and_nobody_is_ad
     container: list[Resident], foreign: list[int]
 ) -> None:
     pids = [*foreign, 50_000, *(resident.host for resident in container)]
-    list_, room = residents(books_of(container), pids, device=-1)
+    sifted = Sifted(container, pids, device=-1)
 
-    lib.residents_keep(list_)
-    lib.residents_add_hidden(list_)
+    sifted.add_hidden()
 
-    shown = [(pid, held) for pid, held, _ in rows(list_, room)]
+    shown = [(pid, held) for pid, held, _ in sifted.rows()]
     assert shown == [(resident.shown, 5) for resident in container]
 
 
