@@ -64,8 +64,6 @@ class ClientBox:
             next(box.libraries.glob(f"{name}.so.*.*")) for name in ("libcuda", "libnvidia-ml")
         )
         self._shims = lay_out(work / "shims", cuda, nvml)
-        for name in ("libcuda.so", "libnvidia-ml.so"):
-            (self._shims / name).symlink_to(f"{name}.1")
 
     @property
     def uuid(self) -> GpuUUID:
