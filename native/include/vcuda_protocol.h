@@ -1,8 +1,9 @@
 /* What is said on /etc/vcuda/vcuda.sock: one HELLO, one WELCOME, then the manager hangs up.
  *
- * A process that says HELLO again gets the slot it has. With VCUDA_HELLO_MEASURE the WELCOME comes
- * after the manager has entered into `overhead` what the driver holds for the process beyond
- * `used`.
+ * A process that says HELLO again gets the slot it has; with VCUDA_HELLO_KEEP that or nothing, for
+ * a process that has lost its descriptors and must not lose its bytes. With VCUDA_HELLO_MEASURE the
+ * WELCOME comes after the manager has entered into `overhead` what the driver holds for the process
+ * beyond `used`.
  *
  * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
  * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for
@@ -24,6 +25,7 @@ enum {
     VCUDA_WELCOME = 2,
     VCUDA_HELLO_OBSERVER = 1, /* flag: only reads (the NVML shim); gets no slot */
     VCUDA_HELLO_MEASURE = 2,  /* flag: first measure what the driver took for this process */
+    VCUDA_HELLO_KEEP = 4,     /* flag: this program has a slot already; fresh descriptors for it */
     VCUDA_NO_SLOT = -1,
     VCUDA_REASON_SIZE = 96,
 };
@@ -42,8 +44,9 @@ struct vcuda_welcome {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;  /* VCUDA_WELCOME */
-    int32_t status; /* 0, or a negated errno: EPROTO wrong version, ENOSPC no free slot, ESRCH the
-                       manager cannot see the process, EAGAIN trouble of its own that may pass */
+    int32_t status; /* 0, or a negated errno: EPROTO wrong version, ENOSPC no free slot, ESTALE it
+                       has no slot to keep, ESRCH the manager cannot see the process, EAGAIN trouble
+                       of its own that may pass */
     int32_t slot;   /* this process's slot in the books, or VCUDA_NO_SLOT */
     char reason[VCUDA_REASON_SIZE]; /* why not, 0-terminated */
     uint8_t reserved[16];

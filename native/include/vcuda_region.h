@@ -8,10 +8,12 @@
  * Rules that make the books right after any crash:
  *   - a word of `used`, `context` and `pending` has one writer: the process that owns the slot;
  *   - `overhead`, `slots`, `inner_pid` and `slot_limit` are written by the manager alone, but for
- *     peers that empty the words of a dead process while the manager is away (books.h);
+ *     peers that empty the words of a dead process while the manager is away (peers.h);
  *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
  *     by itself is estimated by the process before it happens and measured by the manager after;
  *   - a total is never stored, always summed (books.h says in which order);
+ *   - a process holds, for its life, an OFD write lock on byte VCUDA_ALIVE_BYTE + slot of the
+ * books, and the manager gives no slot away whose byte is locked (peers.h);
  *   - `meters` are moved by single atomic operations only.
  *
  * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
@@ -39,6 +41,7 @@ enum {
     VCUDA_DEVICES = 16,
     VCUDA_SLOTS = 1024,
     VCUDA_NAME_SIZE = 96,
+    VCUDA_ALIVE_BYTE = 16, /* in the books file: of slot 0 */
 };
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
@@ -67,7 +70,7 @@ struct vcuda_config {
 /* Who owns a slot. pid 0: free. start_time is field 22 of /proc/<pid>/stat, against pid reuse. */
 struct vcuda_slot {
     VCUDA_ATOMIC(uint32_t) pid;
-    VCUDA_ATOMIC(uint32_t) flags; /* degradations the shim reports, VCUDA_DEGRADED_* */
+    VCUDA_ATOMIC(uint32_t) flags; /* by the owner: VCUDA_DEGRADED_*, and above them its namespace */
     VCUDA_ATOMIC(uint64_t) start_time;
 };
 
@@ -75,6 +78,8 @@ enum {
     VCUDA_DEGRADED_LOCK = 1,   /* no file lock that says it lives: the program closed the file */
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
+    VCUDA_DEGRADED_MASK = 0xff,
+    VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };
 
 /* Per device, shared by all processes of the container; a cache line pair each. */

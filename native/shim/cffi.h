@@ -7,6 +7,7 @@
 #include "core/cost.h"
 #include "core/gaps.h"
 #include "core/limiter.h"
+#include "core/peers.h"
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/pools.h"

@@ -1,6 +1,8 @@
 #include "core/books.h"
 
+#include "core/peers.h"
 #include "core/slot.h"
+#include "core/step.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -11,6 +13,7 @@ enum {
     TURNS_AT_ONCE = 16, /* to decide takes nanoseconds: look again soon, then sleep */
     TURNS = 4000,       /* about half a second; who has not decided by then is stopped, not slow */
     PAUSE_NS = 50 * 1000,
+    LOOK_EVERY = 32, /* turns: who has announced may be dead */
 };
 
 /* What was seen of one device. */
@@ -66,8 +69,10 @@ static VCUDA_ATOMIC(uint64_t) * word_of(struct books *books, enum books_word whi
 static void lower(VCUDA_ATOMIC(uint64_t) * word, uint64_t bytes)
 {
     uint64_t held = atomic_load(word);
+    SHIM_STEP();
     while (!atomic_compare_exchange_weak(word, &held, held > bytes ? held - bytes : 0))
         ;
+    SHIM_STEP();
 }
 
 /* Estimates add to what was measured, if that is more than was estimated before. */
@@ -86,12 +91,16 @@ static bool try_to_enter(struct books *books, enum books_word which, unsigned de
                          uint64_t bytes, uint64_t limit)
 {
     VCUDA_ATOMIC(uint64_t) *pending = &books->page->pending[device][books->slot];
+    SHIM_STEP();
     atomic_fetch_add(pending, bytes);
+    SHIM_STEP();
     struct sum sum = collect(books->page, device);
     bool room = fits(sum.held, sum.pending, limit);
     if (room)
         enter(books, which, device, bytes);
+    SHIM_STEP();
     atomic_fetch_sub(pending, bytes);
+    SHIM_STEP();
     if (room)
         raise_peak(&books->page->meters[device], slot_add(sum.held, bytes));
     return room;
@@ -118,15 +127,44 @@ static void pause_for(int turn)
         nanosleep(&pause, NULL);
 }
 
+static int wait_and_take(struct books *books, enum books_word which, unsigned device,
+                         uint64_t bytes, uint64_t limit)
+{
+    int error = -EAGAIN;
+    for (int turn = 0; error == -EAGAIN && turn < TURNS; turn++) {
+        pause_for(turn);
+        if (turn % LOOK_EVERY == LOOK_EVERY - 1)
+            peers_reclaim(books, device);
+        error = attempt(books, which, device, bytes, limit);
+    }
+    return error;
+}
+
+/* Who is refused looks for what the dead still hold, and then once more. */
+static int insist(struct books *books, enum books_word which, unsigned device, uint64_t bytes,
+                  uint64_t limit, int error)
+{
+    if (error == -EAGAIN)
+        error = wait_and_take(books, which, device, bytes, limit);
+    if (error != 0 && peers_reclaim(books, device)) {
+        error = attempt(books, which, device, bytes, limit);
+        if (error == -EAGAIN)
+            error = wait_and_take(books, which, device, bytes, limit);
+    }
+    return error == 0 ? 0 : -EDQUOT;
+}
+
+/* A thread that is cancelled while it waits would leave what it holds locked. */
 static int take(struct books *books, enum books_word which, unsigned device, uint64_t bytes,
                 uint64_t limit)
 {
-    int error = attempt(books, which, device, bytes, limit);
-    for (int turn = 0; error == -EAGAIN && turn < TURNS; turn++) {
-        pause_for(turn);
-        error = attempt(books, which, device, bytes, limit);
-    }
-    return error == 0 ? 0 : -EDQUOT;
+    int cancelled, error = attempt(books, which, device, bytes, limit);
+    if (error == 0)
+        return 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    error = insist(books, which, device, bytes, limit, error);
+    pthread_setcancelstate(cancelled, NULL);
+    return error;
 }
 
 int books_take(struct books *books, enum books_word which, unsigned device, uint64_t bytes,
@@ -134,9 +172,12 @@ int books_take(struct books *books, enum books_word which, unsigned device, uint
 {
     if (which == BOOKS_USED)
         return take(books, which, device, bytes, limit);
+    int cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     pthread_mutex_lock(&books->estimating);
     int error = take(books, which, device, bytes, limit);
     pthread_mutex_unlock(&books->estimating);
+    pthread_setcancelstate(cancelled, NULL);
     return error;
 }
 
@@ -164,6 +205,12 @@ void books_admit(struct books *books, unsigned device, uint64_t bytes)
 void books_deny(struct books *books, unsigned device)
 {
     atomic_fetch_add(&books->page->meters[device].memory_denied, 1);
+}
+
+void books_lose(struct books *books)
+{
+    books_degrade(books, VCUDA_DEGRADED_LOCK);
+    atomic_store(&books->lost, true);
 }
 
 void books_degrade(struct books *books, uint32_t flag)

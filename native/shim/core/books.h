@@ -9,9 +9,10 @@
  * A refusal needs what is *held* to leave no room, at one moment: two sums alike, word by word.
  *
  * A word is entered before its announcement is taken back, and announcements are read before
- * words, so that no sum misses bytes on their way. A process that dies leaves at most an
- * announcement, which goes with its slot. One that is stopped in between makes those wait that need
- * just these bytes, for a bounded time; then they are refused.
+ * words, so that no sum misses bytes on their way. A process that dies leaves what it holds and at
+ * most an announcement; the manager empties its slot, or a peer that is refused (peers.h). One that
+ * is stopped in between makes those wait that need just these bytes, for a bounded time; then they
+ * are refused.
  *
  * Any thread of the process. Nothing here calls the driver.
  */
@@ -24,6 +25,7 @@
 #include "core/file_identity.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #endif
 
 /* One process's hold on the books. All zero but page, fd and slot is a valid beginning. */
@@ -36,6 +38,9 @@ struct books {
 #else
     struct file_identity file;  /* what `fd` must be of to be ours; 0: anything */
     pthread_mutex_t estimating; /* guards the words of `context` among the process's threads */
+    atomic_bool lost;           /* `fd` was found to be another file */
+    _Atomic(uint64_t) looked;   /* for dead peers, ns of CLOCK_MONOTONIC_COARSE */
+    pthread_mutex_t looking;    /* file locks do not keep threads apart */
 #endif
 };
 
@@ -62,6 +67,9 @@ void books_deny(struct books *books, unsigned device);
 
 /* Bytes held by the whole container on `device`, what the driver takes by itself included. */
 uint64_t books_total(const struct books *books, unsigned device);
+
+/* The descriptor is no longer of the books: to be mended by who can (session.h). */
+void books_lose(struct books *books);
 
 /* Tell the manager of a degradation, VCUDA_DEGRADED_*. */
 void books_degrade(struct books *books, uint32_t flag);

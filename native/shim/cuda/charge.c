@@ -58,10 +58,18 @@ static CUresult begin(struct charge *charge, uint64_t bytes)
     case GATE_REFUSED:
         return CUDA_ERROR_SYSTEM_NOT_READY;
     default:
+        session_keep(&process->session);
         charge->process = process;
         process_depth++;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &charge->cancelled);
         return CUDA_SUCCESS;
     }
+}
+
+static void leave(const struct charge *charge)
+{
+    process_depth--;
+    pthread_setcancelstate(charge->cancelled, NULL);
 }
 
 CUresult charge_begin(struct charge *charge, uint64_t bytes)
@@ -71,7 +79,7 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes)
         return result;
     result = reserve_current(charge);
     if (result != CUDA_SUCCESS)
-        process_depth--;
+        leave(charge);
     return result;
 }
 
@@ -82,7 +90,7 @@ CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes
         return result;
     result = reserve(charge, process_device(charge->process, ordinal));
     if (result != CUDA_SUCCESS)
-        process_depth--;
+        leave(charge);
     return result;
 }
 
@@ -123,7 +131,7 @@ CUresult charge_end(struct charge *charge, CUresult result)
         return result;
     if (result != CUDA_SUCCESS)
         books_release(books_of(charge), charge->device, charge->bytes);
-    process_depth--;
+    leave(charge);
     return result;
 }
 
@@ -146,8 +154,11 @@ void release_begin(struct release *release, enum holding kind, uint64_t address)
     release->stream = GAP_ANY;
     if (!attached || process_depth > 0)
         return;
-    if (pointers_take(&process->holdings[kind], address, &release->pointer) != 0)
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &release->cancelled);
+    if (pointers_take(&process->holdings[kind], address, &release->pointer) != 0) {
+        pthread_setcancelstate(release->cancelled, NULL);
         return;
+    }
     release->process = process;
     if (release->pointer.owner != 0)
         pools_return(&process->pools, release->pointer.owner, address, release->pointer.bytes);
@@ -172,6 +183,7 @@ CUresult release_settle(struct release *release, CUresult result)
         release_gone(process, &release->pointer, release->stream);
     else
         keep(release);
+    pthread_setcancelstate(release->cancelled, NULL);
     return result;
 }
 

@@ -5,7 +5,7 @@
  *
  * Memory is reserved before the driver is called and given back if it fails; what it gave is
  * forgotten before the driver frees it and its bytes are given back after. No lock is held in
- * between.
+ * between. A thread cannot be cancelled in between, for its bytes would then be nobody's.
  */
 #ifndef SHIM_CUDA_CHARGE_H
 #define SHIM_CUDA_CHARGE_H
@@ -17,6 +17,7 @@ struct charge {
     unsigned device;         /* index in the configuration */
     uint64_t bytes;
     uint64_t context; /* what is allocated ends with it; 0: with none */
+    int cancelled;    /* how the thread could be cancelled before */
 };
 
 /* Reserve on the current device, for something that ends with the current context. On an error of
@@ -44,6 +45,7 @@ struct release {
     enum holding kind;
     struct pointer pointer;
     uint64_t stream; /* set in between: of a free in the order of a stream, pool_stream_key() */
+    int cancelled; /* as in struct charge; with `process` */
 };
 
 void release_begin(struct release *release, enum holding kind, uint64_t address);

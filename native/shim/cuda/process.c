@@ -44,10 +44,12 @@ enum gate process_gate(struct process **process)
 
 enum gate process_begin(void)
 {
-    struct process *process;
+    struct process *process = NULL;
     enum gate gate = process_depth > 0 ? GATE_DRIVER : attach(&process, true);
     if (gate == GATE_LIMITED && atomic_load(&process->degraded) != 0)
         books_degrade(&process->session.books, atomic_load(&process->degraded));
+    if (gate == GATE_REFUSED && process != NULL)
+        session_complain(&process->session, "cuInit");
     return gate;
 }
 

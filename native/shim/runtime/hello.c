@@ -131,6 +131,16 @@ static int judge(const struct answer *answer, uint32_t flags)
     return 0;
 }
 
+/* What to tell the user; the connection's own errors count where the manager said nothing. */
+static struct refusal explain(const struct answer *answer, int error)
+{
+    struct refusal refusal = {.error = error};
+    refusal.by_manager = answer->received == sizeof answer->message;
+    if (refusal.by_manager)
+        memcpy(refusal.reason, answer->message.reason, sizeof refusal.reason - 1);
+    return refusal;
+}
+
 static int converse(int connection, uint32_t flags, uint64_t deadline, struct answer *answer)
 {
     int error = say_hello(connection, flags);
@@ -139,18 +149,19 @@ static int converse(int connection, uint32_t flags, uint64_t deadline, struct an
     return error != 0 ? error : judge(answer, flags);
 }
 
-int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct welcome *welcome)
+int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct welcome *welcome,
+                   struct refusal *refusal)
 {
     struct answer answer = {.count = 0};
     int connection = connect_to(path);
-    if (connection < 0)
-        return connection;
-    int error = converse(connection, flags, deadline, &answer);
-    close(connection);
+    int error = connection < 0 ? connection : converse(connection, flags, deadline, &answer);
+    if (connection >= 0)
+        close(connection);
     if (error != 0) {
+        *refusal = explain(&answer, error);
         while (answer.count > 0)
             close(answer.descriptors[--answer.count]);
-        return error == -EAGAIN ? -EAGAIN : error;
+        return error;
     }
     *welcome = (struct welcome){answer.message.slot, answer.descriptors[0], answer.descriptors[1]};
     return 0;

@@ -1,8 +1,8 @@
 #include "runtime/session.h"
 
+#include "core/peers.h"
 #include "runtime/clock.h"
 #include "runtime/fork.h"
-#include "runtime/hello.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,6 +78,13 @@ static void keep_descriptor(struct session *session, int descriptor)
     fork_close(session->books.fd);
 }
 
+/* Before the first reservation. Without the lock one is still told from the dead by pid. */
+static void join(struct session *session)
+{
+    if (session->books.slot >= 0)
+        peers_join(&session->books);
+}
+
 static int enter(struct session *session, const struct welcome *welcome)
 {
     int error = map_config(session, welcome->config);
@@ -89,30 +96,39 @@ static int enter(struct session *session, const struct welcome *welcome)
         unmap(session);
     close(welcome->config);
     close(welcome->books);
+    if (error == 0)
+        join(session);
+    else
+        session->refusal = (struct refusal){.error = error};
     return error;
 }
 
 /* Ask until somebody answers. Peers that start together pause for different times. */
-static int ask(struct session *session, struct session_manner manner)
+static int ask(struct session_manner manner, struct welcome *welcome, struct refusal *refusal)
 {
     const char *path = VCUDA_DIRECTORY "/vcuda.sock";
-    struct welcome welcome;
-    uint64_t pause = PAUSE_FIRST_NS, now = clock_now(), deadline = now + manner.patience_ns;
-    int error = hello_exchange(path, manner.flags, deadline, &welcome);
+    uint64_t begun = clock_now(), now = begun, deadline = begun + manner.patience_ns;
+    uint64_t pause = PAUSE_FIRST_NS;
+    int error = hello_exchange(path, manner.flags, deadline, welcome, refusal);
     while (error == -EAGAIN && (now = clock_now()) < deadline) {
         uint64_t wake = now + pause / 2 + now % pause;
         clock_sleep_until(wake < deadline ? wake : deadline);
         pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
-        error = hello_exchange(path, manner.flags, deadline, &welcome);
+        error = hello_exchange(path, manner.flags, deadline, welcome, refusal);
     }
-    return error != 0 ? error : enter(session, &welcome);
+    refusal->waited_ns = clock_now() - begun;
+    return error;
 }
 
 static enum session_phase decide(struct session *session, struct session_manner manner)
 {
     if (access(VCUDA_DIRECTORY, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return SESSION_UNMANAGED;
-    return ask(session, manner) == 0 ? SESSION_ATTACHED : SESSION_FAILED;
+    struct welcome welcome;
+    int error = ask(manner, &welcome, &session->refusal);
+    if (error == 0)
+        error = enter(session, &welcome);
+    return error == 0 ? SESSION_ATTACHED : SESSION_FAILED;
 }
 
 /* With `attaching` held, which is let go meanwhile. */
@@ -128,18 +144,27 @@ static void attempt(struct session *session, struct session_manner manner)
     pthread_cond_broadcast(&session->attempted);
 }
 
-enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)
+/* A thread cancelled meanwhile would leave the others waiting for it. */
+static void attach(struct session *session, struct session_manner manner, unsigned attempts)
 {
-    unsigned attempts = atomic_load(&session->attempts); /* before the phase they lead to */
-    enum session_phase phase = session_phase(session);
-    if (phase != SESSION_NEW && !(again && phase == SESSION_FAILED))
-        return phase;
+    int cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     pthread_mutex_lock(&session->attaching);
     if (!session->asking && atomic_load(&session->attempts) == attempts)
         attempt(session, manner);
     while (atomic_load(&session->attempts) == attempts) /* the others wait for the one who asks */
         pthread_cond_wait(&session->attempted, &session->attaching);
     pthread_mutex_unlock(&session->attaching);
+    pthread_setcancelstate(cancelled, NULL);
+}
+
+enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)
+{
+    unsigned attempts = atomic_load(&session->attempts); /* before the phase they lead to */
+    enum session_phase phase = session_phase(session);
+    if (phase != SESSION_NEW && !(again && phase == SESSION_FAILED))
+        return phase;
+    attach(session, manner, attempts);
     return session_phase(session);
 }
 

@@ -5,12 +5,16 @@
  * if the manager does not answer within the bound, the session has failed and calls are refused.
  * A forked child finds its session new and says HELLO for itself (fork.h).
  *
+ * A program that closes all its descriptors takes ours with them. The pages stay, and with them the
+ * limit; what is lost is the alive lock, so the manager is asked for another descriptor.
+ *
  * All functions: any thread.
  */
 #ifndef SHIM_RUNTIME_SESSION_H
 #define SHIM_RUNTIME_SESSION_H
 
 #include "core/books.h"
+#include "runtime/hello.h"
 #include "vcuda_region.h"
 
 #include <stdbool.h>
@@ -35,6 +39,10 @@ struct session {
     atomic_uint attempts; /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
+    struct refusal refusal;  /* why the last attempt failed; written before the phase */
+    atomic_bool told;        /* the user, of that */
+    _Atomic(uint64_t) kept;  /* when the descriptor was last looked at, ns */
+    _Atomic(uint64_t) asked; /* when the manager was last asked for another, ns */
 };
 
 /* How to attach: flags of the HELLO, and for how long to ask a manager that does not answer. */
@@ -54,6 +62,14 @@ static inline enum session_phase session_phase(const struct session *session)
     /* Pairs with the release in session_attach(): whoever sees "attached" sees the regions. */
     return atomic_load_explicit(&session->phase, memory_order_acquire);
 }
+
+/* Say on stderr, once per process, why it could not attach: one line, never waiting for a reader.
+ */
+void session_complain(struct session *session, const char *call);
+
+/* See now and then whether the descriptor is still ours, and ask for another if not: for at most a
+ * fifth of a second, at most once a second. For attached sessions, before a reservation. */
+void session_keep(struct session *session);
 
 /* Index of a GPU in the configuration, or -1. Attached sessions only. */
 int session_device(const struct session *session, const uint8_t uuid[16]);
