@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpumanager.virtual.alive import locked
 from gpumanager.virtual.books import BOOKS, Books, boot_id
 from gpumanager.virtual.config import CONFIG, Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
-from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, stack_of
+from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
     Hello,
@@ -92,6 +93,19 @@ class ServedAllocation:
             else:
                 self._books.free(slot)
 
+    def sweep(self) -> None:
+        """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
+
+        What a program held went with it, though its process may run another one by now.
+        """
+        for process, seat in list(self._seats.items()):
+            found = find(process.pid)
+            if found != process or (
+                found.stack != seat.stack and 0 not in (found.stack, seat.stack)
+            ):
+                self._watcher.forget(process)
+                self._release(process)
+
     def _release(self, process: Process) -> None:
         seat = self._seats.pop(process, None)
         if seat is not None:
@@ -113,12 +127,12 @@ class ServedAllocation:
                 if hello.observer:
                     _send_welcome(connection, NO_SLOT, descriptors)
                     return None
-                return self._admit_process(connection, hello.pid, descriptors)
+                return self._admit_process(connection, hello, descriptors)
         except OSError as error:
             return refused_by_system("opening the regions", error)
 
     def _admit_process(
-        self, connection: socket.socket, inner_pid: int, descriptors: list[int]
+        self, connection: socket.socket, hello: Hello, descriptors: list[int]
     ) -> Refused | None:
         pid = _peer_pid(connection)
         if pid == 0:
@@ -127,10 +141,13 @@ class ServedAllocation:
         if process is None:
             return Refused(errno.ESRCH, "the process has ended")
         seat = self._seats.get(process)
-        if seat is not None and seat.stack == process.stack != 0:
+        if seat is not None and (hello.keep or seat.stack == process.stack != 0):
             _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
             return None
-        slot = self._books.claim(process, inner_pid)
+        if hello.keep:
+            return Refused(errno.ESTALE, "the process has no slot to keep")
+        _config, books = descriptors
+        slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
         if slot is None:
             self._watcher.forget(process)
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")

@@ -7,7 +7,7 @@ their processes and their clock end with it, so those of an earlier boot are beg
 import errno
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,14 +53,27 @@ class Books(Region):
         create(directory, BOOKS, _books_head(boot))
         return cls(path, writable=True)
 
-    def claim(self, process: Process, inner_pid: int = 0) -> int | None:
+    def claim(
+        self,
+        process: Process,
+        inner_pid: int = 0,
+        busy: Callable[[int], bool] = lambda _slot: False,
+    ) -> int | None:
         """An empty slot for this process, its own one again if it had one; None when full.
 
         inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
+        busy: is this slot, given now, one that a peer is emptying? Asked after it was given: a peer
+        that comes later sees the new owner, and that it lives (native/shim/core/peers.h).
         """
-        pids = process.pid, process.start_time, max(inner_pid, 0)
-        slot: int = lib.region_slot_claim(self.words, *pids)
-        return None if slot == -errno.ENOSPC else slot
+        pids, first = (process.pid, process.start_time, max(inner_pid, 0)), 0
+        while True:
+            slot: int = lib.region_slot_claim(self.words, first, *pids)
+            if slot == -errno.ENOSPC:
+                return None
+            if not busy(slot):
+                return slot
+            self.free(slot)
+            first = slot + 1
 
     def release(self, slot: int, process: Process) -> bool:
         """Empty and free its slot; False if that is another's by now."""
@@ -91,7 +104,7 @@ class Books(Region):
 
     def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
         held = (lib.region_slot_bytes(self.words, device, slot) for device in range(devices))
-        flags: int = self.words.slots[slot].flags
+        flags: int = self.words.slots[slot].flags & lib.VCUDA_DEGRADED_MASK
         return ProcessUsage(slot, process.pid, process.start_time, flags, tuple(map(Bytes, held)))
 
 

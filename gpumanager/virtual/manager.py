@@ -28,6 +28,7 @@ from gpumanager.virtual.values import AllocationID, Limit
 log = logging.getLogger(__name__)
 
 DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
+SWEEP_SECONDS: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -41,7 +42,8 @@ class VirtualManagerFailed(GpuManagerError):
 class VirtualSockets:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
-    deadline_seconds: for a caller to finish its HELLO.
+    deadline_seconds: for a caller to finish its HELLO. sweep_seconds: between two looks for
+    programs that have gone without a word.
     """
 
     def __init__(
@@ -50,7 +52,10 @@ class VirtualSockets:
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
+        sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
+        self._sweep_seconds = sweep_seconds
+        self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
@@ -69,6 +74,7 @@ class VirtualSockets:
             self._served[allocation] = self._serve(directory, allocation, limits)
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
+        self._sweep_later()
         return directory
 
     async def close(self, allocation: AllocationID) -> None:
@@ -89,6 +95,9 @@ class VirtualSockets:
         for served in self._served.values():
             served.close()
         self._served.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
         """What it uses, served or not; raises RegionUnreadable for an unknown one."""
@@ -107,6 +116,17 @@ class VirtualSockets:
         if not _NAME.fullmatch(allocation):
             raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
         return self._directory / allocation
+
+    def _sweep_later(self) -> None:
+        if self._sweep is None and self._served:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(self._sweep_seconds, self._sweep_now)
+
+    def _sweep_now(self) -> None:
+        self._sweep = None
+        for served in list(self._served.values()):
+            served.sweep()
+        self._sweep_later()
 
     def _serve(
         self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]

@@ -19,11 +19,16 @@ _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A caller that speaks as we do. observer: only reads, needs no slot. pid: its own view."""
+    """A caller that speaks as we do.
+
+    observer: only reads, needs no slot. pid: its own view. keep: it has a slot and has lost its
+    descriptors.
+    """
 
     observer: bool
     pid: int
     program: str
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ def parse_hello(received: bytes) -> Hello | Refused | None:
         return Refused(errno.EPROTO, reason)
     program = bytes(ffi.buffer(hello.program)).partition(b"\0")[0]
     observer = bool(hello.flags & lib.VCUDA_HELLO_OBSERVER)
-    return Hello(observer, hello.pid, program.decode(errors="replace"))
+    keep = bool(hello.flags & lib.VCUDA_HELLO_KEEP)
+    return Hello(observer, hello.pid, program.decode(errors="replace"), keep)
 
 
 def welcome(slot: int) -> bytes:

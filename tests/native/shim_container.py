@@ -85,7 +85,10 @@ class Container:
         )
 
     async def run(self, script: str, **environment: str) -> dict[str, Any]:
-        """Run it to its end; returns what it told, all its `tell` lines in one."""
+        """Run it to its end; returns what it told, all its `tell` lines in one.
+
+        `complaints`: lines of the shim itself, if there were any.
+        """
         lines: list[str] = []
         spec_path = self.work / f"spec-{id(lines)}.json"
         process = await start_container(self._spec(script, environment), spec_path, lines.append)
@@ -96,7 +99,10 @@ class Container:
         assert status == 0, "\n".join(lines)
         told: dict[str, Any] = {}
         for line in lines:
-            told |= json.loads(line)
+            if line.startswith("vcuda: "):
+                told.setdefault("complaints", []).append(line)
+            else:
+                told |= json.loads(line)
         return told
 
 

@@ -116,7 +116,11 @@ tell(init=driver.cuInit(0), allocate=allocate(driver, 1024)[0], launch=launch(dr
 """
         )
 
+    (complaint,) = told.pop("complaints")
     assert told == {"init": 802, "allocate": 802, "launch": 802, "reached": 0}
+    assert complaint.startswith(
+        "vcuda: cuInit: the GPU manager did not answer on /etc/vcuda/vcuda.sock for 9.5 s; "
+    )
     assert time.monotonic() - begun < 12
 
 

@@ -72,12 +72,12 @@ int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid, 
     return 0;
 }
 
-/* The process's own slot, else the lowest free one, else VCUDA_SLOTS. */
-static uint32_t slot_find(const struct vcuda_books *books, uint32_t pid)
+/* Of those from `first` on: the process's own, else the lowest free one, else VCUDA_SLOTS. */
+static uint32_t slot_find(const struct vcuda_books *books, uint32_t first, uint32_t pid)
 {
     uint32_t used = slots_used(books);
     uint32_t found = used;
-    for (uint32_t slot = used; slot-- > 0;) {
+    for (uint32_t slot = used; slot-- > first;) {
         uint32_t owner = slot_pid(books, slot);
         if (owner == pid)
             return slot;
@@ -99,10 +99,10 @@ static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, ui
     atomic_store_explicit(&books->slots[slot].pid, pid, memory_order_release);
 }
 
-int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time,
+int region_slot_claim(struct vcuda_books *books, uint32_t first, uint32_t pid, uint64_t start_time,
                       uint32_t inner_pid)
 {
-    uint32_t slot = slot_find(books, pid);
+    uint32_t slot = slot_find(books, first, pid);
     if (slot >= VCUDA_SLOTS)
         return -ENOSPC;
     region_slot_free(books, slot);
