@@ -1,8 +1,8 @@
 """A process of a container, as far as the manager can tell: says HELLO and uses the regions.
 
 As a program (`python hello_client.py SOCKET [--observer]`) it says HELLO, prints what came back as
-one line of JSON, then obeys one command per line: `hold BYTES`, `limit`, `exec`. It ends with its
-input.
+one line of JSON, then obeys one command per line: `hold BYTES`, `limit`, `again`, `keep`, `exec`,
+`become WORDS`. It ends with its input.
 """
 
 import json
@@ -126,6 +126,11 @@ def main(path: Path, message: bytes) -> None:
             case ["again"]:
                 repeated = exchange(path, message)
                 tell(None if repeated is None else repeated.slot)
+            case ["keep"]:
+                kept = exchange(path, hello(flags=lib.VCUDA_HELLO_KEEP))
+                tell(None if kept is None else [kept.status, kept.slot, len(kept.descriptors)])
+            case ["become", program, *words]:
+                os.execvp(program, [program, *words])
             case ["exec"]:
                 os.execv(sys.executable, [sys.executable, *sys.argv])
 

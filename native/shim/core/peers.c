@@ -59,7 +59,9 @@ int peers_join(struct books *books)
     const struct timespec pause = {.tv_nsec = JOIN_PAUSE_NS};
     uint32_t slot = (uint32_t)books->slot;
     atomic_fetch_or(&books->page->slots[slot].flags, life_pid_namespace() << VCUDA_NAMESPACE_SHIFT);
+    SHIM_STEP();
     int error = lock_alive(books, slot, F_WRLCK);
+    SHIM_STEP();
     for (int tries = 0; (error == -EAGAIN || error == -EACCES) && tries < JOIN_TRIES; tries++) {
         nanosleep(&pause, NULL);
         error = lock_alive(books, slot, F_WRLCK);
