@@ -4,7 +4,7 @@ import mmap
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,5 @@ def peer(page: Page, act: Callable[[Any], object]) -> Iterator[Peer]:
         assert told == b"x", "the peer failed"
         yield found
     finally:
-        try:
+        with suppress(ChildProcessError, ProcessLookupError):
             found.kill()
-        except (ChildProcessError, ProcessLookupError):
-            pass

@@ -185,7 +185,7 @@ def test_any_history_of_deaths_leaves_what_the_living_hold(
         for verb in history:
             if verb == "start":
                 context = peer(page, hold(7))
-                living.append((context, context.__enter__()))  # noqa: PLC2801
+                living.append((context, context.__enter__()))
             elif verb == "kill" and living:
                 _, gone = living.pop()
                 gone.kill()

@@ -1,0 +1,54 @@
+"""Containers behind the shim over one simulated GPU, whose own account says what was held."""
+
+from pathlib import Path
+
+from shim_container import GPU, Container, lay_out
+
+from gpumanager.gpu.values import Gpu, topology
+from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SIMULATED_DRIVER
+
+PHYSICAL = Bytes(16 * GIB)
+MODEL = GpuModel("Simulated", 40, (7, 5), 1024, 0)
+
+
+def one_gpu() -> Machine:
+    gpu = Gpu(0, 0, GPU, "00000000:10:00.0", "T4", PHYSICAL, 0)
+    return Machine("one", topology([gpu], [[None]]), {"T4": MODEL})
+
+
+class SimulatedNode:
+    """A node with one GPU and its virtual manager's containers."""
+
+    def __init__(self, work: Path, manager: VirtualSockets) -> None:
+        self.gpus = SimulatedGpus.create(work, one_gpu())
+        self._work, self._manager = work, manager
+        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        self.libraries = lay_out(work / "lib", cuda, nvml)
+
+    async def container(self, name: str, memory: int, cores: int = 100) -> Container:
+        directory = await self.open(self._manager, name, memory, cores)
+        devices = self.gpus.device_directory
+        nodes = (BindMount(str(path), f"/dev/{path.name}") for path in sorted(devices.iterdir()))
+        return Container(self.libraries, directory, self._work, tuple(nodes))
+
+    async def open(self, manager: VirtualSockets, name: str, memory: int, cores: int = 100) -> Path:
+        """Serve the allocation of a container, by this manager."""
+        return await manager.open(AllocationID(name), [Limit(GPU, Bytes(memory), cores, cores)])
+
+    def held(self) -> int:
+        """Bytes on the GPU, by the GPU's own account."""
+        return self.gpus.device_bytes(GPU)
+
+    def peaks(self) -> list[int]:
+        """The most that each container had at once."""
+        return [tenant.devices[GPU].bytes_peak for tenant in self.gpus.tenants()]
+
+    def close(self) -> None:
+        self.gpus.close()
