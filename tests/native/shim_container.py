@@ -9,13 +9,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.sim.container.process import start_container
+from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
@@ -70,10 +70,10 @@ class Container:
     work: Path
     devices: tuple[BindMount, ...] = ()
 
-    def _spec(self, script: str, environment: Mapping[str, str]) -> ContainerSpec:
+    def _spec(self, command: Sequence[str], environment: Mapping[str, str]) -> ContainerSpec:
         mounts = () if self.allocation is None else (str(self.allocation),)
         return ContainerSpec(
-            command=(sys.executable, "-c", f"from shim_client import *\n{script}"),
+            command=tuple(command),
             environment={
                 "PATH": "/usr/bin:/bin",
                 "LD_LIBRARY_PATH": str(self.libraries),
@@ -84,14 +84,21 @@ class Container:
             mounts=tuple(BindMount(path, "/etc/vcuda", read_only=True) for path in mounts),
         )
 
+    async def start(
+        self, command: Sequence[str], on_line: Callable[[str], None], **environment: str
+    ) -> ContainerProcess:
+        """Any command; to be closed. Its output goes to `on_line`, line by line."""
+        spec_path = self.work / f"spec-{id(on_line)}.json"
+        return await start_container(self._spec(command, environment), spec_path, on_line)
+
     async def run(self, script: str, **environment: str) -> dict[str, Any]:
         """Run it to its end; returns what it told, all its `tell` lines in one.
 
         `complaints`: lines of the shim itself, if there were any.
         """
         lines: list[str] = []
-        spec_path = self.work / f"spec-{id(lines)}.json"
-        process = await start_container(self._spec(script, environment), spec_path, lines.append)
+        command = (sys.executable, "-c", f"from shim_client import *\n{script}")
+        process = await self.start(command, lines.append, **environment)
         try:
             status = await asyncio.wait_for(process.wait(), SECONDS)
         finally:

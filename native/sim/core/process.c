@@ -11,10 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of /proc/<pid>/stat: the state letter and the start time, the 3rd and the 22nd field. */
+/* Of /proc/<pid>/stat: the state letter, the start time and where the stack begins, the 3rd, the
+ * 22nd and the 28th field. The last differs from one exec to the next; 0 if it is not for us to
+ * see. */
 struct life {
     char state;
     uint64_t start_time;
+    uint64_t stack;
 };
 
 static bool read_life(int pid, struct life *out)
@@ -31,13 +34,14 @@ static bool read_life(int pid, struct life *out)
         return false;
     text[size] = '\0';
     const char *rest = strrchr(text, ')'); /* the name before it may hold anything */
-    unsigned long long start_time;
+    unsigned long long start_time, stack;
     if (rest == NULL || sscanf(rest,
                                ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                               "%*d %*d %*d %llu",
-                               &out->state, &start_time) != 2)
+                               "%*d %*d %*d %llu %*u %*d %*u %*u %*u %llu",
+                               &out->state, &start_time, &stack) != 3)
         return false;
     out->start_time = start_time;
+    out->stack = stack;
     return true;
 }
 
@@ -80,7 +84,9 @@ bool process_alive(const struct sim_process *process)
         return true; /* its pid means nothing here: somebody of its own namespace will tell */
     if (!read_life(process->pid, &life))
         return !(kill(process->pid, 0) != 0 && errno == ESRCH);
-    return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time;
+    bool other_program = life.stack != process->stack && life.stack != 0 && process->stack != 0;
+    return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time &&
+           !other_program;
 }
 
 void process_clear(struct sim_process *process)
@@ -156,6 +162,7 @@ int process_attach(struct sim_state *state, uint64_t now, struct sim_process **o
     struct sim_process self = {
         .pid = getpid(),
         .start_time = life.start_time,
+        .stack = life.stack,
         .pid_namespace = namespace_inode("/proc/self/ns/pid"),
         .image = own_image(),
     };

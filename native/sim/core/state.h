@@ -43,11 +43,13 @@ struct sim_queue {
     uint32_t reserved;
 };
 
-/* pid 0: free. start_time guards against reuse of the pid, image (AT_RANDOM) tells exec. */
+/* pid 0: free. start_time guards against reuse of the pid; image (AT_RANDOM) tells exec to the
+ * process itself, stack to others. */
 struct sim_process {
     int32_t pid;
     uint32_t tenant;
     uint64_t start_time;
+    uint64_t stack;
     uint64_t pid_namespace;
     uint64_t image;
     uint32_t contexts[SIM_GPUS];
