@@ -56,6 +56,10 @@ SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target
 	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
 
+.PHONY: storm
+storm: $(VENV)/developing ## 2 to 64 processes racing for the last bytes of a GPU, killed at random
+	$(BIN)/python tests/native/storm.py
+
 .PHONY: clean
 clean: ## remove everything built
 	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info vcuda_shim/lib vcuda_shim/bin vcuda_shim/*.so

@@ -1,5 +1,6 @@
 """Containers behind the shim over one simulated GPU, whose own account says what was held."""
 
+import shutil
 from pathlib import Path
 
 from shim_container import GPU, Container, lay_out
@@ -11,7 +12,7 @@ from gpumanager.sim.machine import GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SIMULATED_DRIVER
+from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
 
 PHYSICAL = Bytes(16 * GIB)
 MODEL = GpuModel("Simulated", 40, (7, 5), 1024, 0)
@@ -25,12 +26,13 @@ def one_gpu() -> Machine:
 class SimulatedNode:
     """A node with one GPU and its virtual manager's containers."""
 
-    def __init__(self, work: Path, manager: VirtualSockets) -> None:
+    def __init__(self, work: Path, manager: VirtualSockets, shim: Path = SHIM_CUDA) -> None:
         self.gpus = SimulatedGpus.create(work, one_gpu())
         self._work, self._manager = work, manager
         (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
         self.libraries = lay_out(work / "lib", cuda, nvml)
+        shutil.copy2(shim, self.libraries / SHIM_CUDA.name)
 
     async def container(self, name: str, memory: int, cores: int = 100) -> Container:
         directory = await self.open(self._manager, name, memory, cores)

@@ -1,11 +1,11 @@
-"""Processes that race for the last bytes of one GPU, are killed, fork and exec; and what came of it.
+"""Processes race for the last bytes of one GPU, are killed, fork and exec; and what came of it.
 
     python tests/native/storm.py [--processes 2,4,8,64] [--threads N] [--seconds S] [--kills N]
 
-`cuda-storm` does it in a container, through the shim, on the simulated driver. Four things must hold,
-and nobody is asked for them who could be wrong with the shim: the simulated GPU's own account never
-shows a byte over the limit; no request was refused while there was room, as far as the processes'
-own claims prove it (native/programs/cuda-storm/claims.h); a second after a process has ended the
+`cuda-storm` does it in a container, through the shim, on the simulated driver. Four things must
+hold, and nobody is asked for them who could be wrong with the shim: the simulated GPU's own account
+never shows a byte over the limit; no request was refused while there was room, as far as the
+processes' own claims prove it (native/programs/cuda-storm/claims.h); a second after a process has ended the
 books hold nothing for it; and when all hold still the books and the GPU's account are alike.
 """
 
@@ -27,7 +27,7 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
-from vcuda_shim import PROGRAMS
+from vcuda_shim import PROGRAMS, SHIM_CUDA
 
 NAME = AllocationID("storm")
 LIMIT = 96 * MIB + 1
@@ -82,7 +82,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """peak: the most at once, by the GPU's account. alike: books and account, when all was still."""
+    """peak: the most at once, by the GPU's account. alike: books and account, when all was still.
+
+    late: pids whose bytes were not back in time. words: what was said on stderr.
+    """
 
     limit: int
     peak: int
@@ -111,16 +114,24 @@ class Outcome:
 
 async def true_within(condition: Any, seconds: float) -> bool:
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:  # noqa: ASYNC110 - nobody to set an event
         await asyncio.sleep(SAMPLE_SECONDS)
     return bool(condition())
 
 
 async def storm(
-    work: Path, *, processes: int, threads: int, seconds: float, kills: float, seed: int
+    work: Path,
+    *,
+    processes: int,
+    threads: int,
+    seconds: float,
+    kills: float,
+    seed: int,
+    shim: Path = SHIM_CUDA,
 ) -> Outcome:
+    """shim: another build of it."""
     manager = VirtualSockets(work)
-    node = SimulatedNode(work, manager)
+    node = SimulatedNode(work, manager, shim)
     container = await node.container(NAME, LIMIT)
     watch, go_on = Watch(node, manager), work / "go-on"
     options = {

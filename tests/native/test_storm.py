@@ -1,0 +1,78 @@
+"""The storm (storm.py) at reduced length: as the shim is, and with its races made wide."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import storm
+from storm import LIMIT, Outcome
+
+from vcuda_shim.build import ROOT
+
+pytestmark = pytest.mark.namespaces
+
+WIDENED = """
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+static inline void widen(void)
+{
+    static _Thread_local unsigned seed;
+    struct timespec pause = {.tv_nsec = 20000};
+    if (seed == 0)
+        seed = (unsigned)(size_t)&seed;
+    if (rand_r(&seed) % 8 == 0)
+        nanosleep(&pause, NULL);
+    else if (rand_r(&seed) % 2 == 0)
+        sched_yield();
+}
+#define SHIM_STEP() widen()
+"""
+
+
+@pytest.fixture(scope="session")
+def widened(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The CUDA shim with a pause, often, between any two steps of its books."""
+    folder = tmp_path_factory.mktemp("widened")
+    (folder / "widen.h").write_text(WIDENED)
+    script = (
+        "import sys; from pathlib import Path; from vcuda_shim import build; "
+        "build.build(Path(sys.argv[1]), ['shims'])"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        check=True,
+        cwd=ROOT,
+        env=os.environ | {"CC": f"gcc -include{folder / 'widen.h'}"},
+        capture_output=True,
+        timeout=120,
+    )
+    return folder / "lib" / "shim" / "libcuda.so.1"
+
+
+def assert_it_raged(outcome: Outcome) -> None:
+    report = outcome.report
+    assert outcome.faults() == [], outcome.words
+    assert outcome.peak > 0.99 * LIMIT
+    assert min(report[what] for what in ("taken", "given", "refused", "killed", "execs")) > 0
+
+
+@pytest.mark.parametrize("processes", [2, 8, 64])
+async def test_racing_processes_get_all_there_is_and_never_more(work: Path, processes: int) -> None:
+    outcome = await storm.storm(
+        work, processes=processes, threads=2, seconds=3, kills=30, seed=processes
+    )
+
+    assert_it_raged(outcome)
+
+
+async def test_not_even_when_every_step_of_a_reservation_takes_long(
+    work: Path, widened: Path
+) -> None:
+    outcome = await storm.storm(
+        work, processes=8, threads=3, seconds=4, kills=30, seed=5, shim=widened
+    )
+
+    assert_it_raged(outcome)
