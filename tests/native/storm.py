@@ -5,8 +5,8 @@
 `cuda-storm` does it in a container, through the shim, on the simulated driver. Four things must
 hold, and nobody is asked for them who could be wrong with the shim: the simulated GPU's own account
 never shows a byte over the limit; no request was refused while there was room, as far as the
-processes' own claims prove it (native/programs/cuda-storm/claims.h); a second after a process has ended the
-books hold nothing for it; and when all hold still the books and the GPU's account are alike.
+processes' own claims prove it (native/programs/cuda-storm/claims.h); a second after a process has
+ended the books hold nothing for it; and when all hold still books and account are alike.
 """
 
 import argparse

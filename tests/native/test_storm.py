@@ -55,7 +55,7 @@ def widened(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_it_raged(outcome: Outcome) -> None:
     report = outcome.report
     assert outcome.faults() == [], outcome.words
-    assert outcome.peak > 0.99 * LIMIT
+    assert outcome.peak > 0.9 * LIMIT
     assert min(report[what] for what in ("taken", "given", "refused", "killed", "execs")) > 0
 
 
@@ -68,11 +68,15 @@ async def test_racing_processes_get_all_there_is_and_never_more(work: Path, proc
     assert_it_raged(outcome)
 
 
+@pytest.mark.parametrize(
+    ("processes", "threads"), [(8, 3), (2, 1)], ids=["a crowd", "two, seen through"]
+)
 async def test_not_even_when_every_step_of_a_reservation_takes_long(
-    work: Path, widened: Path
+    work: Path, widened: Path, processes: int, threads: int
 ) -> None:
+    """In a crowd most goes wrong; between two it is soonest proved that a refusal was."""
     outcome = await storm.storm(
-        work, processes=8, threads=3, seconds=4, kills=30, seed=5, shim=widened
+        work, processes=processes, threads=threads, seconds=4, kills=15, seed=5, shim=widened
     )
 
     assert_it_raged(outcome)

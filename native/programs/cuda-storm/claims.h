@@ -1,10 +1,11 @@
-/* What the processes of the storm themselves say they hold, at most: shared by all of them.
+/* What the threads of the storm themselves say they hold, at most: shared by all of them.
  *
- * A row is one process's. It claims bytes before it asks for them and drops the claim when they are
- * back, so that claims are never less than what is held. Both sums only grow. So of a request that
- * was refused this is certain: had everybody, from before it until after, held all they claimed at
- * its end less what they had dropped at its beginning, and that still leaves room, then there was
- * room all along, and the refusal was wrong. What a dead process held counts for one second more.
+ * A thread counts bytes as asked for before it asks, as refused when they were, and as dropped when
+ * they are back. All three only grow. So of a request that was refused this is certain: nobody held
+ * more, at any moment of it, than what was asked for until its end and not refused, less what had
+ * been dropped before its beginning. If that leaves room, there was room all along, and the refusal
+ * was wrong. Requests that are still under way at its end are waited for, for a moment; then they
+ * count as granted. What a dead process held counts for one second more.
  */
 #ifndef STORM_CLAIMS_H
 #define STORM_CLAIMS_H
@@ -13,12 +14,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CLAIM_ROWS = 512 };
+enum { CLAIM_ROWS = 512, CLAIM_THREADS = 4 };
 
 enum phase { STORM, QUIET, END }; /* QUIET: hold still; END: give all back and exit */
 
+/* One thread's. call: odd while it asks. */
+struct claim {
+    _Atomic(uint64_t) call, asked, refused, dropped;
+};
+
+/* One process's. */
 struct row {
-    _Atomic(uint64_t) up, down;
+    struct claim claims[CLAIM_THREADS];
     atomic_int pid;    /* 0: nobody's */
     uint64_t retires;  /* the parent's: ns after which its claims are void; 0 while it lives */
     atomic_bool taken; /* the parent's */
@@ -31,16 +38,20 @@ struct claims {
     atomic_int quiet; /* threads that hold still */
     _Atomic(uint64_t) taken, given, refused, wrong, execs;
     atomic_int failure; /* the first result that should not be */
+    atomic_int rows_used;
     struct row rows[CLAIM_ROWS];
 };
 
-/* What all rows have dropped, for claims_wrong(). */
-uint64_t claims_dropped(const struct claims *claims);
+/* Before a call. Returns what all threads have dropped, for claim_wrong(). */
+uint64_t claim_begin(struct claims *claims, struct claim *claim, uint64_t bytes);
 
-/* After a refusal, the claim still made: was there room all along? */
-bool claims_wrong(const struct claims *claims, uint64_t dropped_before);
+/* After it. */
+void claim_end(struct claim *claim, uint64_t bytes, bool refused);
 
-/* Nothing is claimed by this row any more. */
+/* After that, of a request that was refused: was there room all along? */
+bool claim_wrong(struct claims *claims, uint64_t bytes, uint64_t dropped_before);
+
+/* Nothing is held by this process any more. */
 void claims_void(struct row *row);
 
 void claims_fail(struct claims *claims, int result);

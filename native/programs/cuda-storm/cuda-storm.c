@@ -70,6 +70,8 @@ static int take_row(struct claims *claims)
             continue;
         claims->rows[row].heir = -1;
         atomic_store(&claims->rows[row].taken, true);
+        if (row >= atomic_load(&claims->rows_used))
+            atomic_store(&claims->rows_used, row + 1);
         return row;
     }
     return -1;
@@ -263,7 +265,8 @@ int main(int count, char **words)
     for (int word = 1; word < count; word += 2)
         if (word + 1 == count || !read_option(&storm, words[word], words[word + 1]))
             return usage();
-    if (storm.worker.processes < 1 || storm.worker.threads < 1 || storm.worker.claims->limit == 0)
+    if (storm.worker.processes < 1 || storm.worker.threads < 1 ||
+        storm.worker.threads > CLAIM_THREADS || storm.worker.claims->limit == 0)
         return usage();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     rage(&storm);

@@ -19,6 +19,7 @@ enum {
 
 struct thread {
     const struct worker *worker;
+    struct claim *claim;
     void *context;
     unsigned seed;
     struct block places[PLACES];
@@ -35,7 +36,7 @@ static void give(struct thread *thread, struct block *block)
     int result = block->kind->give(block);
     if (result != CUDA_SUCCESS)
         claims_fail(claims, result);
-    atomic_fetch_add(&row_of(thread->worker)->down, block->bytes);
+    atomic_fetch_add(&thread->claim->dropped, block->bytes);
     atomic_fetch_add(&claims->given, 1);
     *block = (struct block){0};
 }
@@ -63,7 +64,7 @@ static uint64_t choose_bytes(struct thread *thread)
 static void refused(struct claims *claims, const struct block *block, uint64_t dropped_before)
 {
     atomic_fetch_add(&claims->refused, 1);
-    if (!claims_wrong(claims, dropped_before))
+    if (!claim_wrong(claims, block->bytes, dropped_before))
         return;
     if (atomic_fetch_add(&claims->wrong, 1) == 0)
         fprintf(stderr, "cuda-storm: %s: %llu bytes refused although there was room\n",
@@ -73,22 +74,20 @@ static void refused(struct claims *claims, const struct block *block, uint64_t d
 static void take(struct thread *thread, struct block *block)
 {
     struct claims *claims = thread->worker->claims;
-    struct row *row = row_of(thread->worker);
     block->kind = kinds_at((unsigned)rand_r(&thread->seed) % kinds_count());
     uint64_t granule = block->kind->granule;
     block->bytes = (choose_bytes(thread) + granule - 1) / granule * granule;
-    uint64_t dropped = claims_dropped(claims);
-    atomic_fetch_add(&row->up, block->bytes);
+    uint64_t dropped_before = claim_begin(claims, thread->claim, block->bytes);
     int result = block->kind->take(block, block->bytes);
+    claim_end(thread->claim, block->bytes, result != CUDA_SUCCESS);
     if (result == CUDA_SUCCESS) {
         atomic_fetch_add(&claims->taken, 1);
         return;
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        refused(claims, block, dropped);
+        refused(claims, block, dropped_before);
     else
         claims_fail(claims, result);
-    atomic_fetch_add(&row->down, block->bytes);
     *block = (struct block){0};
 }
 
@@ -150,7 +149,7 @@ static void hold_still(struct thread *thread)
 static void *work(void *argument)
 {
     struct thread *thread = argument;
-    bool first = thread->seed == thread->worker->seed;
+    bool first = thread->claim == row_of(thread->worker)->claims;
     int result = cuCtxSetCurrent(thread->context);
     if (result != CUDA_SUCCESS)
         claims_fail(thread->worker->claims, result);
@@ -203,7 +202,10 @@ void worker_run(struct worker worker)
     begin(&worker, &context);
     fork_heir(&worker, &context);
     for (int index = 0; index < worker.threads; index++) {
-        threads[index] = (struct thread){&worker, context, worker.seed + (unsigned)index, {{0}}};
+        threads[index] = (struct thread){.worker = &worker,
+                                         .claim = &row_of(&worker)->claims[index],
+                                         .context = context,
+                                         .seed = worker.seed + (unsigned)index};
         if (pthread_create(&handles[index], NULL, work, &threads[index]) != 0)
             _exit(5);
     }

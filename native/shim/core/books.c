@@ -96,6 +96,7 @@ static bool try_to_enter(struct books *books, enum books_word which, unsigned de
     SHIM_STEP();
     struct sum sum = collect(books->page, device);
     bool room = fits(sum.held, sum.pending, limit);
+    SHIM_STEP();
     if (room)
         enter(books, which, device, bytes);
     SHIM_STEP();
@@ -115,6 +116,7 @@ static int attempt(struct books *books, enum books_word which, unsigned device, 
         return collect(books->page, device).mark == sum.mark ? -EDQUOT : -EAGAIN;
     if (!fits(slot_add(sum.held, sum.pending), bytes, limit))
         return -EAGAIN;
+    SHIM_STEP();
     return try_to_enter(books, which, device, bytes, limit) ? 0 : -EAGAIN;
 }
 
