@@ -318,6 +318,40 @@ tell(results=results, left=left, refused=refused, after=after)
     }
 
 
+async def test_300_processes_that_start_at_once_all_get_their_memory(
+    container: Container, manager: VirtualSockets, work: Path
+) -> None:
+    running = asyncio.create_task(
+        container.run(
+            f"""
+import os
+(start, go), (told, tell_it), (end, over) = os.pipe(), os.pipe(), os.pipe()
+driver = cuda()
+for _ in range(300):
+    if os.fork() == 0:
+        os.close(go), os.close(over)
+        os.read(start, 1)
+        os.write(tell_it, bytes([driver.cuInit(0) or allocate(driver, 4096)[0]]))
+        os.read(end, 1)
+        os._exit(0)
+os.close(go)
+results = set()
+for _ in range(300): results |= {{*os.read(told, 1)}}
+reach({str(work / "up")!r})
+wait_for({str(work / "seen")!r})
+os.close(over)
+tell(results=sorted(results))
+"""
+        )
+    )
+    await reached(work / "up", running)
+    usage = manager.usage(ALLOCATION)
+    (work / "seen").touch()
+
+    assert await running == {"results": [0]}
+    assert [len(usage.processes), usage.devices[0].held] == [300, 300 * 4096]
+
+
 async def test_a_daemon_that_forks_twice_holds_what_it_took_when_its_parents_are_gone(
     container: Container, manager: VirtualSockets, work: Path
 ) -> None:

@@ -14,6 +14,7 @@ from vcuda_shim.build import ROOT
 pytestmark = pytest.mark.namespaces
 
 WIDENED = """
+#ifndef __ASSEMBLER__
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -29,6 +30,7 @@ static inline void widen(void)
         sched_yield();
 }
 #define SHIM_STEP() widen()
+#endif
 """
 
 

@@ -2,14 +2,16 @@
 
 import asyncio
 import errno
+import json
 import os
 import struct
+import sys
 from collections.abc import Awaitable, Callable
 from fcntl import F_OFD_SETLK, F_WRLCK, fcntl
 from pathlib import Path
 
 import pytest
-from container_process import ContainerProcess, eventually
+from container_process import HERE, ContainerProcess, eventually
 from hello_client import exchange, hello
 
 from gpumanager.gpu.values import GpuUUID
@@ -68,6 +70,25 @@ async def test_without_pidfds_a_death_is_noticed_within_a_second(
 
     assert await eventually(lambda: held(sockets) == 0, within=1.2)
     await sockets.stop()
+
+
+async def test_of_more_processes_than_slots_each_is_served_or_told_why(
+    sockets: VirtualSockets,
+) -> None:
+    door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
+    count = lib.VCUDA_SLOTS + 6
+    pipe = asyncio.subprocess.PIPE
+    crowd = await asyncio.create_subprocess_exec(
+        sys.executable, HERE / "crowd.py", door, str(count), stdin=pipe, stdout=pipe, limit=2**20
+    )
+    assert crowd.stdout is not None
+    told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), 60))
+
+    slots = sorted(slot for status, slot in told if status == 0)
+    assert slots == list(range(lib.VCUDA_SLOTS))
+    assert [answer for answer in told if answer[0] != 0] == [[-errno.ENOSPC, -1]] * 6
+    await crowd.communicate(b"")
+    assert await eventually(lambda: sockets.usage(NAME).processes == (), within=5)
 
 
 async def test_a_slot_that_a_peer_is_emptying_is_not_given_away(

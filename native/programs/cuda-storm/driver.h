@@ -9,6 +9,16 @@
 enum { CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2 };
 
 typedef uint64_t device_address;
+typedef uint64_t memory_handle;
+
+/* Where physical memory is to be, and how: on a device, pinned. */
+struct memory_properties {
+    int type, handle_types, location_type, location;
+    void *security;
+    unsigned char flags[8];
+};
+
+_Static_assert(sizeof(struct memory_properties) == 32, "CUmemAllocationProp");
 
 #define DRIVER_FUNCTIONS(FUNCTION)                                                                 \
     FUNCTION(cuInit, (unsigned flags))                                                             \
@@ -20,7 +30,16 @@ typedef uint64_t device_address;
     FUNCTION(cuMemAllocManaged, (device_address * address, size_t bytes, unsigned flags))          \
     FUNCTION(cuMemAllocPitch_v2, (device_address * address, size_t *pitch, size_t width,           \
                                   size_t height, unsigned size))                                   \
-    FUNCTION(cuMemFree_v2, (device_address address))
+    FUNCTION(cuMemFree_v2, (device_address address))                                               \
+    FUNCTION(cuMemCreate, (memory_handle * handle, size_t bytes,                                   \
+                           const struct memory_properties *properties, unsigned long long flags))  \
+    FUNCTION(cuMemRelease, (memory_handle handle))                                                 \
+    FUNCTION(cuMemAddressReserve, (device_address * address, size_t bytes, size_t alignment,       \
+                                   device_address wish, unsigned long long flags))                 \
+    FUNCTION(cuMemAddressFree, (device_address address, size_t bytes))                             \
+    FUNCTION(cuMemMap, (device_address address, size_t bytes, size_t offset, memory_handle handle, \
+                        unsigned long long flags))                                                 \
+    FUNCTION(cuMemUnmap, (device_address address, size_t bytes))
 
 #define DECLARE(name, parameters) extern int(*name) parameters;
 DRIVER_FUNCTIONS(DECLARE)

@@ -11,7 +11,6 @@ struct block {
     const struct kind *kind;
     uint64_t bytes; /* that it holds of the device */
     device_address address;
-    void *handle;
 };
 
 /* granule: the device gives multiples of it. take: `bytes` is one; a CUDA result. */

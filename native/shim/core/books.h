@@ -40,7 +40,7 @@ struct books {
     pthread_mutex_t estimating; /* guards the words of `context` among the process's threads */
     atomic_bool lost;           /* `fd` was found to be another file */
     _Atomic(uint64_t) looked;   /* for dead peers, ns of CLOCK_MONOTONIC_COARSE */
-    pthread_mutex_t looking;    /* file locks do not keep threads apart */
+    atomic_bool looking;        /* a thread of ours is; file locks do not keep threads apart */
 #endif
 };
 

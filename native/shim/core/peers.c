@@ -125,7 +125,7 @@ static void empty(struct vcuda_books *page, uint32_t slot, const struct words *w
     }
 }
 
-/* With the mutex held. */
+/* Between peers_begin() and peers_end(). */
 static bool reclaim_slot(struct books *books, uint32_t slot)
 {
     struct words words;
@@ -147,7 +147,7 @@ static bool holds(const struct vcuda_books *page, unsigned device, uint32_t slot
     return slot_bytes(page, device, slot) != 0 || atomic_load(&page->pending[device][slot]) != 0;
 }
 
-/* With the mutex held. */
+/* Between peers_begin() and peers_end(). */
 static bool reclaim(struct books *books, unsigned device)
 {
     const struct vcuda_books *page = books->page;
@@ -173,15 +173,26 @@ static bool due(struct books *books)
            atomic_compare_exchange_strong(&books->looked, &looked, now);
 }
 
+bool peers_begin(struct books *books)
+{
+    /* acquire, and release below: what one thread did with the locks is done for the next */
+    return !atomic_exchange_explicit(&books->looking, true, memory_order_acquire);
+}
+
+void peers_end(struct books *books)
+{
+    atomic_store_explicit(&books->looking, false, memory_order_release);
+}
+
 bool peers_reclaim(struct books *books, unsigned device)
 {
-    if (!due(books) || pthread_mutex_trylock(&books->looking) != 0)
+    if (!due(books) || !peers_begin(books))
         return false;
     bool any = false;
     if (peers_descriptor_kept(books))
         any = reclaim(books, device);
     else
         books_lose(books);
-    pthread_mutex_unlock(&books->looking);
+    peers_end(books);
     return any;
 }

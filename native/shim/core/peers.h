@@ -13,7 +13,7 @@
  *     process, looks for that lock and takes another slot if somebody holds it. So no slot changes
  *     owners between the finding and the emptying, however long the finder was stopped in between;
  *   - words are emptied from the values they had before the finding, by compare and exchange;
- *   - threads of one process share their locks: a mutex lets one look at a time.
+ *   - threads of one process share their locks: one looks at a time, and no other waits for it.
  * `pid` stays: slots are the manager's to give.
  *
  * Any thread. Observers (slot below 0) may call nothing here.
@@ -30,6 +30,11 @@
 /* Take one's own alive lock, and say which pid namespace one is in. 0, or a negated errno: then
  * one is told from the dead by pid alone. Waits a moment for a peer that is looking. */
 int peers_join(struct books *books);
+
+/* For who looks for the dead, or puts another descriptor into `fd`: true for one thread at a time.
+ */
+bool peers_begin(struct books *books);
+void peers_end(struct books *books);
 
 /* Is `fd` still the books? A program may close all it has. */
 bool peers_descriptor_kept(const struct books *books);

@@ -51,13 +51,15 @@ static void mend(struct session *session)
 {
     struct welcome welcome;
     struct refusal refusal;
-    if (hello_exchange(VCUDA_DIRECTORY "/vcuda.sock", VCUDA_HELLO_KEEP, clock_now() + patience_ns,
-                       &welcome, &refusal) != 0)
+    uint64_t deadline = clock_now() + patience_ns;
+    if (hello_exchange(VCUDA_DIRECTORY "/vcuda.sock", VCUDA_HELLO_KEEP, deadline, &welcome,
+                       &refusal) != 0)
         return;
-    pthread_mutex_lock(&session->books.looking); /* for peers, with the descriptor */
-    if (same_books(session, &welcome))
-        take_over(session, welcome.books);
-    pthread_mutex_unlock(&session->books.looking);
+    if (peers_begin(&session->books)) { /* else in a second */
+        if (same_books(session, &welcome))
+            take_over(session, welcome.books);
+        peers_end(&session->books);
+    }
     close(welcome.config);
     close(welcome.books);
 }
