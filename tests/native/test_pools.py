@@ -363,3 +363,19 @@ def test_room_that_is_expected_is_there_through_any_history(history: list[tuple[
 
         assert fits(pools, longest * unit) == (longest > 0)
         assert not fits(pools, longest * unit + 1)
+
+
+def test_more_gaps_than_the_table_holds_are_not_expected_and_harm_nothing() -> None:
+    gaps: Any = ffi.new("struct gaps *")
+    lib.gaps_grown(gaps, START, 2 * lib.GAPS * MIB)
+    lib.gaps_give(gaps, START, 2 * lib.GAPS * MIB)
+    for piece in range(0, 2 * lib.GAPS, 2):
+        lib.gaps_close(gaps, START + piece * MIB, MIB)
+        lib.gaps_open(gaps, START + piece * MIB, MIB, STREAM, piece)
+    full = gaps.count
+    lib.gaps_close(gaps, START + MIB, MIB)
+
+    assert full == lib.GAPS
+    assert gaps.count == lib.GAPS
+    assert lib.gaps_fit(gaps, MIB, STREAM, False)
+    assert not lib.gaps_fit(gaps, MIB + 1, STREAM, False)
