@@ -45,7 +45,7 @@ struct release {
     enum holding kind;
     struct pointer pointer;
     uint64_t stream; /* set in between: of a free in the order of a stream, pool_stream_key() */
-    int cancelled; /* as in struct charge; with `process` */
+    int cancelled;   /* as in struct charge; with `process` */
 };
 
 void release_begin(struct release *release, enum holding kind, uint64_t address);
