@@ -67,7 +67,7 @@ class Books(Region):
         """
         pids, first = (process.pid, process.start_time, max(inner_pid, 0)), 0
         while True:
-            slot: int = lib.region_slot_claim(self.words, first, *pids)
+            slot: int = lib.region_slot_claim_from(self.words, first, *pids)
             if slot == -errno.ENOSPC:
                 return None
             if not busy(slot):

@@ -37,7 +37,7 @@ class Page:
         """What the manager does at a HELLO."""
         process = find(pid)
         assert process is not None
-        slot = lib.region_slot_claim(self.words, 0, pid, process.start_time, pid)
+        slot = lib.region_slot_claim(self.words, pid, process.start_time, pid)
         assert slot >= 0
         return int(slot)
 

@@ -99,8 +99,8 @@ static void slot_take(struct vcuda_books *books, uint32_t slot, uint32_t pid, ui
     atomic_store_explicit(&books->slots[slot].pid, pid, memory_order_release);
 }
 
-int region_slot_claim(struct vcuda_books *books, uint32_t first, uint32_t pid, uint64_t start_time,
-                      uint32_t inner_pid)
+int region_slot_claim_from(struct vcuda_books *books, uint32_t first, uint32_t pid,
+                           uint64_t start_time, uint32_t inner_pid)
 {
     uint32_t slot = slot_find(books, first, pid);
     if (slot >= VCUDA_SLOTS)
@@ -108,6 +108,12 @@ int region_slot_claim(struct vcuda_books *books, uint32_t first, uint32_t pid, u
     region_slot_free(books, slot);
     slot_take(books, slot, pid, start_time, inner_pid);
     return (int)slot;
+}
+
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time,
+                      uint32_t inner_pid)
+{
+    return region_slot_claim_from(books, 0, pid, start_time, inner_pid);
 }
 
 uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot)

@@ -21,12 +21,16 @@ int region_device_add(struct vcuda_config *config, const uint8_t *uuid);
 /* Tell running processes that words of the configuration have changed. */
 void region_config_publish(struct vcuda_config *config);
 
-/* Take a slot, none below `first`, for a process: empty, and its own from before if it had one
- * (exec keeps the pid and drops the memory). `inner_pid` is what the process calls itself, 0 if
- * that is not known. Returns the slot, or -ENOSPC and nothing changed. Then look for its alive lock
- * (peers.h): a slot that a peer is emptying must be released, and the next one taken. */
-int region_slot_claim(struct vcuda_books *books, uint32_t first, uint32_t pid, uint64_t start_time,
+/* Take a slot for a process: empty, and its own from before if it had one (exec keeps the pid and
+ * drops the memory). `inner_pid` is what the process calls itself, 0 if that is not known.
+ * Returns the slot, or -ENOSPC and nothing changed. Then look for its alive lock (peers.h): a slot
+ * that a peer is emptying must be freed, and one after it taken. */
+int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_time,
                       uint32_t inner_pid);
+
+/* The same, none below `first`. */
+int region_slot_claim_from(struct vcuda_books *books, uint32_t first, uint32_t pid,
+                           uint64_t start_time, uint32_t inner_pid);
 
 /* Empty and free a slot, if it is still this process's. Returns 0, or -ESTALE if it is not. */
 int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
