@@ -18,6 +18,7 @@ from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
 from gpumanager.kubelet.pod_resources import PodResources
@@ -38,6 +39,8 @@ SHIMS: Final = Shims(
     cuda_link=vcuda_shim.LINK_CUDA,
     ml_link=vcuda_shim.LINK_NVML,
 )
+MEASURE_SECONDS: Final = 1.0
+"""How often what drivers take by themselves is measured."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -50,14 +53,18 @@ async def serve(settings: AgentSettings) -> None:
     topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
-    virtual = VirtualSockets(settings.virtual_manager_path)
+    virtual = VirtualSockets(
+        settings.virtual_manager_path,
+        meter=NvmlMeter(),
+        models={gpu.uuid: gpu.model for gpu in topology.gpus},
+    )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     try:
         await allocator.recover()
         await close_leftovers(virtual, allocator)
         await plugin.start()
-        await _until_stopped(stopping, allocator, plugin, settings)
+        await _until_stopped(stopping, allocator, plugin, virtual, settings)
     finally:
         await plugin.stop()
         await virtual.stop()
@@ -101,8 +108,13 @@ def allow_many_files() -> None:
 
 
 async def _until_stopped(
-    stopping: asyncio.Event, allocator: Allocator, plugin: DevicePlugin, settings: AgentSettings
+    stopping: asyncio.Event,
+    allocator: Allocator,
+    plugin: DevicePlugin,
+    virtual: VirtualSockets,
+    settings: AgentSettings,
 ) -> None:
+    measuring = asyncio.create_task(virtual.measure_every(MEASURE_SECONDS))
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
@@ -113,7 +125,7 @@ async def _until_stopped(
             log.info("registered with the kubelet")
         await told
     finally:
-        for task in (reconciling, registering, told):
+        for task in (measuring, reconciling, registering, told):
             task.cancel()
 
 

@@ -122,7 +122,7 @@ def _full_bus_id(bus_id: str) -> str:
 @contextmanager
 def driver(sysfs: Path = SYSFS) -> Iterator[Nvml]:
     """The NVML of the installed driver, open; raises NvmlError."""
-    _ask(pynvml.nvmlInit, "opening NVML")
+    ask(pynvml.nvmlInit, "opening NVML")
     try:
         yield DriverNvml(sysfs)
     finally:
@@ -136,20 +136,20 @@ class DriverNvml:
     sysfs: Path = SYSFS
 
     def count(self) -> int:
-        return int(_ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
+        return int(ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
 
     def gpu(self, index: int) -> Gpu:
-        return _ask(partial(self._gpu, index), f"asking for GPU {index}")
+        return ask(partial(self._gpu, index), f"asking for GPU {index}")
 
     def level(self, a: int, b: int) -> Level | None:
         ancestor = partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle(a), _handle(b))
-        found = _if_supported(ancestor, None)
+        found = if_supported(ancestor, None)
         return None if found is None else _LEVELS.get(found)
 
     def nvlinks(self, index: int) -> NvLinks:
         handle, peers, switch = _handle(index), Counter[str](), 0
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            if not _if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
+            if not if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
                 continue
             kind, remote = _far_end(handle, link)
             if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
@@ -160,13 +160,13 @@ class DriverNvml:
 
     def _gpu(self, index: int) -> Gpu:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        bus_id = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
         return Gpu(
             index=index,
             minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
-            uuid=GpuUUID(_text(pynvml.nvmlDeviceGetUUID(handle))),
+            uuid=GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))),
             bus_id=bus_id,
-            model=_text(pynvml.nvmlDeviceGetName(handle)),
+            model=text(pynvml.nvmlDeviceGetName(handle)),
             memory=Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
             numa_node=self._numa_node(handle, bus_id),
         )
@@ -178,7 +178,7 @@ class DriverNvml:
         """
         node = _sysfs_numa_node(self.sysfs, bus_id)
         if node is None:
-            node = _if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
+            node = if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
         return None if node is None or node < 0 else int(node)
 
 
@@ -198,20 +198,20 @@ def _sysfs_numa_node(sysfs: Path, bus_id: str) -> int | None:
 def _far_end(handle: object, link: int) -> tuple[int, str]:
     """What kind of device a link ends at, and its bus id; old drivers tell only the second."""
     unknown = pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-    kind = _if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), unknown)
-    remote = _if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
-    return kind, "" if remote is None else _text(remote.busId)
+    kind = if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), unknown)
+    remote = if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
+    return kind, "" if remote is None else text(remote.busId)
 
 
 def _handle(index: int) -> object:
-    return _ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
+    return ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
 
 
-def _text(answer: str | bytes) -> str:
+def text(answer: str | bytes) -> str:
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
-def _ask(question: Callable[[], T], doing: str) -> T:
+def ask(question: Callable[[], T], doing: str) -> T:
     try:
         return question()
     except pynvml.NVMLError as error:
@@ -219,7 +219,7 @@ def _ask(question: Callable[[], T], doing: str) -> T:
         raise NvmlError(f"{doing}: {advice}") from error
 
 
-def _if_supported(question: Callable[[], T], otherwise: T) -> T:
+def if_supported(question: Callable[[], T], otherwise: T) -> T:
     """The answer, or `otherwise` where this driver, GPU or machine has none."""
     try:
         return question()

@@ -8,7 +8,7 @@ from gpumanager.gpu.values import Topology
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """What the simulated driver says of a model. context_bytes: what one context takes."""
+    """What the simulated driver says of a model. context_bytes: what a first context takes."""
 
     name: str
     sm_count: int

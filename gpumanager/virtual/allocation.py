@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from gpumanager.virtual.alive import locked
 from gpumanager.virtual.books import BOOKS, Books, boot_id
 from gpumanager.virtual.config import CONFIG, Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
+from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
+from gpumanager.virtual.overheads import Outcome, Overheads, plain
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
@@ -43,6 +45,14 @@ class Seat:
     stack: int
 
 
+MEASURING_TRIES: Final = 3
+"""How often a process is measured whose memory moves meanwhile."""
+
+_UNMEASURED: Final = {
+    Outcome.MOVED: Refused(errno.EBUSY, "memory moved all the while"),
+    Outcome.UNLISTED: Refused(errno.ENODATA, "the driver does not tell what this process holds"),
+}
+
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -58,10 +68,16 @@ class ServedAllocation:
         allocation: AllocationID,
         limits: Sequence[Limit],
         *,
+        measuring: Measuring | None = None,
+        sizes: ContextSizes | None = None,
+        on_size: Callable[[], None] | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.directory = directory
+        self._measuring = measuring
+        self._sizes = sizes or ContextSizes()
+        self._on_size = on_size or self.write_contexts
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
         self._seats: dict[Process, Seat] = {}
@@ -70,6 +86,8 @@ class ServedAllocation:
             undo.callback(self._watcher.close)
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
             self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            self._overheads = Overheads(self._config, self._books, self._sizes)
+            self._exchange_sizes()
             self._reconcile()
             self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
             undo.callback(self._listener.close)
@@ -81,6 +99,29 @@ class ServedAllocation:
 
     def write(self, limits: Sequence[Limit]) -> None:
         self._config.write(limits)
+        self.write_contexts()
+
+    def write_contexts(self) -> None:
+        """Tell running processes what contexts take, as far as that is known by now."""
+        self._config.write_contexts(self._sizes.of)
+
+    def marks(self) -> dict[Process, int | None]:
+        """To be taken before a measurement of all its processes."""
+        return {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.items()}
+
+    def enter(self, marks: dict[Process, int | None], held: Held) -> None:
+        """What was measured after `marks`; who moved memory meanwhile is left for the next time."""
+        for owner, mark in marks.items():
+            seat = self._seats.get(owner)
+            if seat is not None:
+                self._overheads.enter(seat.slot, owner.pid, mark, held)
+
+    def _exchange_sizes(self) -> None:
+        """Learn what a manager before us knew, and hand on what we know."""
+        for gpu, size in self._config.contexts():
+            if size:
+                self._sizes.learn(gpu, size)
+        self.write_contexts()
 
     def usage(self) -> AllocationUsage:
         return usage(self._config, self._books)
@@ -111,8 +152,45 @@ class ServedAllocation:
         if seat is not None:
             self._books.release(seat.slot, process)
 
-    def _answer(self, connection: socket.socket, hello: Hello | Refused) -> None:
-        """One WELCOME. A caller that has gone meanwhile is no error."""
+    def _answer(
+        self, connection: socket.socket, hello: Hello | Refused
+    ) -> Coroutine[None, None, None] | None:
+        """One WELCOME, now or after measuring. A caller that has gone meanwhile is no error."""
+        if isinstance(hello, Hello) and hello.measure and not hello.observer:
+            return self._answer_measured(connection, hello)
+        self._answer_now(connection, hello)
+        return None
+
+    async def _answer_measured(self, connection: socket.socket, hello: Hello) -> None:
+        refused = await self._measure(_peer_pid(connection))
+        self._answer_now(connection, refused or hello)
+
+    async def _measure(self, pid: int) -> Refused | None:
+        """Enter what the driver holds for this process."""
+        owner = next((process for process in self._seats if process.pid == pid), None)
+        if owner is None or self._measuring is None:
+            return Refused(errno.ENODATA, "the manager does not measure")
+        try:
+            for _ in range(MEASURING_TRIES):
+                outcome = await self._measure_once(self._measuring, owner)
+                if outcome is not Outcome.MOVED:
+                    return _UNMEASURED.get(outcome)
+        except MeasuringUnavailable as error:
+            return Refused(errno.EIO, str(error))
+        return _UNMEASURED[Outcome.MOVED]
+
+    async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
+        slot = self._seats[owner].slot
+        fresh, mark = self._overheads.first_contexts(slot), self._overheads.mark(slot)
+        held = plain(await measuring.fresh())
+        if owner not in self._seats or self._seats[owner].slot != slot:
+            return Outcome.UNLISTED  # it died, or is another program by now
+        outcome = self._overheads.enter(slot, owner.pid, mark, held)
+        if outcome is Outcome.ENTERED and self._overheads.learn(slot, fresh):
+            self._on_size()
+        return outcome
+
+    def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
         try:
             outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
             if isinstance(outcome, Refused):

@@ -84,6 +84,29 @@ class Books(Region):
         """Empty and free a slot, whoever has it."""
         lib.region_slot_free(self.words, slot)
 
+    def activity(self, slot: int) -> int | None:
+        """A value that differs after its owner has moved memory; None while that moves some."""
+        activity: int = lib.region_activity(self.words, slot)
+        return None if activity & lib.VCUDA_ACTIVITY_UNDER_WAY else activity
+
+    def overhead(self, device: int, slot: int) -> Bytes:
+        return Bytes(self.words.overhead[device][slot])
+
+    def used(self, device: int, slot: int) -> Bytes:
+        return Bytes(self.words.used[device][slot])
+
+    def estimated(self, device: int, slot: int) -> bool:
+        """Whether its owner says that the driver took something of this device."""
+        return bool(self.words.context[device][slot])
+
+    def enter_measured(self, device: int, slot: int, measured: Bytes) -> None:
+        """What is measured beyond what is used is overhead."""
+        lib.region_overhead_store(self.words, device, slot, measured)
+
+    def enter_sample(self, slot: int) -> None:
+        """All devices of a slot are measured."""
+        lib.region_sample_publish(self.words, slot)
+
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and whose it is."""
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):

@@ -5,7 +5,7 @@ itself, and the generation grows after the last.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,6 +66,18 @@ class Config(Region):
             _store_limit(self.words, device, limit)
         for gpu in gpus[self.words.device_count :]:
             lib.region_device_add(self.words, gpu)
+        lib.region_config_publish(self.words)
+
+    def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
+        """What is known of a context on each GPU; a file keeps it for the next manager."""
+        for device, limit in enumerate(self.limits()):
+            yield limit.gpu, Bytes(self.words.limits[device].context_bytes)
+
+    def write_contexts(self, size: Callable[[GpuUUID], Bytes]) -> None:
+        """Make it say how large a context is, where that is known."""
+        for device, limit in enumerate(self.limits()):
+            if size(limit.gpu):
+                lib.region_context_store(self.words, device, size(limit.gpu))
         lib.region_config_publish(self.words)
 
 

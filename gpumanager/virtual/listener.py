@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +29,8 @@ BATCH: Final = 16
 PAUSE_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
 
-Answer = Callable[[socket.socket, Hello | Refused], None]
-"""Sends one WELCOME; the listener closes the connection after it."""
+Answer = Callable[[socket.socket, Hello | Refused], Coroutine[None, None, None] | None]
+"""Sends one WELCOME, at once or in what it returns; the listener closes the connection after it."""
 
 
 class SocketPathTooLong(GpuManagerError):
@@ -121,8 +121,10 @@ class Listener:
         self._callers.add(caller)
         caller.read()
 
-    def answer(self, connection: socket.socket, hello: Hello | Refused) -> None:
-        self._answer(connection, hello)
+    def answer(
+        self, connection: socket.socket, hello: Hello | Refused
+    ) -> Coroutine[None, None, None] | None:
+        return self._answer(connection, hello)
 
     def forget(self, caller: "Caller") -> None:
         self._callers.discard(caller)
@@ -138,6 +140,7 @@ class Caller:
         self._listener = listener
         self._received = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     def read(self) -> None:
         """Take what is there; answer when that is enough, wait when it is not."""
@@ -153,19 +156,30 @@ class Caller:
         if chunk and hello is None:
             self._wait()
             return
+        rest = None
         try:
             if hello is not None:
-                self._listener.answer(self._connection, hello)
+                rest = self._listener.answer(self._connection, hello)
         finally:
-            self.close()
+            if rest is None:
+                self.close()
+        if rest is not None:
+            self._stop_waiting()
+            self._answering = self._listener.loop.create_task(rest)
+            self._answering.add_done_callback(lambda _: self.close())
 
     def close(self) -> None:
+        self._stop_waiting()
+        if self._answering is not None:
+            self._answering.cancel()
+        self._connection.close()
+        self._listener.forget(self)
+
+    def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
             self._listener.loop.remove_reader(self._connection.fileno())
-        self._connection.close()
-        self._listener.forget(self)
 
     def _wait(self) -> None:
         if self._deadline is None:

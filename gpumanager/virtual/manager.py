@@ -13,13 +13,16 @@ import asyncio
 import logging
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.listener import DEADLINE_SECONDS
+from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
+from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import AllocationUsage
@@ -42,7 +45,9 @@ class VirtualManagerFailed(GpuManagerError):
 class VirtualSockets:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
-    deadline_seconds: for a caller to finish its HELLO. sweep_seconds: between two looks for
+    meter: asks the driver what each process holds; None where nobody does. models: of the GPUs, so
+    that what is learnt of one helps with others. deadline_seconds: for a caller to finish its
+    HELLO. sweep_seconds: between two looks for
     programs that have gone without a word.
     """
 
@@ -50,6 +55,8 @@ class VirtualSockets:
         self,
         root: Path = DEFAULT_ROOT,
         *,
+        meter: Meter | None = None,
+        models: Mapping[GpuUUID, str] | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
@@ -57,6 +64,8 @@ class VirtualSockets:
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
+        self._measuring = None if meter is None else Measuring(meter)
+        self._sizes = ContextSizes(models or {})
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -99,6 +108,28 @@ class VirtualSockets:
             self._sweep.cancel()
             self._sweep = None
 
+    async def measure_every(self, seconds: float) -> None:
+        """Keep what the driver takes by itself current in all books, until cancelled."""
+        while True:
+            await self.measure()
+            await asyncio.sleep(seconds)
+
+    async def measure(self) -> None:
+        """One pass for all processes of all allocations."""
+        marks = {name: served.marks() for name, served in self._served.items()}
+        if self._measuring is None or not any(marks.values()):
+            return
+        try:
+            held = plain(await self._measuring.fresh())
+        except MeasuringUnavailable:
+            return  # said already; what was known stands
+        for name, served in self._served.items():
+            served.enter(marks.get(name, {}), held)
+
+    def _spread_sizes(self) -> None:
+        for served in self._served.values():
+            served.write_contexts()
+
     def usage(self, allocation: AllocationID) -> AllocationUsage:
         """What it uses, served or not; raises RegionUnreadable for an unknown one."""
         served = self._served.get(allocation)
@@ -135,6 +166,9 @@ class VirtualSockets:
             directory,
             allocation,
             limits,
+            measuring=self._measuring,
+            sizes=self._sizes,
+            on_size=self._spread_sizes,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,
         )

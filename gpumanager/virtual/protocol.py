@@ -21,11 +21,12 @@ _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
 class Hello:
     """A caller that speaks as we do.
 
-    observer: only reads, needs no slot. pid: its own view. keep: it has a slot and has lost its
-    descriptors.
+    observer: only reads, needs no slot. measure: wants to be measured first. pid: its own view.
+    keep: it has a slot and has lost its descriptors.
     """
 
     observer: bool
+    measure: bool
     pid: int
     program: str
     keep: bool = False
@@ -54,8 +55,9 @@ def parse_hello(received: bytes) -> Hello | Refused | None:
         return Refused(errno.EPROTO, reason)
     program = bytes(ffi.buffer(hello.program)).partition(b"\0")[0]
     observer = bool(hello.flags & lib.VCUDA_HELLO_OBSERVER)
+    measure = bool(hello.flags & lib.VCUDA_HELLO_MEASURE)
     keep = bool(hello.flags & lib.VCUDA_HELLO_KEEP)
-    return Hello(observer, hello.pid, program.decode(errors="replace"), keep)
+    return Hello(observer, measure, hello.pid, program.decode(errors="replace"), keep)
 
 
 def welcome(slot: int) -> bytes:

@@ -77,7 +77,7 @@ void pages_use(struct session *session, struct fuzz_reader *reader)
 
 static void move_slot(struct vcuda_books *books, uint32_t pid, uint64_t start)
 {
-    int slot = region_slot_claim(books, 0, pid, start, pid);
+    int slot = region_slot_claim(books, pid, start, pid);
     if (slot < 0)
         return;
     FUZZ_CHECK(slot < VCUDA_SLOTS);

@@ -3,7 +3,8 @@
  * A process that says HELLO again gets the slot it has; with VCUDA_HELLO_KEEP that or nothing, for
  * a process that has lost its descriptors and must not lose its bytes. With VCUDA_HELLO_MEASURE the
  * WELCOME comes after the manager has entered into `overhead` what the driver holds for the process
- * beyond `used`.
+ * beyond `used`. It refuses with EBUSY where memory moved all the while, with EIO while it cannot
+ * measure and with ENODATA where it never can: an estimate stands then.
  *
  * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
  * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for

@@ -7,7 +7,9 @@
  *
  * Rules that make the books right after any crash:
  *   - a word of `used`, `context` and `pending` has one writer: the process that owns the slot;
- *   - `overhead`, `slots`, `inner_pid` and `slot_limit` are written by the manager alone, but for
+ *   - whoever moves bytes of `used` says so in `activity` before it begins and after it has
+ *     ended, so that the manager can tell a measurement in between from a wrong one;
+ *   - `overhead`, `samples`, `slots`, `inner_pid` and `slot_limit` are the manager's alone, but for
  *     peers that empty the words of a dead process while the manager is away (peers.h);
  *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
  *     by itself is estimated by the process before it happens and measured by the manager after;
@@ -78,6 +80,8 @@ enum {
     VCUDA_DEGRADED_LOCK = 1,   /* no file lock that says it lives: the program closed the file */
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
+    VCUDA_DEGRADED_MEASURE =
+        8, /* what the driver takes by itself is, or was, charged by estimate */
     VCUDA_DEGRADED_MASK = 0xff,
     VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };
@@ -107,6 +111,15 @@ struct vcuda_books {
     VCUDA_ATOMIC(uint64_t) context[VCUDA_DEVICES][VCUDA_SLOTS];  /* bytes, by the slot's owner */
     VCUDA_ATOMIC(uint64_t) pending[VCUDA_DEVICES][VCUDA_SLOTS];  /* bytes announced, undecided */
     VCUDA_ATOMIC(uint32_t) inner_pid[VCUDA_SLOTS]; /* the owner, in its own pid namespace */
+    VCUDA_ATOMIC(uint32_t)
+    activity[VCUDA_SLOTS];                       /* calls begun that move memory, by the slot's
+                                                    owner; the low bits: how many are under way */
+    VCUDA_ATOMIC(uint32_t) samples[VCUDA_SLOTS]; /* measurements entered, by the manager */
+};
+
+enum {
+    VCUDA_ACTIVITY_UNDER_WAY = 0xfff, /* mask */
+    VCUDA_ACTIVITY_BEGUN = 0x1000,    /* one call */
 };
 
 #ifndef VCUDA_CDEF
@@ -118,7 +131,7 @@ _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
 _Static_assert(sizeof(struct vcuda_books) ==
-                   128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 4) * VCUDA_SLOTS,
+                   128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 12) * VCUDA_SLOTS,
                "frozen");
 #endif
 

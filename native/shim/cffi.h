@@ -6,6 +6,7 @@
 #include "core/books.h"
 #include "core/cost.h"
 #include "core/gaps.h"
+#include "core/image.h"
 #include "core/limiter.h"
 #include "core/peers.h"
 #include "core/physical.h"

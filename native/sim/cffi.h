@@ -1,4 +1,5 @@
 /* What Python sees of the simulated GPUs. */
+#include "core/image.h"
 #include "core/machine.h"
 #ifdef VCUDA_CDEF
 struct sim_state;

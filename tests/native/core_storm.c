@@ -145,7 +145,7 @@ static void *manage(void *argument)
 {
     struct vcuda_books *page = argument;
     for (uint32_t pid = 100; atomic_load(&managing); pid++) {
-        int slot = region_slot_claim(page, 0, pid, pid, pid);
+        int slot = region_slot_claim(page, pid, pid, pid);
         expect(slot >= PROCESSES, "a slot that is taken is not given");
         region_limit_store(&config, 0, LIMIT, 50, 50, pid % 1000, pid % 1000);
         region_config_publish(&config);

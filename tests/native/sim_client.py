@@ -35,6 +35,25 @@ def init(device: int = 0) -> int:
     )
 
 
+def make_context() -> int:
+    """One more, current."""
+    return int(cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0))
+
+
+modules: list[ctypes.c_void_p] = []
+
+
+def load_variable(size: int) -> int:
+    """A module with one variable."""
+    text = f".version 8.0\n.target sm_70\n.visible .global .align 8 .b8 big[{size}];\n"
+    modules.append(ctypes.c_void_p())
+    return int(cuda.cuModuleLoadData(ctypes.byref(modules[-1]), text.encode()))
+
+
+def unload_last() -> int:
+    return int(cuda.cuModuleUnload(modules.pop()))
+
+
 def alloc(size: int, function: str = "cuMemAlloc_v2", *more: int) -> int:
     address = ctypes.c_uint64()
     code = int(getattr(cuda, function)(ctypes.byref(address), word(size), *map(word, more)))

@@ -43,7 +43,7 @@ def books_of(container: list[Resident]) -> Any:
     books: Any = ffi.new("struct vcuda_books *")
     for resident in container:
         process = Process(resident.host, 1)
-        slot = lib.region_slot_claim(books, 0, process.pid, process.start_time, resident.inner)
+        slot = lib.region_slot_claim(books, process.pid, process.start_time, resident.inner)
         books.used[0][slot] = resident.held
     return books
 

@@ -155,15 +155,16 @@ async def test_a_gpu_that_is_seen_but_not_granted_has_no_memory_to_give(node: No
     told = await container.run(
         WAYS
         + """
-codes = []
-for device in (0, 1):
-    vm.begin(device)
-    codes.append([*{way(1) for way in WAYS.values()}])
-tell(codes=codes, total=vm.figures(vm.cuda)[1])
+context = vm.begin(0), vm.begin(1)
+granted = [*{way(1) for way in WAYS.values()}]
+driver, other, device = ctypes.CDLL("libvcuda-real.so.1"), ctypes.c_void_p(), 1
+assert driver.cuCtxCreate_v2(ctypes.byref(other), 0, 1) == 0  # as the CUDA runtime could
+codes = granted, [*{way(1) for way in WAYS.values()}]
+tell(context=context, codes=codes, total=vm.figures(vm.cuda)[1])
 """
     )
 
-    assert told == {"codes": [[0], [2]], "total": 0}
+    assert told == {"context": [0, 2], "codes": [[0], [2]], "total": 0}
     assert node.machine.tenants()[0][2].peak_bytes == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sim_box import SimBox, machine, sim_box
 
-from gpumanager.units import GIB, MIB
+from gpumanager.units import GIB, KIB, MIB
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_ending_a_context_frees_what_was_allocated_in_it(box: SimBox) -> None:
     assert box.gpus.device_bytes(box.uuid) == 0
 
 
-def test_a_context_takes_what_the_model_says_once_per_process() -> None:
+def test_a_process_pays_for_its_first_context_and_a_quarter_for_each_further_one() -> None:
     with sim_box(machine(context_bytes=300 * MIB)) as box:
         one, other = box.client(), box.client()
 
@@ -138,6 +138,54 @@ def test_a_context_takes_what_the_model_says_once_per_process() -> None:
         assert box.gpus.device_bytes(box.uuid) == 300 * MIB
         assert other("init()") == 0
         assert box.gpus.device_bytes(box.uuid) == 600 * MIB
+        assert one("make_context()") == 0
+        assert box.gpus.device_bytes(box.uuid) == 675 * MIB
+        assert one("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
+        assert box.gpus.device_bytes(box.uuid) == 600 * MIB
+
+
+def test_a_module_takes_its_code_and_variables_until_it_is_unloaded() -> None:
+    with sim_box(machine(context_bytes=300 * MIB)) as box:
+        client = box.client()
+        client("init()")
+
+        assert client("load_variable(5 << 20)") == 0
+        assert box.gpus.device_bytes(box.uuid) == 305 * MIB + 64 * KIB
+        assert client("unload_last()") == 0
+        assert box.gpus.device_bytes(box.uuid) == 300 * MIB
+
+
+def test_a_module_goes_with_its_context() -> None:
+    with sim_box(machine(context_bytes=300 * MIB)) as box:
+        client = box.client()
+        client("[init(), load_variable(5 << 20)]")
+
+        assert client("cuda.cuDevicePrimaryCtxRelease_v2(0)") == 0
+
+        assert box.gpus.device_bytes(box.uuid) == 0
+
+
+def test_variables_that_no_gpu_has_room_for_are_refused() -> None:
+    with sim_box(machine(context_bytes=300 * MIB)) as box:
+        client = box.client()
+
+        assert client("[init(), load_variable(17 << 30), load_variable(1)]") == [0, 2, 0]
+
+
+def test_a_larger_heap_and_stack_take_memory_and_smaller_ones_give_it_back() -> None:
+    with sim_box(machine(context_bytes=300 * MIB)) as box:
+        client = box.client()
+        client("init()")
+        heap, stack, threads = 2, 0, 40 * 1024
+
+        assert client(f"cuda.cuCtxSetLimit({heap}, word(108 << 20))") == 0
+        assert box.gpus.device_bytes(box.uuid) == 400 * MIB
+        assert client(f"cuda.cuCtxSetLimit({stack}, word(2048))") == 0
+        assert box.gpus.device_bytes(box.uuid) == 400 * MIB + threads * 1024
+        assert client(f"cuda.cuCtxSetLimit({heap}, word(17 << 30))") == 2
+        assert client(f"cuda.cuCtxSetLimit({heap}, word(1 << 20))") == 0
+        assert client(f"cuda.cuCtxSetLimit({stack}, word(512))") == 0
+        assert box.gpus.device_bytes(box.uuid) == 300 * MIB
 
 
 def test_bytes_copied_to_the_gpu_come_back(box: SimBox) -> None:

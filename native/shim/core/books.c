@@ -204,6 +204,27 @@ void books_admit(struct books *books, unsigned device, uint64_t bytes)
     raise_peak(&books->page->meters[device], books_total(books, device));
 }
 
+void books_presume(struct books *books, unsigned device, uint64_t bytes)
+{
+    pthread_mutex_lock(&books->estimating);
+    enter(books, BOOKS_CONTEXT, device, bytes);
+    pthread_mutex_unlock(&books->estimating);
+    raise_peak(&books->page->meters[device], books_total(books, device));
+}
+
+void books_settle(struct books *books, unsigned device)
+{
+    pthread_mutex_lock(&books->estimating);
+    atomic_store(word_of(books, BOOKS_CONTEXT, device), 0);
+    pthread_mutex_unlock(&books->estimating);
+}
+
+uint32_t books_samples(const struct books *books)
+{
+    /* Pairs with the release in region.c: who sees the count sees the overheads. */
+    return atomic_load_explicit(&books->page->samples[books->slot], memory_order_acquire);
+}
+
 void books_deny(struct books *books, unsigned device)
 {
     atomic_fetch_add(&books->page->meters[device].memory_denied, 1);

@@ -62,6 +62,15 @@ void books_release(struct books *books, unsigned device, uint64_t bytes);
 /* Enter what the driver has taken already and cannot be made to give back, whatever the limit. */
 void books_admit(struct books *books, unsigned device, uint64_t bytes);
 
+/* The same for what the driver has taken by itself, until it is measured. */
+void books_presume(struct books *books, unsigned device, uint64_t bytes);
+
+/* Whatever was estimated has been measured. */
+void books_settle(struct books *books, unsigned device);
+
+/* Measurements of this process that the manager has entered so far. */
+uint32_t books_samples(const struct books *books);
+
 /* Count a request that was refused at the limit. */
 void books_deny(struct books *books, unsigned device);
 

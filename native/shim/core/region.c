@@ -57,6 +57,8 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot)
         atomic_store_explicit(&books->context[device][slot], 0, memory_order_relaxed);
         atomic_store_explicit(&books->pending[device][slot], 0, memory_order_relaxed);
     }
+    atomic_store_explicit(&books->activity[slot], 0, memory_order_relaxed);
+    atomic_store_explicit(&books->samples[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->inner_pid[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->slots[slot].flags, 0, memory_order_relaxed);
     /* release: who sees the slot free sees it empty */
@@ -114,6 +116,39 @@ int region_slot_claim(struct vcuda_books *books, uint32_t pid, uint64_t start_ti
                       uint32_t inner_pid)
 {
     return region_slot_claim_from(books, 0, pid, start_time, inner_pid);
+}
+
+void region_context_store(struct vcuda_config *config, uint32_t device, uint64_t context_bytes)
+{
+    /* relaxed: it stands alone */
+    atomic_store_explicit(&config->limits[device].context_bytes, context_bytes,
+                          memory_order_relaxed);
+}
+
+uint32_t region_activity(const struct vcuda_books *books, uint32_t slot)
+{
+    return atomic_load(&books->activity[slot]);
+}
+
+static void raise_peak(struct vcuda_meter *meter, uint64_t total)
+{
+    uint64_t peak = atomic_load_explicit(&meter->memory_peak, memory_order_relaxed);
+    while (peak < total && !atomic_compare_exchange_weak(&meter->memory_peak, &peak, total))
+        ;
+}
+
+void region_overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                           uint64_t measured)
+{
+    uint64_t used = atomic_load(&books->used[device][slot]);
+    atomic_store(&books->overhead[device][slot], measured > used ? measured - used : 0);
+    raise_peak(&books->meters[device], region_device_bytes(books, device));
+}
+
+void region_sample_publish(struct vcuda_books *books, uint32_t slot)
+{
+    /* release: who sees the count sees the overheads */
+    atomic_fetch_add_explicit(&books->samples[slot], 1, memory_order_release);
 }
 
 uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot)

@@ -39,6 +39,21 @@ int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
 /* Empty and free a slot, whoever has it: for a manager that starts on the books of a dead one. */
 void region_slot_free(struct vcuda_books *books, uint32_t slot);
 
+/* Say what the driver is known to take for one context. */
+void region_context_store(struct vcuda_config *config, uint32_t device, uint64_t context_bytes);
+
+/* Whether a slot's owner moves memory: bits of VCUDA_ACTIVITY_UNDER_WAY while it does, and another
+ * value after each time. */
+uint32_t region_activity(const struct vcuda_books *books, uint32_t slot);
+
+/* Enter what the driver holds on a device for a slot's owner: `measured` bytes in all, of which
+ * `used` are not its own. */
+void region_overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                           uint64_t measured);
+
+/* A slot's overheads are all entered, by one measurement. */
+void region_sample_publish(struct vcuda_books *books, uint32_t slot);
+
 /* Bytes one slot holds of a device, the driver's own share in it included. */
 uint64_t region_slot_bytes(const struct vcuda_books *books, uint32_t device, uint32_t slot);
 

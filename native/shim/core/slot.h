@@ -20,6 +20,18 @@ static inline uint64_t slot_driver_bytes(const struct vcuda_books *books, unsign
     return estimated > measured ? estimated : measured;
 }
 
+/* Around whatever moves bytes of a slot: reserve, let the driver allocate, or let it free, release.
+ * Sequentially consistent: seen before the bytes move, and after they have. */
+static inline void slot_move_begin(struct vcuda_books *books, int32_t slot)
+{
+    atomic_fetch_add(&books->activity[slot], VCUDA_ACTIVITY_BEGUN + 1);
+}
+
+static inline void slot_move_end(struct vcuda_books *books, int32_t slot)
+{
+    atomic_fetch_sub(&books->activity[slot], 1);
+}
+
 static inline uint64_t slot_bytes(const struct vcuda_books *books, unsigned device, uint32_t slot)
 {
     return slot_add(atomic_load(&books->used[device][slot]),

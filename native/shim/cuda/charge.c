@@ -1,5 +1,7 @@
 #include "cuda/charge.h"
 
+#include "core/slot.h"
+#include "cuda/overhead.h"
 #include "cuda/pool.h"
 #include "cuda/reclaim.h"
 
@@ -25,13 +27,31 @@ static int reserve_more(struct charge *charge, uint64_t bytes)
     return books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
 }
 
+/* Until the charge ends, its bytes are moving: the manager must not measure meanwhile. */
+static int try_to_reserve(struct charge *charge)
+{
+    struct books *books = books_of(charge);
+    slot_move_begin(books->page, books->slot);
+    int error = reserve_more(charge, charge->bytes);
+    if (error != 0)
+        slot_move_end(books->page, books->slot);
+    return error;
+}
+
+/* Before a refusal an estimate is put right that may be too high. */
 static CUresult reserve(struct charge *charge, int device)
 {
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
-    if (reserve_more(charge, charge->bytes) == 0)
+    overhead_refresh(charge->process, device, false);
+    if (try_to_reserve(charge) == 0)
         return CUDA_SUCCESS;
+    if (overhead_unsettled(charge->process, charge->device)) {
+        overhead_refresh(charge->process, device, true);
+        if (try_to_reserve(charge) == 0)
+            return CUDA_SUCCESS;
+    }
     books_deny(books_of(charge), charge->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -131,6 +151,7 @@ CUresult charge_end(struct charge *charge, CUresult result)
         return result;
     if (result != CUDA_SUCCESS)
         books_release(books_of(charge), charge->device, charge->bytes);
+    slot_move_end(books_of(charge)->page, books_of(charge)->slot);
     leave(charge);
     return result;
 }
@@ -160,6 +181,7 @@ void release_begin(struct release *release, enum holding kind, uint64_t address)
         return;
     }
     release->process = process;
+    slot_move_begin(process->session.books.page, process->session.books.slot);
     if (release->pointer.owner != 0)
         pools_return(&process->pools, release->pointer.owner, address, release->pointer.bytes);
 }
@@ -183,6 +205,7 @@ CUresult release_settle(struct release *release, CUresult result)
         release_gone(process, &release->pointer, release->stream);
     else
         keep(release);
+    slot_move_end(process->session.books.page, process->session.books.slot);
     pthread_setcancelstate(release->cancelled, NULL);
     return result;
 }

@@ -1,3 +1,5 @@
+#include "core/slot.h"
+#include "cuda/overhead.h"
 #include "cuda/pool.h"
 
 #include "cuda/reclaim.h"
@@ -131,8 +133,11 @@ static CUresult begin_charged(struct pool_call *call, const struct pool *pool)
     call->device = (unsigned)pool->device;
     call->handle = pool->handle;
     take_turn(call);
+    overhead_refresh(call->process, pool->device, false);
+    slot_move_begin(call->process->session.books.page, call->process->session.books.slot);
     if (may_ask(call))
         return CUDA_SUCCESS;
+    slot_move_end(call->process->session.books.page, call->process->session.books.slot);
     pools_end_turn(&call->process->pools, call->handle);
     return refuse(call);
 }
@@ -219,6 +224,7 @@ CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr 
     if (result == CUDA_SUCCESS && (call->growth.over || remember(call, *address) != 0))
         result = undo(call, *address);
     books_release(&process->session.books, call->device, call->growth.reserved);
+    slot_move_end(process->session.books.page, process->session.books.slot);
     pools_end_turn(&process->pools, call->handle);
     if (result == CUDA_ERROR_INVALID_VALUE)
         pools_forget_stranger(&process->pools, call->handle);

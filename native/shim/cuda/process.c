@@ -53,13 +53,27 @@ enum gate process_begin(void)
     return gate;
 }
 
+enum { UNKNOWN = -2 }; /* the driver does not say, yet */
+
+static CUresult find_uuid(CUuuid *uuid, CUdevice ordinal)
+{
+    CUresult result = REAL(cuDeviceGetUuid_v2)(uuid, ordinal);
+    if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 11.4 */
+        result = REAL(cuDeviceGetUuid)(uuid, ordinal);
+    return result;
+}
+
+bool process_ordinal(CUdevice ordinal)
+{
+    CUuuid uuid;
+    return find_uuid(&uuid, ordinal) == CUDA_SUCCESS;
+}
+
 static int find_device(const struct process *process, CUdevice ordinal)
 {
     CUuuid uuid;
-    CUresult result = REAL(cuDeviceGetUuid_v2)(&uuid, ordinal);
-    if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 11.4 */
-        result = REAL(cuDeviceGetUuid)(&uuid, ordinal);
-    return result == CUDA_SUCCESS ? session_device(&process->session, uuid.bytes) : -1;
+    CUresult result = find_uuid(&uuid, ordinal);
+    return result == CUDA_SUCCESS ? session_device(&process->session, uuid.bytes) : UNKNOWN;
 }
 
 int process_device(struct process *process, CUdevice ordinal)
@@ -68,7 +82,10 @@ int process_device(struct process *process, CUdevice ordinal)
         return -1;
     int known = atomic_load_explicit(&process->devices[ordinal], memory_order_relaxed);
     if (known == 0) {
-        known = find_device(process, ordinal) + 2;
+        int found = find_device(process, ordinal);
+        if (found == UNKNOWN)
+            return -1;
+        known = found + 2;
         atomic_store_explicit(&process->devices[ordinal], (int8_t)known, memory_order_relaxed);
     }
     return known - 2;

@@ -6,6 +6,7 @@
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/pools.h"
+#include "cuda/tally.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
@@ -14,8 +15,10 @@ enum { PROCESS_ORDINALS = 64 };
 
 /* Kinds of charged things, by what the driver knows them by. */
 enum holding {
-    HOLDING_MEMORY, /* addresses; owner: the pool that is charged for it, or 0 */
-    HOLDING_ARRAY,  /* arrays and mipmapped arrays */
+    HOLDING_MEMORY,  /* addresses; owner: the pool that is charged for it, or 0 */
+    HOLDING_ARRAY,   /* arrays and mipmapped arrays */
+    HOLDING_CONTEXT, /* no bytes: which device a context is on */
+    HOLDING_MODULE,  /* the same of a module or library */
     HOLDINGS,
 };
 
@@ -27,6 +30,9 @@ struct process {
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
+    struct tally tallies[VCUDA_DEVICES];
+    _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
+    _Atomic uint64_t measured_at;  /* by clock_now() */
     struct timing timing;
     struct cost_table costs;
 };
@@ -64,6 +70,9 @@ void process_degrade(struct process *process, uint32_t flag);
 
 /* Index in the configuration of a CUDA ordinal; -1 if it is not granted. Calls the driver. */
 int process_device(struct process *process, CUdevice ordinal);
+
+/* Does the driver know a device of this ordinal? Not before cuInit. */
+bool process_ordinal(CUdevice ordinal);
 
 /* The same of the calling thread's current device; the driver's error if there is none. */
 CUresult process_current(struct process *process, int *device);

@@ -1,5 +1,6 @@
 #include "cuda/virtual.h"
 
+#include "core/slot.h"
 #include "cuda/charge.h"
 
 struct process *virtual_enter(void)
@@ -9,13 +10,16 @@ struct process *virtual_enter(void)
         session_phase(&process->session) != SESSION_ATTACHED)
         return NULL;
     process_depth++;
+    slot_move_begin(process->session.books.page, process->session.books.slot);
     return process;
 }
 
 CUresult virtual_leave(struct process *process, CUresult result)
 {
-    if (process != NULL)
-        process_depth--;
+    if (process == NULL)
+        return result;
+    slot_move_end(process->session.books.page, process->session.books.slot);
+    process_depth--;
     return result;
 }
 

@@ -63,6 +63,10 @@ static inline enum session_phase session_phase(const struct session *session)
     return atomic_load_explicit(&session->phase, memory_order_acquire);
 }
 
+/* Have the manager measure what the driver took for this process, and enter it in the books.
+ * With `insist` a manager that is away is asked again until the patience is at its end. Returns 0;
+ * -EAGAIN if nobody answered; another negated errno if the manager could not tell. */
+int session_measure(const struct session *session, uint64_t patience_ns, bool insist);
 /* Say on stderr, once per process, why it could not attach: one line, never waiting for a reader.
  */
 void session_complain(struct session *session, const char *call);

@@ -74,20 +74,36 @@ void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes)
     process->allocations[gpu]++;
 }
 
+int ledger_take(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t bytes,
+                uint64_t now)
+{
+    return take(state, process, gpu, bytes, now);
+}
+
+void ledger_give(struct sim_process *process, unsigned gpu, uint64_t bytes)
+{
+    process->bytes[gpu] -= bytes;
+}
+
+/* Of the context that comes to, or goes from, `others`. */
+static uint64_t context_bytes(const struct sim_state *state, unsigned gpu, uint32_t others)
+{
+    enum { SHARE_OF_FURTHER = 4 };
+    uint64_t first = state->machine.gpus[gpu].context_bytes;
+    return others == 0 ? first : first / SHARE_OF_FURTHER;
+}
+
 int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
                         uint64_t now)
 {
-    if (process->contexts[gpu] == 0) {
-        int result = take(state, process, gpu, state->machine.gpus[gpu].context_bytes, now);
-        if (result != 0)
-            return result;
-    }
-    process->contexts[gpu]++;
-    return 0;
+    uint64_t bytes = context_bytes(state, gpu, process->contexts[gpu]);
+    int result = take(state, process, gpu, bytes, now);
+    if (result == 0)
+        process->contexts[gpu]++;
+    return result;
 }
 
 void ledger_close_context(struct sim_state *state, struct sim_process *process, unsigned gpu)
 {
-    if (--process->contexts[gpu] == 0)
-        process->bytes[gpu] -= state->machine.gpus[gpu].context_bytes;
+    ledger_give(process, gpu, context_bytes(state, gpu, --process->contexts[gpu]));
 }

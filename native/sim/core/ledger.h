@@ -13,7 +13,13 @@ void ledger_release(struct sim_process *process, unsigned gpu, uint64_t bytes);
 /* Take over what another process has just released: no room is asked for. */
 void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes);
 
-/* A process's first context on a GPU takes memory; its last one gives it back. */
+/* What the driver takes by itself: counted as the process's bytes, but as no allocation. */
+int ledger_take(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t bytes,
+                uint64_t now);
+void ledger_give(struct sim_process *process, unsigned gpu, uint64_t bytes);
+
+/* Each context takes memory: a process's first on a GPU what the model says, a further one a
+ * quarter of it, since they share the code. */
 int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
                         uint64_t now);
 void ledger_close_context(struct sim_state *state, struct sim_process *process, unsigned gpu);

@@ -19,7 +19,7 @@ struct sim_gpu {
     char name[SIM_NAME_SIZE];
     uint8_t uuid[16];
     uint64_t memory_bytes;
-    uint64_t context_bytes; /* what a process's first context on the GPU takes */
+    uint64_t context_bytes; /* what a process's first context takes; 0: code is free too */
     uint32_t pci_domain;
     uint32_t pci_bus;
     uint32_t pci_device;

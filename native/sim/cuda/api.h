@@ -74,6 +74,7 @@ typedef enum {
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY = 224,
     CUDA_ERROR_FILE_NOT_FOUND = 301,
     CUDA_ERROR_MAP_FAILED = 205,
     CUDA_ERROR_INVALID_HANDLE = 400,
@@ -94,6 +95,12 @@ typedef struct {
     void *attrs;
     unsigned numAttrs;
 } CUlaunchConfig;
+
+typedef struct {
+    void *affinities;
+    int count;
+    void *graphics; /* for contexts that share with a graphics API */
+} CUctxCreateParams;
 
 typedef struct {
     int type;

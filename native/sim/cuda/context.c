@@ -3,12 +3,13 @@
 #include "core/ledger.h"
 #include "cuda/array.h"
 #include "cuda/memory.h"
+#include "cuda/module.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STACK_DEPTH = 64, LIMIT_COUNT = 8 };
+enum { STACK_DEPTH = 64 };
 
 /* owner: the process that pushed; a forked child starts with an empty stack. */
 static _Thread_local struct {
@@ -70,9 +71,11 @@ void context_close(struct driver *driver, struct context *context)
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);
     arrays_free_all(driver, context);
+    module_leave_all(driver, context);
     context->kind = NO_OBJECT;
     pthread_mutex_unlock(&driver->mutex);
     sim_lock(driver->state);
+    ledger_give(driver->process, driver->gpus[context->device], context->heap_bytes);
     ledger_close_context(driver->state, driver->process, driver->gpus[context->device]);
     sim_unlock(driver->state);
 }
@@ -99,18 +102,26 @@ API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
     *out = context;
     return CUDA_SUCCESS;
 }
-ALSO(cuCtxCreate_v2, cuCtxCreate);
 
+API CUresult cuCtxCreate(CUcontext *out, unsigned flags, CUdevice device)
+{
+    return cuCtxCreate_v2(out, flags, device);
+}
+
+/* Shares of a GPU for one context belong to the multi-process service, which is not simulated. */
 API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
                             CUdevice device)
 {
-    return affinity == NULL && count == 0 ? cuCtxCreate_v2(out, flags, device)
-                                          : CUDA_ERROR_NOT_SUPPORTED;
+    (void)affinity;
+    return count == 0 ? cuCtxCreate_v2(out, flags, device) : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
-API CUresult cuCtxCreate_v4(CUcontext *out, void *parameters, unsigned flags, CUdevice device)
+API CUresult cuCtxCreate_v4(CUcontext *out, const CUctxCreateParams *parameters, unsigned flags,
+                            CUdevice device)
 {
-    return parameters == NULL ? cuCtxCreate_v2(out, flags, device) : CUDA_ERROR_NOT_SUPPORTED;
+    return parameters == NULL
+               ? cuCtxCreate_v2(out, flags, device)
+               : cuCtxCreate_v3(out, parameters->affinities, parameters->count, flags, device);
 }
 
 /* The object stays, marked, so that a late use of the handle is refused rather than fatal. */
@@ -129,7 +140,11 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
     context_close(driver, context);
     return CUDA_SUCCESS;
 }
-ALSO(cuCtxDestroy_v2, cuCtxDestroy);
+
+API CUresult cuCtxDestroy(CUcontext context)
+{
+    return cuCtxDestroy_v2(context);
+}
 
 API CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
@@ -250,32 +265,6 @@ API CUresult cuCtxSynchronize(void)
         return result;
     queue_finish(driver, context->device);
     pool_synchronised(driver, context->device);
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxGetLimit(size_t *value, int limit)
-{
-    struct driver *driver;
-    struct context *context;
-    CUresult result = current_for(value, &driver, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (limit < 0 || limit >= LIMIT_COUNT)
-        return CUDA_ERROR_INVALID_VALUE;
-    *value = context->limits[limit];
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxSetLimit(int limit, size_t value)
-{
-    struct driver *driver;
-    struct context *context;
-    CUresult result = driver_context(&driver, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (limit < 0 || limit >= LIMIT_COUNT)
-        return CUDA_ERROR_INVALID_VALUE;
-    context->limits[limit] = value;
     return CUDA_SUCCESS;
 }
 

@@ -8,7 +8,8 @@
 CUresult context_open(struct driver *driver, struct context *context, CUdevice device,
                       unsigned flags);
 
-/* Wait for the device, free what was allocated in the context, mark it destroyed. No lock held. */
+/* Wait for the device, free what was allocated or loaded in the context, mark it destroyed. No lock
+ * held. */
 void context_close(struct driver *driver, struct context *context);
 
 #endif

@@ -34,6 +34,7 @@ struct context {
     unsigned shared_config;
     uint64_t number;
     size_t limits[8];
+    uint64_t heap_bytes; /* taken for limits that were raised */
 };
 
 /* A memory pool (pool.h). device: -1 for one in the host's memory. */
@@ -117,6 +118,7 @@ struct driver {
     struct reservations reservations;
     struct physical_table physicals;
     struct array *arrays;                             /* of all contexts, mipmapped ones too */
+    struct module *modules;                           /* all that are loaded */
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
 };

@@ -67,6 +67,8 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
         return result;
     result = queue_stream(driver, shape->hStream, &stream, &device);
     if (result == CUDA_SUCCESS)
+        result = module_enter(driver, function->module);
+    if (result == CUDA_SUCCESS)
         result = duration_of(function, parameters, extra, &duration_ns);
     if (result == CUDA_SUCCESS)
         queue_submit(driver, stream, device, duration_ns, NULL);

@@ -75,3 +75,35 @@ API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
     *bytes = clamp(gpu->memory_bytes);
     return CUDA_SUCCESS;
 }
+
+/* Contexts as they were counted before there was a current one of each thread. */
+API CUresult cuCtxAttach(CUcontext *out, unsigned flags)
+{
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    context->references++;
+    *out = context;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxDestroy_v2(CUcontext context);
+
+API CUresult cuCtxDetach(CUcontext context)
+{
+    struct driver *driver;
+    struct context *current;
+    CUresult result = driver_context(&driver, &current);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (context == NULL || context != current)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->references == 0)
+        return cuCtxDestroy_v2(context);
+    context->references--;
+    return CUDA_SUCCESS;
+}

@@ -1,6 +1,6 @@
 /* Libraries are modules that need no context; kernels are functions. */
 #include "cuda/module.h"
-#include <unistd.h>
+#include <stdlib.h>
 
 API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, void *jit_options,
                                void *jit_values, unsigned jit_count, void *options, void *values,
@@ -14,25 +14,29 @@ API CUresult cuLibraryLoadData(CUlibrary *out, const void *code, void *jit_optio
     (void)values;
     (void)count;
     CUresult result = driver_get(&driver);
-    return result == CUDA_SUCCESS ? module_load(code, out) : result;
+    return result == CUDA_SUCCESS ? module_load(driver, context_current(driver), code, out)
+                                  : result;
 }
 
 API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, void *jit_options,
                                    void *jit_values, unsigned jit_count, void *options,
                                    void *values, unsigned count)
 {
-    if (path == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (access(path, R_OK) != 0)
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    return cuLibraryLoadData(out, path, jit_options, jit_values, jit_count, options, values, count);
+    void *image;
+    CUresult result = module_read(path, &image);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result =
+        cuLibraryLoadData(out, image, jit_options, jit_values, jit_count, options, values, count);
+    free(image);
+    return result;
 }
 
 API CUresult cuLibraryUnload(CUlibrary library)
 {
     struct driver *driver;
     CUresult result = driver_get(&driver);
-    return result == CUDA_SUCCESS ? module_unload(library) : result;
+    return result == CUDA_SUCCESS ? module_unload(driver, library) : result;
 }
 
 API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
@@ -40,20 +44,31 @@ API CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *na
     return module_function(library, name, out);
 }
 
+static CUresult enter_current(struct module *library)
+{
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    return result == CUDA_SUCCESS ? module_enter(driver, library) : result;
+}
+
 API CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
     if (out == NULL || library == NULL || library->kind != MODULE)
         return CUDA_ERROR_INVALID_HANDLE;
-    *out = library;
-    return CUDA_SUCCESS;
+    CUresult result = enter_current(library);
+    if (result == CUDA_SUCCESS)
+        *out = library;
+    return result;
 }
 
 API CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
 {
     if (out == NULL || kernel == NULL || kernel->kind != FUNCTION)
         return CUDA_ERROR_INVALID_HANDLE;
-    *out = kernel;
-    return CUDA_SUCCESS;
+    CUresult result = enter_current(kernel->module);
+    if (result == CUDA_SUCCESS)
+        *out = kernel;
+    return result;
 }
 
 API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel kernel)

@@ -1,7 +1,78 @@
 #include "cuda/module.h"
+#include "core/ledger.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#define CODE_STEP UINT64_C(65536)
+
+static uint64_t bytes_in(const struct driver *driver, const struct context *context,
+                         struct image_sizes sizes)
+{
+    const struct sim_machine *machine = &driver->state->machine;
+    bool costs = machine->gpus[driver->gpus[context->device]].context_bytes > 0;
+    uint64_t code = (sizes.code + CODE_STEP - 1) / CODE_STEP * CODE_STEP;
+    return sizes.variables + (costs ? code : 0);
+}
+
+static CUresult enter(struct driver *driver, struct context *context, struct module *module)
+{
+    uint64_t bytes = bytes_in(driver, context, module->sizes);
+    uint64_t now = sim_lock(driver->state);
+    unsigned gpu = driver->gpus[context->device];
+    int taken = ledger_take(driver->state, driver->process, gpu, bytes, now);
+    sim_unlock(driver->state);
+    if (taken != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    module->context = context;
+    module->bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+static void leave(struct driver *driver, struct module *module)
+{
+    if (module->context == NULL)
+        return;
+    sim_lock(driver->state);
+    ledger_give(driver->process, driver->gpus[module->context->device], module->bytes);
+    sim_unlock(driver->state);
+    module->context = NULL;
+}
+
+CUresult module_enter(struct driver *driver, struct module *module)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct context *context = context_current(driver);
+    pthread_mutex_lock(&driver->mutex);
+    if (module->context == NULL && context != NULL)
+        result = enter(driver, context, module);
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
+}
+
+void module_leave_all(struct driver *driver, const struct context *context)
+{
+    for (struct module *module = driver->modules; module != NULL; module = module->next)
+        if (module->context == context)
+            leave(driver, module);
+}
+
+static void link_in(struct driver *driver, struct module *module)
+{
+    pthread_mutex_lock(&driver->mutex);
+    module->next = driver->modules;
+    driver->modules = module;
+    pthread_mutex_unlock(&driver->mutex);
+}
+
+static void link_out(struct driver *driver, const struct module *module)
+{
+    struct module **place = &driver->modules;
+    while (*place != NULL && *place != module)
+        place = &(*place)->next;
+    if (*place != NULL)
+        *place = module->next;
+}
 
 /* 0, or -1 if there is no memory for a copy. */
 static int keep_cubin(struct module *module, const void *image)
@@ -16,7 +87,8 @@ static int keep_cubin(struct module *module, const void *image)
     return 0;
 }
 
-CUresult module_load(const void *image, struct module **out)
+CUresult module_load(struct driver *driver, struct context *context, const void *image,
+                     struct module **out)
 {
     if (image == NULL || out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
@@ -28,14 +100,26 @@ CUresult module_load(const void *image, struct module **out)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->kind = MODULE;
+    module->sizes = image_sizes(image);
+    CUresult result = context == NULL ? CUDA_SUCCESS : enter(driver, context, module);
+    if (result != CUDA_SUCCESS) {
+        free(module->cubin);
+        free(module);
+        return result;
+    }
+    link_in(driver, module);
     *out = module;
     return CUDA_SUCCESS;
 }
 
-CUresult module_unload(struct module *module)
+CUresult module_unload(struct driver *driver, struct module *module)
 {
     if (module == NULL || module->kind != MODULE)
         return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&driver->mutex);
+    leave(driver, module);
+    link_out(driver, module);
+    pthread_mutex_unlock(&driver->mutex);
     module->kind = NO_OBJECT;
     for (struct function *next, *function = module->functions; function != NULL; function = next) {
         next = function->next;
@@ -98,9 +182,13 @@ API CUresult cuModuleLoadData(CUmodule *out, const void *image)
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
-    return result == CUDA_SUCCESS ? module_load(image, out) : result;
+    return result == CUDA_SUCCESS ? module_load(driver, context, image, out) : result;
 }
-ALSO(cuModuleLoadData, cuModuleLoadFatBinary);
+
+API CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
+{
+    return cuModuleLoadData(out, image);
+}
 
 API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, void *options,
                                 void *values)
@@ -111,20 +199,42 @@ API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count
     return cuModuleLoadData(out, image);
 }
 
+/* With a 0 behind it, as text needs. */
+CUresult module_read(const char *path, void **image)
+{
+    FILE *file = path == NULL ? NULL : fopen(path, "rbe");
+    if (file == NULL)
+        return path == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_FILE_NOT_FOUND;
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    rewind(file);
+    char *text = calloc(1, (size_t)(size < 0 ? 0 : size) + 1);
+    bool whole = size >= 0 && text != NULL && fread(text, 1, (size_t)size, file) == (size_t)size;
+    fclose(file);
+    if (!whole) {
+        free(text);
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    }
+    *image = text;
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuModuleLoad(CUmodule *out, const char *path)
 {
-    if (path == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (access(path, R_OK) != 0)
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    return cuModuleLoadData(out, path);
+    void *image;
+    CUresult result = module_read(path, &image);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuModuleLoadData(out, image);
+    free(image);
+    return result;
 }
 
 API CUresult cuModuleUnload(CUmodule module)
 {
     struct driver *driver;
     CUresult result = driver_get(&driver);
-    return result == CUDA_SUCCESS ? module_unload(module) : result;
+    return result == CUDA_SUCCESS ? module_unload(driver, module) : result;
 }
 
 API CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)

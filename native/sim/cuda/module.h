@@ -1,8 +1,15 @@
 /* Modules and their functions. Any image loads, and has any function; of a cubin it is known what
- * its functions need (cubin.h). */
+ * its functions need (cubin.h).
+ *
+ * What an image takes (image.h) it takes from the context it is loaded in, until it is unloaded or
+ * the context ends; code in steps of CODE_STEP, and nothing where contexts take nothing. A library
+ * is loaded in the context that is current, or else in the first that one of its kernels is asked
+ * or launched in. A simplification: a real driver loads it in each context that uses it.
+ */
 #ifndef SIM_CUDA_MODULE_H
 #define SIM_CUDA_MODULE_H
 
+#include "core/image.h"
 #include "cuda/cubin.h"
 #include "cuda/driver.h"
 
@@ -22,10 +29,26 @@ struct module {
     uint32_t kind;
     void *cubin; /* a copy of the image; NULL if it was no cubin */
     struct function *functions;
+    struct image_sizes sizes;
+    struct context *context; /* that it is loaded in; NULL: in none yet */
+    uint64_t bytes;          /* taken there */
+    struct module *next;     /* of all that are loaded */
 };
 
-CUresult module_load(const void *image, struct module **out);
-CUresult module_unload(struct module *module);
+/* Load in a context, or nowhere yet if that is NULL. */
+CUresult module_load(struct driver *driver, struct context *context, const void *image,
+                     struct module **out);
+
+/* See that it is loaded somewhere; the current context will do if there is one. */
+CUresult module_enter(struct driver *driver, struct module *module);
+
+/* A context ends, and with it what is loaded there; driver->mutex is held. */
+void module_leave_all(struct driver *driver, const struct context *context);
+
+/* The whole of a file, for the caller to free. */
+CUresult module_read(const char *path, void **image);
+
+CUresult module_unload(struct driver *driver, struct module *module);
 
 /* The function of that name: the same object each time. */
 CUresult module_function(struct module *module, const char *name, struct function **out);

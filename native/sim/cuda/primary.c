@@ -45,7 +45,11 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
         context_close(driver, primary);
     return retained ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
-ALSO(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease);
+
+API CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
 
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
@@ -62,7 +66,11 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
         context_close(driver, primary);
     return CUDA_SUCCESS;
 }
-ALSO(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset);
+
+API CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return cuDevicePrimaryCtxReset_v2(device);
+}
 
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
 {

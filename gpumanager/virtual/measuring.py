@@ -1,0 +1,109 @@
+"""What the driver holds for each process, and what of it no allocation accounts for.
+
+One pass over the GPUs tells the memory of all processes of the machine. Passes come one after
+another, and a question that arrives while one runs waits for the next: the answer must have been
+taken after it was asked. NVML may hang, so a pass has a thread of its own, and a bound.
+
+A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
+model. Nothing is assumed before. The first context on a model may then be over a limit that is
+smaller than itself, and is undone; at that moment its container cannot hold anything else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import Bytes
+
+log = logging.getLogger(__name__)
+
+PASS_SECONDS: Final = 0.8
+"""Bound for one pass; a shim waits a second for its answer."""
+
+Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
+"""GPU → host pid → bytes, or None for a process of which the driver does not tell. Complete for
+each GPU that it names: a process that is not there has nothing."""
+
+
+class Meter(Protocol):
+    """Asks the driver, in a thread; raises GpuManagerError where it cannot answer."""
+
+    def __call__(self) -> Held: ...
+
+
+class MeasuringUnavailable(GpuManagerError):
+    """The driver does not tell, or not in time."""
+
+
+class Measuring:
+    """One pass at a time, shared by all who wait for it."""
+
+    def __init__(self, meter: Meter, *, pass_seconds: float = PASS_SECONDS) -> None:
+        self._meter = meter
+        self._pass_seconds = pass_seconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._running: asyncio.Task[Held] | None = None
+        self._next: asyncio.Task[Held] | None = None
+        self._complained = False
+
+    async def fresh(self) -> Held:
+        """Figures taken after this call; raises MeasuringUnavailable."""
+        try:
+            async with asyncio.timeout(self._pass_seconds):
+                held = await asyncio.shield(self._coming())
+        except (GpuManagerError, TimeoutError) as error:
+            self._complain(error)
+            raise MeasuringUnavailable(f"memory of processes: {error or 'no answer'}") from error
+        self._complained = False
+        return held
+
+    def _coming(self) -> asyncio.Task[Held]:
+        """The pass that has not begun yet."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._running))
+            self._next.add_done_callback(_read)
+        return self._next
+
+    async def _after(self, earlier: asyncio.Task[Held] | None) -> Held:
+        if earlier is not None:
+            await asyncio.wait((earlier,))
+        self._running, self._next = self._next, None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._meter)
+
+    def _complain(self, error: Exception) -> None:
+        """Once, until it works again."""
+        if not self._complained:
+            log.warning("what drivers take by themselves is not measured: %s", error or "timeout")
+        self._complained = True
+
+
+def _read(done: "asyncio.Task[Held]") -> None:
+    """Its failure is told to those who wait; there may be none left."""
+    if not done.cancelled():
+        done.exception()
+
+
+@dataclass(slots=True)
+class ContextSizes:
+    """What one context takes, by GPU model; of a GPU without a known model for itself alone."""
+
+    models: Mapping[GpuUUID, str] = field(default_factory=dict)
+    _known: dict[str, Bytes] = field(default_factory=dict)
+
+    def learn(self, gpu: GpuUUID, size: Bytes) -> bool:
+        """One more context was seen; whether that changes what is known."""
+        model = self.models.get(gpu, gpu)
+        smallest = min(size, self._known.get(model, size))
+        changed = smallest > 0 and smallest != self._known.get(model)
+        if changed:
+            self._known[model] = Bytes(smallest)
+        return changed
+
+    def of(self, gpu: GpuUUID) -> Bytes:
+        """0 while none was seen."""
+        return self._known.get(self.models.get(gpu, gpu), Bytes(0))

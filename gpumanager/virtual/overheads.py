@@ -1,0 +1,112 @@
+"""Enters what the driver holds for the processes of one allocation into its books.
+
+A figure counts only if no memory moved between its process's last word and ours: a request that is
+reserved but not yet given would make the driver's own share look smaller than it is. A process that
+the driver does not list holds nothing, unless its books say otherwise. Then, and where the driver
+does not tell, it cannot be measured, and what was known stands.
+"""
+
+import logging
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import Bytes
+from gpumanager.virtual.books import Books
+from gpumanager.virtual.config import Config
+from gpumanager.virtual.measuring import ContextSizes, Held
+
+log = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    ENTERED = auto()
+    MOVED = auto()
+    """Memory moved meanwhile: measure again."""
+    UNLISTED = auto()
+    """The driver does not know the process, or not what it holds."""
+
+
+class Overheads:
+    """Of one allocation. sizes: what is learnt of contexts, shared by all allocations."""
+
+    def __init__(self, config: Config, books: Books, sizes: ContextSizes) -> None:
+        self._config = config
+        self._books = books
+        self._sizes = sizes
+        self._unlisted = False
+
+    def mark(self, slot: int) -> int | None:
+        """To be taken before a measurement; None while memory moves."""
+        return self._books.activity(slot)
+
+    def enter(self, slot: int, pid: int, mark: int | None, held: Held) -> Outcome:
+        """A measurement that began after `mark` was taken."""
+        if mark is None or self._books.activity(slot) != mark:
+            return Outcome.MOVED
+        gpus = [limit.gpu for limit in self._config.limits()]
+        untold = False
+        for device, gpu in enumerate(gpus):
+            measured = self._figure(slot, pid, device, held.get(_plain(gpu)))
+            if measured is not None:
+                self._books.enter_measured(device, slot, measured)
+            untold |= measured is None and self._claims(slot, device)
+        if untold:
+            self._complain(pid)
+            return Outcome.UNLISTED
+        self._books.enter_sample(slot)
+        return Outcome.ENTERED
+
+    def first_contexts(self, slot: int) -> list[int]:
+        """The devices of which a process holds nothing yet: what comes next is a context."""
+        count = len(self._config.limits())
+        return [
+            device
+            for device in range(count)
+            if not self._books.used(device, slot) and not self._books.overhead(device, slot)
+        ]
+
+    def learn(self, slot: int, fresh: list[int]) -> bool:
+        """Whether a first context, measured just now, tells more of its model than was known."""
+        gpus = [limit.gpu for limit in self._config.limits()]
+        seen = [(gpus[at], self._books.overhead(at, slot)) for at in fresh]
+        news = [self._sizes.learn(gpu, size) for gpu, size in seen if size > 0]
+        return any(news)
+
+    def _figure(
+        self, slot: int, pid: int, device: int, listed: Mapping[int, Bytes | None] | None
+    ) -> Bytes | None:
+        """What the process holds on a device; None if that cannot be told."""
+        if listed is None:
+            return None
+        if pid in listed:
+            return listed[pid]
+        books = self._books
+        claims = books.used(device, slot) > 0 or books.estimated(device, slot)
+        return None if claims else Bytes(0)
+
+    def _claims(self, slot: int, device: int) -> bool:
+        """Whether the process holds anything of a device, as far as its books know."""
+        books = self._books
+        known = books.used(device, slot) or books.overhead(device, slot)
+        return known > 0 or books.estimated(device, slot)
+
+    def _complain(self, pid: int) -> None:
+        if not self._unlisted:
+            log.warning(
+                "%s: the driver does not tell what process %d holds: its contexts and modules "
+                "are charged by estimate",
+                self._config.path,
+                pid,
+            )
+        self._unlisted = True
+
+
+def _plain(gpu: GpuUUID) -> GpuUUID:
+    """A UUID without its kind: an instance of a GPU is `MIG-…` to NVML and `GPU-…` in our files."""
+    return GpuUUID(gpu.partition("-")[2])
+
+
+def plain(held: Held) -> Held:
+    """Figures by plain UUIDs, once for all who read them."""
+    return {_plain(gpu): by_pid for gpu, by_pid in held.items()}

@@ -1,0 +1,225 @@
+/* Modules and libraries: their code and their variables take device memory where they are loaded.
+ */
+#include "core/image.h"
+#include "cuda/overhead.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Programs load small modules by the hundred: those are not measured one by one. */
+enum { SMALL = 1 << 20 };
+
+/* `extent`: what it may take at most; 0 if that is not known. */
+static CUresult begin(struct overhead *overhead, uint64_t bytes, uint64_t extent)
+{
+    CUresult result = overhead_begin(overhead, bytes);
+    overhead->often = extent < SMALL;
+    return result;
+}
+
+static CUresult begin_image(struct overhead *overhead, const void *image)
+{
+    return begin(overhead, image_bytes(image), image_extent(image));
+}
+
+/* Of a file, mapped: the rest of its last page, which is zero, ends what is text. */
+static uint64_t mapped_bytes(int file, uint64_t *extent)
+{
+    off_t size = lseek(file, 0, SEEK_END);
+    void *mapping =
+        size <= 0 ? MAP_FAILED : mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (mapping == MAP_FAILED)
+        return 0;
+    bool ends = size % sysconf(_SC_PAGESIZE) != 0; /* else nothing would end it */
+    uint64_t bytes = ends ? image_bytes(mapping) : 0;
+    *extent = (uint64_t)size;
+    munmap(mapping, (size_t)size);
+    return bytes;
+}
+
+static CUresult begin_file(struct overhead *overhead, const char *path)
+{
+    uint64_t bytes = 0, extent = 0;
+    int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        bytes = mapped_bytes(file, &extent);
+        close(file);
+    }
+    return begin(overhead, bytes, extent);
+}
+
+static void remember(const struct overhead *overhead, const void *handle)
+{
+    CUcontext context = NULL;
+    if (overhead->process == NULL)
+        return;
+    REAL(cuCtxGetCurrent)(&context);
+    struct pointer loaded = {
+        .address = (uintptr_t)handle, .context = (uintptr_t)context, .device = overhead->device};
+    pointers_add(&overhead->process->holdings[HOLDING_MODULE], loaded);
+}
+
+static void forget(struct overhead *overhead, const void *handle)
+{
+    struct pointer loaded;
+    pointers_take(&overhead->process->holdings[HOLDING_MODULE], (uintptr_t)handle, &loaded);
+    overhead_undone(overhead);
+}
+
+static CUresult end_module(struct overhead *overhead, CUresult answer, CUmodule *module,
+                           CUmodule before)
+{
+    if (answer == CUDA_SUCCESS)
+        remember(overhead, *module);
+    CUresult result = overhead_end(overhead, answer);
+    if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
+        process_depth++;
+        REAL(cuModuleUnload)(*module);
+        process_depth--;
+        forget(overhead, *module);
+        *module = before;
+    }
+    return result;
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    struct overhead overhead;
+    CUmodule before = module == NULL ? NULL : *module;
+    CUresult result = begin_file(&overhead, path);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuModuleLoad)(module, path);
+    return end_module(&overhead, result, module, before);
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    struct overhead overhead;
+    CUmodule before = module == NULL ? NULL : *module;
+    CUresult result = begin_image(&overhead, image);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuModuleLoadData)(module, image);
+    return end_module(&overhead, result, module, before);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, int *options,
+                            void **values)
+{
+    struct overhead overhead;
+    CUmodule before = module == NULL ? NULL : *module;
+    CUresult result = begin_image(&overhead, image);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuModuleLoadDataEx)(module, image, count, options, values);
+    return end_module(&overhead, result, module, before);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    struct overhead overhead;
+    CUmodule before = module == NULL ? NULL : *module;
+    CUresult result = begin_image(&overhead, image);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuModuleLoadFatBinary)(module, image);
+    return end_module(&overhead, result, module, before);
+}
+
+static CUresult end_library(struct overhead *overhead, CUresult answer, CUlibrary *library,
+                            CUlibrary before)
+{
+    if (answer == CUDA_SUCCESS)
+        remember(overhead, *library);
+    CUresult result = overhead_end(overhead, answer);
+    if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
+        process_depth++;
+        REAL(cuLibraryUnload)(*library);
+        process_depth--;
+        forget(overhead, *library);
+        *library = before;
+    }
+    return result;
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit_options,
+                           void **jit_values, unsigned int jit_count, int *options, void **values,
+                           unsigned int count)
+{
+    struct overhead overhead;
+    CUlibrary before = library == NULL ? NULL : *library;
+    CUresult result = begin_image(&overhead, code);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLibraryLoadData)(library, code, jit_options, jit_values, jit_count, options,
+                                     values, count);
+    return end_library(&overhead, result, library, before);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_options,
+                               void **jit_values, unsigned int jit_count, int *options,
+                               void **values, unsigned int count)
+{
+    struct overhead overhead;
+    CUlibrary before = library == NULL ? NULL : *library;
+    CUresult result = begin_file(&overhead, path);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuLibraryLoadFromFile)(library, path, jit_options, jit_values, jit_count, options,
+                                         values, count);
+    return end_library(&overhead, result, library, before);
+}
+
+/* What is remembered of a handle that is about to go. */
+static struct process *take(const void *handle, struct pointer *loaded)
+{
+    struct process *process = process_known();
+    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
+    if (!attached || process_depth > 0)
+        return NULL;
+    struct pointers *modules = &process->holdings[HOLDING_MODULE];
+    return pointers_take(modules, (uintptr_t)handle, loaded) == 0 ? process : NULL;
+}
+
+static CUresult end_unload(struct process *process, struct pointer loaded, CUresult result)
+{
+    if (process == NULL)
+        return result;
+    process_depth--;
+    if (result == CUDA_SUCCESS)
+        overhead_shrunk(process, loaded.device, true);
+    else
+        pointers_add(&process->holdings[HOLDING_MODULE], loaded);
+    return result;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    struct pointer loaded = {0};
+    struct process *process = take(module, &loaded);
+    if (process != NULL)
+        process_depth++;
+    return end_unload(process, loaded, REAL(cuModuleUnload)(module));
+}
+
+CUresult cuLibraryUnload(CUlibrary library)
+{
+    struct pointer loaded = {0};
+    struct process *process = take(library, &loaded);
+    if (process != NULL)
+        process_depth++;
+    return end_unload(process, loaded, REAL(cuLibraryUnload)(library));
+}
+
+/* A library may be loaded only when one of its kernels is asked for: then the figures are old. */
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    return overhead_grown(REAL(cuLibraryGetModule)(module, library));
+}
+
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    return overhead_grown(REAL(cuKernelGetFunction)(function, kernel));
+}

@@ -1,0 +1,133 @@
+"""What processes hold, by NVML: the real adapter on the simulated library, and its odd answers."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.nvml import NvmlError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
+from sim_box import machine, sim_box
+
+MEASURE = """
+import json
+from gpumanager.gpu.memory import NvmlMeter
+with NvmlMeter() as meter:
+    print(json.dumps([meter(), meter()]))
+"""
+
+
+def test_every_process_is_measured_with_its_context_on_every_gpu() -> None:
+    with sim_box(machine(2, context_bytes=300 << 20)) as box:
+        one, other = box.client(), box.client()
+        assert [one("init()"), one("alloc(5 << 20)"), other("init(1)")] == [0, 0, 0]
+
+        first, second = json.loads(box.python(MEASURE))
+
+    a, b = (gpu.uuid for gpu in box.machine.topology.gpus)
+    assert first == second == {a: {str(one.pid): 305 << 20}, b: {str(other.pid): 300 << 20}}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    pid: int
+    usedGpuMemory: int | None  # noqa: N815 - as pynvml calls it
+
+
+def answers(patch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> None:
+    usual: dict[str, Callable[..., Any]] = {
+        "Init": lambda: None,
+        "Shutdown": lambda: None,
+        "DeviceGetCount": lambda: 2,
+        "DeviceGetHandleByIndex": lambda index: f"GPU-{index}",
+        "DeviceGetUUID": lambda handle: handle,
+        "DeviceGetMigMode": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "DeviceGetComputeRunningProcesses": lambda _: [],
+        "DeviceGetGraphicsRunningProcesses": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+    }
+    for name, function in (usual | functions).items():
+        patch.setattr(pynvml, f"nvml{name}", function)
+
+
+def refuse(code: int) -> Callable[..., Any]:
+    def refused(*_: object) -> None:
+        raise pynvml.NVMLError(code)
+
+    return refused
+
+
+def test_the_instances_of_a_split_gpu_are_measured_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def instance(device: str, index: int) -> str:
+        if index == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return f"MIG-{device}-{index}"
+
+    answers(
+        monkeypatch,
+        DeviceGetCount=lambda: 1,
+        DeviceGetMigMode=lambda _: (1, 1),
+        DeviceGetMaxMigDeviceCount=lambda _: 3,
+        DeviceGetMigDeviceHandleByIndex=instance,
+        DeviceGetComputeRunningProcesses=lambda handle: [Running(7, len(handle))],
+    )
+
+    assert NvmlMeter()() == {"MIG-GPU-0-0": {7: 11}, "MIG-GPU-0-2": {7: 11}}
+
+
+def test_a_figure_that_is_not_told_is_not_taken_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers(monkeypatch, DeviceGetComputeRunningProcesses=lambda _: [Running(7, None)])
+
+    assert NvmlMeter()() == {"GPU-0": {7: None}, "GPU-1": {7: None}}
+
+
+def test_a_process_that_also_draws_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(
+        monkeypatch,
+        DeviceGetComputeRunningProcesses=lambda _: [Running(7, 500)],
+        DeviceGetGraphicsRunningProcesses=lambda _: [Running(7, 500), Running(8, 30)],
+    )
+
+    assert NvmlMeter()()["GPU-0"] == {7: 500, 8: 30}  # type: ignore[index]
+
+
+def test_a_lost_gpu_does_not_keep_the_others_from_being_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handle(index: int) -> str:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return f"GPU-{index}"
+
+    answers(monkeypatch, DeviceGetHandleByIndex=handle)
+
+    assert NvmlMeter()() == {"GPU-1": {}}
+
+
+def test_nvml_that_fails_is_opened_anew_at_the_next_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[int] = []
+    answers(
+        monkeypatch,
+        Init=lambda: opened.append(1),
+        DeviceGetCount=refuse(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
+    )
+    meter = NvmlMeter()
+
+    with pytest.raises(NvmlError, match="asking what processes hold"):
+        meter()
+    answers(monkeypatch, Init=lambda: opened.append(1))
+
+    assert meter() == {"GPU-0": {}, "GPU-1": {}}
+    assert len(opened) == 2

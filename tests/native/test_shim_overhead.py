@@ -1,0 +1,652 @@
+"""What the driver takes by itself, through the shim over the simulated driver: contexts, modules
+and heaps are in the books to the byte, by the driver's own account."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shim_container import Container, lay_out, reached
+from sim_box import machine
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SIMULATED_DRIVER
+from vcuda_shim._shim import lib
+
+pytestmark = pytest.mark.namespaces
+
+CONTEXT = 300 * MIB
+LIMIT = 2 * GIB
+NAME = AllocationID("one")
+
+CLIENT = """
+from overhead_client import *
+"""
+
+
+async def eventually(true: Callable[[], bool], within: float = 1.0) -> bool:
+    end = time.monotonic() + within
+    while not true() and time.monotonic() < end:  # noqa: ASYNC110 - another process, without events
+        await asyncio.sleep(0.005)
+    return true()
+
+
+class Meter:
+    """NVML's view of the simulated GPUs, which can be made to fail."""
+
+    def __init__(self, gpus: SimulatedGpus) -> None:
+        self._gpus = gpus
+        self.fails = False
+        self.passes = 0
+
+    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+        self.passes += 1
+        if self.fails:
+            raise GpuManagerError("no NVML")
+        held: dict[GpuUUID, dict[int, Bytes | None]] = {
+            gpu.uuid: {} for gpu in self._gpus.machine.topology.gpus
+        }
+        for process in self._gpus.processes():
+            held[process.gpu][process.pid] = Bytes(process.bytes_now)
+        return held
+
+
+class Node:
+    """One simulated GPU whose contexts take memory, a manager that measures, one container."""
+
+    def __init__(self, work: Path, gpus: SimulatedGpus) -> None:
+        self.work, self.gpus = work, gpus
+        self.gpu = gpus.machine.topology.gpus[0].uuid
+        self.meter = Meter(gpus)
+        self.manager = self.new_manager()
+        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        self._libraries = lay_out(work / "lib", cuda, nvml)
+
+    def new_manager(self) -> VirtualSockets:
+        return VirtualSockets(self.work / "vm", meter=self.meter)
+
+    async def container(self, memory: int = LIMIT, gpu: GpuUUID | None = None) -> Container:
+        limit = Limit(gpu or self.gpu, Bytes(memory), 100, 100)
+        directory = await self.manager.open(NAME, [limit])
+        names = ("nvidiactl", "nvidia0", "nvidia-uvm")
+        devices = tuple(
+            BindMount(str(self.gpus.device_directory / name), f"/dev/{name}") for name in names
+        )
+        return Container(self._libraries, directory, self.work, devices)
+
+    async def run(self, script: str, memory: int = LIMIT) -> dict[str, Any]:
+        return await (await self.container(memory)).run(CLIENT + script)
+
+    def account(self) -> DeviceAccount:
+        """Of the container that came last."""
+        return self.gpus.tenants()[-1].devices[self.gpu]
+
+    def held(self) -> int:
+        return self.manager.usage(NAME).devices[0].held
+
+
+@pytest.fixture
+def gpus(work: Path) -> Iterator[SimulatedGpus]:
+    simulated = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT))
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+async def node(work: Path, gpus: SimulatedGpus) -> AsyncIterator[Node]:
+    made = Node(work, gpus)
+    yield made
+    await made.manager.stop()
+
+
+async def test_the_first_look_at_the_memory_shows_what_the_context_took(node: Node) -> None:
+    told = await node.run("make(); tell(memory=memory(driver))")
+
+    assert told["memory"] == [LIMIT - CONTEXT, LIMIT]
+
+
+@pytest.mark.parametrize("variant", ["", "_v2", "_v3", "_v4"])
+async def test_every_way_to_make_a_context_is_charged_and_given_back(
+    node: Node, variant: str
+) -> None:
+    told = await node.run(
+        f"""
+context = create({variant!r})
+with_one, first = memory(driver)[0], allocate(driver, {64 * MIB})[0]
+loaded = memory(driver)[0]
+assert driver.cuCtxDestroy{"" if variant in ("", "_v3") else "_v2"}(context) == SUCCESS
+create({variant!r})
+tell(with_one=with_one, first=first, loaded=loaded, again=memory(driver)[0])
+"""
+    )
+
+    free = LIMIT - CONTEXT
+    assert told == {"with_one": free, "first": 0, "loaded": free - 64 * MIB, "again": free}
+
+
+async def test_a_further_context_is_charged_with_what_it_took(node: Node) -> None:
+    told = await node.run("create(); create(); tell(free=memory(driver)[0])")
+
+    assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
+    assert node.account().bytes_peak == CONTEXT + CONTEXT // 4
+
+
+async def test_a_context_that_was_attached_to_is_given_back_when_the_last_one_detaches(
+    node: Node,
+) -> None:
+    told = await node.run(
+        f"""
+context, attached = create(), ctypes.c_void_p()
+assert allocate(driver, {64 * MIB})[0] == SUCCESS
+assert driver.cuCtxAttach(ctypes.byref(attached), 0) == SUCCESS
+assert driver.cuCtxDetach(context) == SUCCESS
+still = memory(driver)[0]
+assert driver.cuCtxDetach(context) == SUCCESS
+create()
+tell(still=still, again=memory(driver)[0])
+"""
+    )
+
+    assert told == {"still": LIMIT - CONTEXT - 64 * MIB, "again": LIMIT - CONTEXT}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "cuDevicePrimaryCtxRelease",
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuDevicePrimaryCtxReset",
+        "cuDevicePrimaryCtxReset_v2",
+    ],
+)
+async def test_a_primary_context_gives_all_back_when_its_last_user_leaves(
+    node: Node, end: str
+) -> None:
+    told = await node.run(
+        f"""
+retain(); retain()
+assert allocate(driver, {64 * MIB})[0] == SUCCESS
+between = memory(driver)[0]
+assert driver.{end}(0) == SUCCESS
+still = memory(driver)[0] if "Release" in {end!r} else between
+if "Release" in {end!r}:
+    assert driver.{end}(0) == SUCCESS
+retain()
+tell(between=between, still=still, again=memory(driver)[0])
+"""
+    )
+
+    assert told["between"] == told["still"] == LIMIT - CONTEXT - 64 * MIB
+    assert told["again"] == LIMIT - CONTEXT
+
+
+async def test_memory_can_be_taken_to_the_last_byte_beside_the_drivers_own(node: Node) -> None:
+    told = await node.run(
+        """
+make()
+left = memory(driver)[0]
+tell(all=allocate(driver, left)[0], more=allocate(driver, 1)[0], free=memory(driver)[0])
+"""
+    )
+
+    assert told == {"all": 0, "more": 2, "free": 0}
+    assert node.account().bytes_peak == LIMIT
+
+
+async def test_a_limit_below_the_known_size_of_a_context_refuses_it_untried(node: Node) -> None:
+    await node.run("make()")
+
+    told = await node.run(
+        "result, context = try_create(); tell(result=result, context=context)",
+        memory=CONTEXT - 1,
+    )
+
+    assert told == {"result": 2, "context": None}
+    assert node.account().bytes_peak == 0
+    assert node.manager.usage(NAME).devices[0].denied == 1
+
+
+async def test_a_context_of_unknown_size_beyond_the_limit_is_undone(node: Node) -> None:
+    told = await node.run(
+        """
+first = try_create()
+first_primary = try_retain()
+tell(first=first, primary=first_primary)
+""",
+        memory=CONTEXT - 1,
+    )
+
+    assert told == {"first": [2, None], "primary": [2, None]}
+    assert node.account().bytes_now == 0
+
+
+async def test_two_processes_see_each_others_contexts(node: Node) -> None:
+    told = await node.run(
+        """
+import subprocess, sys
+make()
+alone = memory(driver)[0]
+words = "make(); print(memory(driver)[0], flush=True); input()"
+clients = "from shim_client import *; from overhead_client import *; "
+child = subprocess.Popen([sys.executable, "-c", clients + words],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+theirs = int(child.stdout.readline())
+ours = memory(driver)[0]
+child.communicate("\\n")
+end = time.monotonic() + 1
+while memory(driver)[0] != alone and time.monotonic() < end:
+    time.sleep(0.005)
+tell(alone=alone, theirs=theirs, ours=ours, after=memory(driver)[0])
+"""
+    )
+
+    both = LIMIT - 2 * CONTEXT
+    assert told == {
+        "alone": LIMIT - CONTEXT,
+        "theirs": both,
+        "ours": both,
+        "after": LIMIT - CONTEXT,
+    }
+
+
+async def test_a_module_is_charged_with_its_variables_until_it_is_unloaded(node: Node) -> None:
+    told = await node.run(
+        f"""
+make()
+module = load({100 * MIB})
+loaded = memory(driver)[0]
+assert driver.cuModuleUnload(module) == SUCCESS
+tell(loaded=loaded, unloaded=memory(driver)[0])
+"""
+    )
+
+    code = 64 * 1024
+    assert told == {
+        "loaded": LIMIT - CONTEXT - 100 * MIB - code,
+        "unloaded": LIMIT - CONTEXT,
+    }
+
+
+LOADERS = [
+    "cuModuleLoad",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+    "cuModuleLoadFatBinary",
+    "cuLibraryLoadData",
+    "cuLibraryLoadFromFile",
+]
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+async def test_variables_beyond_the_limit_are_refused_and_the_program_lives(
+    node: Node, loader: str
+) -> None:
+    told = await node.run(
+        f"""
+make()
+free = memory(driver)[0]
+big, small = try_load({loader!r}, {LIMIT}), try_load({loader!r}, {MIB})
+between = memory(driver)[0]
+unload({loader!r}, small[1])
+tell(big=big, small=small[0], between=free - between, after=free - memory(driver)[0])
+"""
+    )
+
+    assert told == {"big": [2, None], "small": 0, "between": MIB + 64 * 1024, "after": 0}
+    assert node.account().bytes_peak <= LIMIT
+
+
+async def test_a_cubin_beyond_the_limit_is_refused_before_the_driver_sees_it(node: Node) -> None:
+    told = await node.run(f"make(); tell(big=try_load_image(cubin({LIMIT}))[0])")
+
+    assert told == {"big": 2}
+    assert node.account().bytes_peak == CONTEXT
+
+
+async def test_what_no_image_tells_is_measured_and_undone_beyond_the_limit(node: Node) -> None:
+    told = await node.run(
+        f"""
+make()
+assert allocate(driver, memory(driver)[0] - {MIB})[0] == SUCCESS
+tell(big=try_load_image(fat({2 * MIB}))[0], free=memory(driver)[0])
+"""
+    )
+
+    assert told == {"big": 2, "free": MIB}
+
+
+async def test_a_library_loaded_without_a_context_counts_when_a_kernel_is_asked_for(
+    node: Node,
+) -> None:
+    told = await node.run(
+        f"""
+driver.cuInit(0)
+library = load_library({10 * MIB})
+create()
+before = memory(driver)[0]
+module_of(library)
+tell(before=before, after=memory(driver)[0])
+"""
+    )
+
+    assert told["before"] - told["after"] == 10 * MIB + 64 * 1024
+
+
+async def test_a_larger_heap_is_charged_and_one_beyond_the_limit_is_refused(node: Node) -> None:
+    told = await node.run(
+        f"""
+make()
+free = memory(driver)[0]
+heap = lambda size: driver.cuCtxSetLimit(2, ctypes.c_size_t(size))
+larger = heap({108 * MIB}), free - memory(driver)[0]
+stack = driver.cuCtxSetLimit(0, ctypes.c_size_t({1 * MIB}))
+tell(larger=larger, beyond=heap({LIMIT}), stack=stack, still=free - memory(driver)[0])
+"""
+    )
+
+    assert told == {"larger": [0, 100 * MIB], "beyond": 2, "stack": 2, "still": 100 * MIB}
+
+
+async def test_a_burst_of_modules_costs_few_measurements_and_is_exact_after(node: Node) -> None:
+    told = await node.run(
+        """
+make()
+free = memory(driver)[0]
+modules = [load(0) for _ in range(200)]
+tell(taken=free - memory(driver)[0])
+"""
+    )
+
+    assert told["taken"] == 200 * 64 * 1024
+    assert node.meter.passes < 100
+
+
+async def test_threads_that_load_and_allocate_at_once_leave_exact_books(node: Node) -> None:
+    told = await node.run(
+        """
+import random, threading
+make()
+current = ctypes.c_void_p()
+driver.cuCtxGetCurrent(ctypes.byref(current))
+free_before, failures = memory(driver)[0], []
+def work(seed):
+    choice = random.Random(seed)
+    driver.cuCtxSetCurrent(current)
+    for _ in range(40):
+        if choice.random() < 0.5:
+            result, address = allocate(driver, choice.randrange(1, 1 << 28))
+            if result == SUCCESS and free(driver, address) != SUCCESS:
+                failures.append("free")
+        else:
+            result, module = try_load("cuModuleLoadData", choice.randrange(1 << 26))
+            if result == SUCCESS:
+                unload("cuModuleLoadData", module)
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+tell(left=free_before - memory(driver)[0], failures=failures)
+"""
+    )
+
+    assert told == {"left": 0, "failures": []}
+    assert node.account().bytes_peak <= LIMIT
+
+
+async def test_without_an_answer_the_estimate_stands_and_nothing_hangs(node: Node) -> None:
+    await node.run("make()")  # so that the size of a context is known
+    container = await node.container()
+    script = f"""
+driver.cuInit(0)
+reach({str(node.work / "begun")!r})
+wait_for({str(node.work / "away")!r})
+begun = time.monotonic()
+create()
+first = time.monotonic() - begun
+begun = time.monotonic()
+for _ in range(200):
+    memory(driver)
+seen, calls = memory(driver)[0], time.monotonic() - begun
+reach({str(node.work / "seen")!r})
+wait_for({str(node.work / "back")!r})
+create()
+end = time.monotonic() + 2
+while memory(driver)[0] != {LIMIT - CONTEXT - CONTEXT // 4} and time.monotonic() < end:
+    time.sleep(0.02)
+tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
+"""
+    running = asyncio.create_task(container.run(CLIENT + script))
+    await reached(node.work / "begun", running)
+    await node.manager.stop()
+    (node.work / "away").touch()
+    await reached(node.work / "seen", running)
+    node.manager = node.new_manager()
+    await node.container()
+    (node.work / "back").touch()
+    told = await running
+
+    assert told["seen"] == LIMIT - CONTEXT
+    assert told["back"] == LIMIT - CONTEXT - CONTEXT // 4
+    assert told["first"] < 1.8
+    assert told["calls"] < 1.0
+
+
+async def test_where_the_driver_does_not_tell_the_estimate_stands(node: Node) -> None:
+    await node.run("make()")
+    node.meter.fails = True
+
+    told = await node.run("make(); tell(free=memory(driver)[0])")
+
+    assert told["free"] == LIMIT - CONTEXT
+
+
+async def test_a_regular_measurement_puts_an_estimate_right(node: Node) -> None:
+    await node.run("make()")
+    container = await node.container()
+    node.meter.fails = True
+    running = asyncio.create_task(
+        container.run(
+            CLIENT
+            + f"""
+create(); create()
+reach({str(node.work / "made")!r})
+wait_for({str(node.work / "measured")!r})
+tell(free=memory(driver)[0])
+"""
+        )
+    )
+    await reached(node.work / "made", running)
+    estimated = node.held()
+    (process,) = node.manager.usage(NAME).processes
+    node.meter.fails = False
+    await node.manager.measure()
+    await node.manager.measure()
+    (node.work / "measured").touch()
+    told = await running
+
+    assert estimated == 2 * CONTEXT
+    assert process.degraded == lib.VCUDA_DEGRADED_MEASURE
+    assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
+
+
+async def test_an_unhooked_context_is_noticed_at_the_first_look_at_the_memory(node: Node) -> None:
+    await node.run("make()")
+
+    told = await node.run(
+        """
+behind_the_shim()
+tell(free=memory(driver)[0])
+"""
+    )
+
+    assert told["free"] == LIMIT - CONTEXT
+
+
+async def test_an_unhooked_context_is_noticed_at_the_first_allocation(node: Node) -> None:
+    told = await node.run(
+        f"behind_the_shim(); tell(result=allocate(driver, {LIMIT - CONTEXT + 1})[0])"
+    )
+
+    assert told == {"result": 2}
+    assert node.account().bytes_peak == CONTEXT
+
+
+async def test_a_dead_process_leaves_no_overhead(node: Node) -> None:
+    await node.run("make()")
+
+    assert await eventually(lambda: node.held() == 0)
+
+
+async def test_what_the_driver_refuses_it_refuses_in_its_own_words(node: Node) -> None:
+    told = await node.run(
+        """
+early = [try_retain_uninitialised(), driver.cuCtxCreate_v2(None, 0, 0)]
+context = ctypes.c_void_p()
+driver.cuInit(0)
+wrong = driver.cuCtxCreate_v2(ctypes.byref(context), 0, 7), driver.cuCtxCreate_v2(None, 0, 0)
+primary = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 7)
+released = driver.cuDevicePrimaryCtxRelease_v2(0), driver.cuDevicePrimaryCtxRelease_v2(7)
+destroyed = driver.cuCtxDestroy_v2(None), driver.cuCtxDestroy(None)
+create()
+image = driver.cuModuleLoadData(ctypes.byref(context), None), driver.cuModuleLoad(None, None)
+missing = driver.cuModuleLoad(ctypes.byref(context), b"/nowhere")
+limit = driver.cuCtxSetLimit(99, ctypes.c_size_t(1))
+tell(early=early, wrong=wrong, primary=primary, released=released, destroyed=destroyed,
+     image=image, missing=missing, limit=limit, memory=memory(driver)[0])
+"""
+    )
+
+    assert told == {
+        "early": [3, 3],
+        "wrong": [101, 1],
+        "primary": 101,
+        "released": [201, 101],
+        "destroyed": [201, 201],
+        "image": [1, 1],
+        "missing": 301,
+        "limit": 1,
+        "memory": LIMIT - CONTEXT,
+    }
+
+
+async def test_a_gpu_that_is_not_granted_has_no_room_for_a_context(node: Node) -> None:
+    other = GpuUUID("GPU-00000000-0000-0000-0000-0000000000ff")
+    container = await node.container(gpu=other)
+
+    told = await container.run(CLIENT + "tell(create=try_create(), retain=try_retain())")
+
+    assert told == {"create": [2, None], "retain": [2, None]}
+
+
+async def test_every_entry_point_is_also_found_by_its_name(node: Node) -> None:
+    told = await node.run(
+        """
+driver.cuInit(0)
+names = {
+    "cuCtxCreate": [(3010, ""), (4000, "_v2"), (11040, "_v3"), (12050, "_v4")],
+    "cuCtxDestroy": [(3010, ""), (4000, "_v2")],
+    "cuDevicePrimaryCtxRelease": [(7000, ""), (11000, "_v2")],
+    "cuDevicePrimaryCtxReset": [(7000, ""), (11000, "_v2")],
+    **{name: [(12050, "")] for name in (
+        "cuDevicePrimaryCtxRetain", "cuCtxSetLimit", "cuModuleLoad", "cuModuleLoadData",
+        "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuModuleUnload", "cuLibraryLoadData",
+        "cuLibraryLoadFromFile", "cuLibraryUnload", "cuLibraryGetModule", "cuKernelGetFunction")},
+}
+wrong = [
+    (name, version)
+    for name, versions in names.items()
+    for version, suffix in versions
+    if entry(driver, name, version)[1] != address_of(getattr(driver, name + suffix))
+]
+tell(wrong=wrong)
+"""
+    )
+
+    assert told == {"wrong": []}
+
+
+async def test_a_kernel_of_a_library_is_asked_for_and_its_library_counts(node: Node) -> None:
+    told = await node.run(
+        f"""
+driver.cuInit(0)
+library, kernel, function = load_library({MIB}), ctypes.c_void_p(), ctypes.c_void_p()
+create()
+assert driver.cuLibraryGetKernel(ctypes.byref(kernel), library, b"k") == SUCCESS
+before = memory(driver)[0]
+assert driver.cuKernelGetFunction(ctypes.byref(function), kernel) == SUCCESS
+loaded = memory(driver)[0]
+assert driver.cuLibraryUnload(library) == SUCCESS
+time.sleep(0.06)
+tell(taken=before - loaded)
+"""
+    )
+
+    assert told == {"taken": MIB + 64 * 1024}
+
+
+async def test_a_child_of_fork_pays_for_its_own_context(node: Node) -> None:
+    told = await node.run(
+        """
+import os
+make()
+told, teller = os.pipe()
+if os.fork() == 0:
+    make()
+    os.write(teller, str(memory(driver)[0]).encode())
+    os._exit(0)
+theirs = int(os.read(told, 99))
+os.wait()
+tell(theirs=theirs)
+"""
+    )
+
+    assert told == {"theirs": LIMIT - 2 * CONTEXT}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_history_of_everything_never_exceeds_the_limit_and_ends_exact(
+    node: Node, seed: int
+) -> None:
+    """Contexts, modules, heaps and allocations by turns, at the limit."""
+    limit = 3 * CONTEXT
+    await node.run("make()")  # so that the size of a context is known
+
+    told = await node.run(f"tell(wrong=history({seed}, {limit}, ledger_of_driver))", memory=limit)
+
+    assert told == {"wrong": []}
+    assert node.account().bytes_peak <= limit
+
+
+async def test_processes_that_race_for_the_last_bytes_never_exceed_the_limit(node: Node) -> None:
+    """Each takes contexts, modules and memory until refused, gives some back and begins anew."""
+    limit = 4 * CONTEXT
+    await node.run("make()")  # so that the size of a context is known
+    sampling = asyncio.create_task(node.manager.measure_every(0.02))
+
+    told = await node.run(
+        """
+import subprocess, sys
+words = "from shim_client import *; from overhead_client import *; tell(**race({}, 1.5))"
+start = lambda seed: subprocess.Popen([sys.executable, "-c", words.format(seed)],
+                                      stdout=subprocess.PIPE, text=True)
+children = [start(seed) for seed in range(5)]
+tell(did=[json.loads(child.communicate()[0]) for child in children])
+""",
+        memory=limit,
+    )
+
+    sampling.cancel()
+    assert all(did["contexts"] > 0 for did in told["did"])
+    assert any(did["refused"] > 0 for did in told["did"])
+    assert limit // 2 < node.account().bytes_peak <= limit
+    assert await eventually(lambda: node.held() == 0)

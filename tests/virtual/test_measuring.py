@@ -1,0 +1,371 @@
+"""What the driver holds, entered into the books by the manager: nothing racy, nothing guessed."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from container_process import eventually
+from hello_client import Answer, Regions, connect, hello, receive
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import lib
+
+pytest_plugins = ["virtual_fixtures"]
+
+NAME = AllocationID("a1")
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+OTHER = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a1")
+MEASURE = hello(flags=lib.VCUDA_HELLO_MEASURE)
+
+
+class Driver:
+    """Tells what it is told to; `pid` is this test's own."""
+
+    def __init__(self) -> None:
+        self.held: dict[GpuUUID, dict[int, Bytes | None]] = {GPU: {}}
+        self.passes = 0
+        self.broken = False
+        self.meanwhile: Any = lambda: None
+
+    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+        self.passes += 1
+        self.meanwhile()
+        if self.broken:
+            raise GpuManagerError("no driver")
+        return self.held
+
+
+class Process:
+    """This test as a process of the container."""
+
+    def __init__(self, manager: VirtualSockets, directory: Path) -> None:
+        self.manager, self.socket = manager, directory / "vcuda.sock"
+        self.slot = -1
+        self.regions: Regions | None = None
+
+    async def say(self, message: bytes) -> Answer:
+        def exchange() -> Answer:
+            with connect(self.socket) as connection:
+                connection.sendall(message)
+                answer = receive(connection)
+                assert answer is not None
+                return answer
+
+        return await asyncio.to_thread(exchange)
+
+    async def attach(self) -> None:
+        answer = await self.say(hello())
+        self.slot, self.regions = answer.slot, Regions.of(answer)
+        answer.close()
+
+    async def measure(self) -> int:
+        """The status of the WELCOME."""
+        answer = await self.say(MEASURE)
+        answer.close()
+        return answer.status
+
+    @property
+    def books(self) -> Any:
+        assert self.regions is not None
+        return self.regions.books
+
+    @property
+    def overhead(self) -> int:
+        return int(self.books.overhead[0][self.slot])
+
+    def context_size(self) -> int:
+        assert self.regions is not None
+        return int(self.regions.config.limits[0].context_bytes)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
+    manager = VirtualSockets(root, meter=driver)
+    directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    made = Process(manager, directory)
+    await made.attach()
+    yield made
+    await manager.stop()
+
+
+@pytest.fixture
+def pid() -> int:
+    return os.getpid()
+
+
+async def test_what_is_held_beyond_what_is_used_is_overhead(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+    process.books.used[0][process.slot] = 100 * MIB
+
+    assert await process.measure() == 0
+
+    assert process.overhead == 200 * MIB
+    assert process.books.samples[process.slot] == 1
+
+
+async def test_less_than_what_is_used_is_no_overhead(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(MIB)
+    process.books.used[0][process.slot] = 100 * MIB
+
+    assert await process.measure() == 0
+
+    assert process.overhead == 0
+
+
+async def test_a_process_that_holds_nothing_any_more_has_no_overhead(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(MIB)
+    assert await process.measure() == 0
+    del driver.held[GPU][pid]
+
+    assert await process.measure() == 0
+
+    assert process.overhead == 0
+
+
+@pytest.mark.parametrize("figure", ["none", "not listed", "no such gpu"])
+async def test_what_the_driver_does_not_tell_leaves_what_was_known(
+    process: Process, driver: Driver, pid: int, figure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+    assert await process.measure() == 0
+    process.books.used[0][process.slot] = MIB
+    if figure == "none":
+        driver.held[GPU][pid] = None
+    elif figure == "not listed":
+        del driver.held[GPU][pid]
+    else:
+        del driver.held[GPU]
+
+    assert [await process.measure() for _ in range(2)] == [-errno.ENODATA] * 2
+
+    assert process.overhead == 300 * MIB
+    assert process.books.samples[process.slot] == 1
+    assert caplog.text.count("charged by estimate") == 1
+
+
+async def test_an_estimate_of_a_process_that_is_not_listed_is_not_taken_for_wrong(
+    process: Process, driver: Driver
+) -> None:
+    process.books.context[0][process.slot] = 300 * MIB
+
+    assert await process.measure() == -errno.ENODATA
+
+
+async def test_a_measurement_during_which_memory_moved_does_not_count(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+
+    def move() -> None:
+        process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
+
+    driver.meanwhile = move
+
+    assert await process.measure() == -errno.EBUSY
+    assert (process.overhead, driver.passes) == (0, 3)
+
+
+async def test_a_measurement_while_a_request_is_under_way_does_not_count(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+    process.books.activity[process.slot] = lib.VCUDA_ACTIVITY_BEGUN + 1
+
+    assert await process.measure() == -errno.EBUSY
+    await process.manager.measure()
+    assert process.overhead == 0
+    process.books.activity[process.slot] -= 1
+    assert await process.measure() == 0
+    assert process.overhead == 300 * MIB
+
+
+async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
+    process: Process, driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.broken = True
+    for _ in range(3):
+        assert await process.measure() == -errno.EIO
+    assert caplog.text.count("not measured: no driver") == 1
+
+    driver.broken = False
+    assert await process.measure() == 0
+    driver.broken = True
+    assert await process.measure() == -errno.EIO
+
+    assert caplog.text.count("not measured: no driver") == 2
+
+
+async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(driver: Driver) -> None:
+    hanging = threading.Event()
+    driver.meanwhile = lambda: hanging.wait(10)
+    measuring = Measuring(driver, pass_seconds=0.05)
+
+    for _ in range(3):
+        with pytest.raises(MeasuringUnavailable):
+            await measuring.fresh()
+
+    assert driver.passes == 1
+    hanging.set()
+    driver.meanwhile = lambda: None
+    assert await eventually(lambda: driver.passes == 2)
+    assert await measuring.fresh() == driver.held
+
+
+async def test_an_answer_is_never_older_than_its_question(driver: Driver) -> None:
+    release = threading.Event()
+    driver.meanwhile = lambda: release.wait(10)
+    measuring = Measuring(driver)
+    early = asyncio.create_task(measuring.fresh())
+    assert await eventually(lambda: driver.passes == 1)
+
+    late = [asyncio.create_task(measuring.fresh()) for _ in range(5)]
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(early, *late)
+
+    assert driver.passes == 2
+
+
+async def test_many_who_ask_at_once_share_a_pass(process: Process, driver: Driver) -> None:
+    await asyncio.gather(*(process.measure() for _ in range(30)))
+
+    assert driver.passes < 30
+
+
+async def test_without_a_meter_a_caller_is_told_at_once(root: Path) -> None:
+    manager = VirtualSockets(root)
+    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
+    await process.attach()
+
+    assert await process.measure() == -errno.ENODATA
+    await manager.stop()
+
+
+async def test_who_was_never_seated_is_not_measured(root: Path, driver: Driver) -> None:
+    manager = VirtualSockets(root, meter=driver)
+    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
+
+    assert await process.measure() == -errno.ENODATA
+    await manager.stop()
+
+
+async def test_a_manager_that_stops_while_it_measures_leaves_nothing_behind(
+    process: Process, driver: Driver
+) -> None:
+    release = threading.Event()
+    driver.meanwhile = lambda: release.wait(10)
+    with connect(process.socket) as connection:
+        connection.sendall(MEASURE)
+        assert await eventually(lambda: driver.passes == 1)
+        await process.manager.stop()
+        release.set()
+
+        assert await asyncio.to_thread(receive, connection) is None
+
+
+async def test_a_regular_measurement_enters_all_processes_and_survives_a_broken_driver(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.broken = True
+    sampling = asyncio.create_task(process.manager.measure_every(0.01))
+    assert await eventually(lambda: driver.passes > 2)
+    driver.broken = False
+    driver.held[GPU][pid] = Bytes(7 * MIB)
+
+    assert await eventually(lambda: process.overhead == 7 * MIB)
+    driver.held[GPU][pid] = Bytes(5 * MIB)
+    assert await eventually(lambda: process.overhead == 5 * MIB)
+    sampling.cancel()
+
+
+async def test_nobody_is_asked_while_there_is_nobody_to_measure(root: Path, driver: Driver) -> None:
+    manager = VirtualSockets(root, meter=driver)
+    await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+
+    await manager.measure()
+
+    assert driver.passes == 0
+    await manager.stop()
+
+
+async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives_the_manager(
+    root: Path, driver: Driver, pid: int
+) -> None:
+    models = {GPU: "T4", OTHER: "T4"}
+    manager = VirtualSockets(root, meter=driver, models=models)
+    both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
+    process = Process(manager, await manager.open(NAME, both))
+    await process.attach()
+    driver.held = {GPU: {pid: Bytes(300 * MIB)}, OTHER: {}}
+
+    assert await process.measure() == 0
+
+    assert process.regions is not None
+    sizes = [process.regions.config.limits[at].context_bytes for at in range(2)]
+    assert sizes == [300 * MIB] * 2
+    await manager.stop()
+    successor = VirtualSockets(root, meter=driver, models=models)
+    await successor.open(NAME, both)
+    late = Process(successor, await successor.open(AllocationID("late"), both))
+    await late.attach()
+    assert late.context_size() == 300 * MIB
+    await successor.stop()
+
+
+async def test_growth_of_a_process_that_has_a_context_is_not_taken_for_one(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+    assert await process.measure() == 0
+    driver.held[GPU][pid] = Bytes(301 * MIB)
+    assert await process.measure() == 0
+
+    assert process.context_size() == 300 * MIB
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1))
+def test_the_smallest_context_seen_is_what_a_context_takes(seen: list[int]) -> None:
+    sizes = ContextSizes()
+
+    changes = [sizes.learn(GPU, Bytes(size)) for size in seen if size > 0]
+
+    assert sizes.of(GPU) == min((size for size in seen if size > 0), default=0)
+    assert not changes or changes[0]
+
+
+async def test_an_instance_of_a_gpu_is_found_by_its_uuid(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held = {GpuUUID(GPU.replace("GPU-", "MIG-")): {pid: Bytes(MIB)}}
+
+    assert await process.measure() == 0
+
+    assert process.overhead == MIB
+
+
+def test_a_meter_is_any_callable() -> None:
+    nothing: Held = {}
+    assert asyncio.run(Measuring(lambda: nothing).fresh()) == {}
