@@ -7,15 +7,25 @@ program's input ends.
 import json
 import os
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from hello_client import exchange, hello, tell
+from hello_client import Answer, exchange, hello, tell
+
+
+def patient_exchange(path: Path) -> Answer | None:
+    """As the shim does: who finds the queue full tries again."""
+    while True:
+        with suppress(BlockingIOError):
+            return exchange(path, hello())
+        time.sleep(0.01)
 
 
 def member(path: Path, start: int, told: int, end: int) -> None:
     """One process: waits for the others, says HELLO, waits for the end. Never returns."""
     os.read(start, 1)
-    answer = exchange(path, hello())
+    answer = patient_exchange(path)
     words = [answer.status, answer.slot] if answer else None
     os.write(told, json.dumps(words).encode() + b"\n")
     os.read(end, 1)
