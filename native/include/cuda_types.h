@@ -94,6 +94,18 @@ typedef struct {
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
 typedef struct {
+    cuuint64_t flags;
+    CUstream hUploadStream;
+    CUgraphNode hErrNode_out;
+    int result_out;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+typedef struct {
+    int result;
+    CUgraphNode errorNode, errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
+typedef struct {
     size_t Width, Height;
     int Format;
     unsigned int NumChannels;
@@ -172,6 +184,8 @@ enum {
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
     CU_GRAPH_NODE_TYPE_GRAPH = 4,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+    CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+    CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
     CUDA_ARRAY3D_LAYERED = 0x01,
     CUDA_ARRAY3D_SURFACE_LDST = 0x02,
     CUDA_ARRAY3D_CUBEMAP = 0x04,
@@ -208,6 +222,8 @@ _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "as the driver has it"
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR_v1) == 16, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR_v1) == 24, "as the driver has it");
+_Static_assert(sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32, "as the driver has it");
+_Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "as the driver has it");
 _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32, "as the driver has it");
 _Static_assert(sizeof(CUmulticastObjectProp) == 32, "as the driver has it");

@@ -58,7 +58,6 @@ def test_what_is_not_a_function_is_placed_as_such(library: str) -> None:
     assert {name for name, why in unhooked(library).items() if why == "variable"} == objects
 
 
-@pytest.mark.xfail(reason="the hooks of this table come one after another", strict=False)
 @libraries
 def test_nothing_that_needs_a_hook_is_left_without(library: str) -> None:
     assert [name for name, why in unhooked(library).items() if why == "hole"] == []

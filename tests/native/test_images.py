@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcuda_shim import _shim, _sim
+from vcuda_shim import _sim
+from vcuda_shim._shim import lib as shim
 
 WIDTHS = {"b8": 1, "u16": 2, "f16": 2, "s32": 4, "f32": 4, "b64": 8, "f64": 8, "b128": 16}
 LANES = {"": 1, ".v2 ": 2, ".v4 ": 4}
@@ -29,7 +30,7 @@ Declaration = tuple[str, str, str, str, list[int], str]
 def variable_bytes(image: bytes) -> tuple[int, int]:
     """As the simulator and as the shim have it."""
     image += b"\0"
-    return _sim.lib.image_sizes(image).variables, _shim.lib.image_bytes(image)
+    return _sim.lib.image_sizes(image).variables, shim.image_bytes(image)
 
 
 @given(st.lists(declarations, max_size=6))
@@ -79,28 +80,28 @@ def test_a_cubin_takes_its_allocated_sections_but_for_memory_on_the_chip(
 
     assert sizes.variables == sum(size for _, kind, _, size in taken if kind == 8)
     assert sizes.code == sum(size for _, kind, _, size in taken if kind == 1)
-    assert _shim.lib.image_bytes(image) == sum(part[3] for part in taken)
+    assert shim.image_bytes(image) == sum(part[3] for part in taken)
 
 
 @given(st.binary(max_size=200))
 def test_no_text_is_too_strange_to_be_read(rest: bytes) -> None:
     text = b".global " + rest.replace(b"\0", b"[")
 
-    assert _shim.lib.image_bytes(text + b"\0") >= 0
+    assert shim.image_bytes(text + b"\0") >= 0
 
 
 @pytest.mark.parametrize("size", [2**64, 10**40, 2**63])
 def test_a_size_beyond_all_numbers_is_the_largest_there_is(size: int) -> None:
     text = f".global .b64 big[{size}];".encode() + b"\0"
 
-    assert _shim.lib.image_bytes(text) == 2**64 - 1
+    assert shim.image_bytes(text) == 2**64 - 1
 
 
 def test_a_fat_binary_tells_how_long_it_is_but_not_what_will_be_loaded() -> None:
     image = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 12345)
 
-    assert _shim.lib.image_bytes(image) == 0
-    assert _shim.lib.image_extent(image) == 12345
+    assert shim.image_bytes(image) == 0
+    assert shim.image_extent(image) == 12345
     assert _sim.lib.image_sizes(image).code == 12345
 
 
@@ -108,4 +109,4 @@ def test_a_fat_binary_tells_how_long_it_is_but_not_what_will_be_loaded() -> None
     "image", [b"\0", b"garbage\0", b"\x7fELF\x01" + bytes(80), b"BC\xc0\xde\0"]
 )
 def test_what_is_no_image_of_ours_takes_nothing_that_we_know(image: bytes) -> None:
-    assert _shim.lib.image_bytes(image) == 0
+    assert shim.image_bytes(image) == 0

@@ -72,7 +72,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
                 pytest.skip("the compiler comes without -fsanitize=address,undefined")
             raise
     home = Path(vcuda_shim.__file__).parent
-    for file in (home / "__init__.py", home / "build.py"):
+    for file in (home / "__init__.py", home / "build.py", *home.glob("_sim*.so")):
         shutil.copy2(file, package)
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, home.parent, HERE))),

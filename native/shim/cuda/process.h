@@ -6,6 +6,7 @@
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/pools.h"
+#include "cuda/graph_state.h"
 #include "cuda/tally.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
@@ -33,6 +34,7 @@ struct process {
     struct tally tallies[VCUDA_DEVICES];
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
     _Atomic uint64_t measured_at;  /* by clock_now() */
+    struct graph_memory graphs;
     struct timing timing;
     struct cost_table costs;
 };

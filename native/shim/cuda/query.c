@@ -3,6 +3,7 @@
  * The driver answers first and its errors stand; a figure only ever gets smaller. Pointers may be
  * NULL where the driver lets them.
  */
+#include "cuda/graph_memory.h"
 #include "cuda/overhead.h"
 #include "cuda/pool.h"
 
@@ -29,6 +30,7 @@ static CUresult view_current(struct process *process, struct view *view)
     if (result != CUDA_SUCCESS)
         return result;
     pool_settle_all(process);
+    graph_memory_settle_all(process);
     overhead_refresh(process, device, true);
     *view = view_of(process, device);
     return CUDA_SUCCESS;

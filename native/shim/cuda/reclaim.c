@@ -1,5 +1,6 @@
 #include "cuda/reclaim.h"
 
+#include "cuda/graph_memory.h"
 #include "cuda/pool.h"
 
 /* In the relaxed mode, in which a capture by another thread neither forbids it nor is disturbed. */
@@ -8,6 +9,7 @@ bool reclaim(struct process *process, unsigned device)
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     bool given = pool_trim_all(process, device);
+    given |= graph_reclaim(process, device);
     if (exchanged == CUDA_SUCCESS)
         REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return given;

@@ -74,6 +74,17 @@ void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes)
     process->allocations[gpu]++;
 }
 
+int ledger_resize(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t from,
+                  uint64_t to, uint64_t now)
+{
+    if (to > from && take(state, process, gpu, to - from, now) != 0)
+        return -ENOMEM;
+    if (to < from)
+        process->bytes[gpu] -= from - to;
+    process->allocations[gpu] += (from == 0) - (to == 0);
+    return 0;
+}
+
 int ledger_take(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t bytes,
                 uint64_t now)
 {

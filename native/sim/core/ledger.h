@@ -13,6 +13,10 @@ void ledger_release(struct sim_process *process, unsigned gpu, uint64_t bytes);
 /* Take over what another process has just released: no room is asked for. */
 void ledger_inherit(struct sim_process *process, unsigned gpu, uint64_t bytes);
 
+/* What one store of a process holds changes from `from` to `to` bytes; 0 or -ENOMEM as above. */
+int ledger_resize(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t from,
+                  uint64_t to, uint64_t now);
+
 /* What the driver takes by itself: counted as the process's bytes, but as no allocation. */
 int ledger_take(struct sim_state *state, struct sim_process *process, unsigned gpu, uint64_t bytes,
                 uint64_t now);

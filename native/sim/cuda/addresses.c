@@ -1,4 +1,5 @@
 #include "cuda/addresses.h"
+#include "cuda/graph_memory.h"
 #include "cuda/virtual.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -83,13 +84,28 @@ static void *reserve(size_t size, bool managed, bool below_4g)
     return start;
 }
 
+/* Addresses of a multiple of the quantum, whose size that is too. */
+static void *reserve_aligned(size_t size)
+{
+    size_t quantum = (size_t)GRAPH_QUANTUM;
+    char *start = reserve(size + quantum, false, false);
+    if (start == NULL)
+        return NULL;
+    size_t before = (quantum - (uintptr_t)start % quantum) % quantum;
+    if (before > 0)
+        munmap(start, before);
+    munmap(start + before + size, quantum - before);
+    return start + before;
+}
+
 int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
                   CUdeviceptr *out)
 {
-    size_t size = page_round(wanted->bytes);
+    size_t size = wanted->block != NULL ? wanted->block->size : page_round(wanted->bytes);
     if (size < wanted->bytes || make_room(map) != 0)
         return -ENOMEM;
-    void *start = reserve(size, wanted->managed, below_4g);
+    void *start =
+        wanted->block != NULL ? reserve_aligned(size) : reserve(size, wanted->managed, below_4g);
     if (start == NULL)
         return -ENOMEM;
     struct allocation placed = *wanted;

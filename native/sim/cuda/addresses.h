@@ -2,8 +2,8 @@
  *
  * Each allocation gets its own pages, without access and without memory behind them, so that a GPU
  * of 80 GB fits on a small host and a program that mistakes a device pointer for its own crashes as
- * it would with a real driver. Pages become accessible when something is copied to them.
- * driver->mutex guards the map.
+ * it would with a real driver. Those of graphs begin at multiples of their quantum. Pages become
+ * accessible when something is copied to them. driver->mutex guards the map.
  */
 #ifndef SIM_CUDA_ADDRESSES_H
 #define SIM_CUDA_ADDRESSES_H

@@ -1,6 +1,7 @@
 /* Allocation in the order of a stream. The forms for default streams per thread are functions of
  * their own, as in the driver: whoever goes by addresses can tell them apart. */
 #include "cuda/addresses.h"
+#include "cuda/capture.h"
 #include "cuda/memory.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
@@ -17,6 +18,18 @@ static CUresult of_stream(struct driver **driver, CUstream handle, struct pool_s
     out->number = stream != NULL ? stream->number : 0;
     out->reach = queue_reach(*driver, stream, out->device);
     return CUDA_SUCCESS;
+}
+
+/* The stream, if it is captured, so that the call becomes a node; else NULL. */
+static struct stream *captured(CUstream handle)
+{
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    if (driver_get(&driver) != CUDA_SUCCESS ||
+        queue_stream(driver, handle, &stream, &device) != CUDA_SUCCESS)
+        return NULL;
+    return capture_has(stream) ? stream : NULL;
 }
 
 static CUresult take(struct driver *driver, struct pool *pool, uint64_t bytes,
@@ -37,6 +50,9 @@ API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPoo
     struct driver *driver;
     struct pool_stream stream;
     CUresult result = of_stream(&driver, handle, &stream);
+    if (result == CUDA_SUCCESS && captured(handle) != NULL)
+        return is_pool(pool) ? capture_alloc(driver, captured(handle), pool->device, bytes, out)
+                             : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS ? take(driver, pool, bytes, stream, out) : result;
 }
 
@@ -51,6 +67,8 @@ API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream handle)
     struct driver *driver;
     struct pool_stream stream;
     CUresult result = of_stream(&driver, handle, &stream);
+    if (result == CUDA_SUCCESS && captured(handle) != NULL)
+        return capture_alloc(driver, captured(handle), stream.device, bytes, out);
     return result == CUDA_SUCCESS ? take(driver, driver->pools[stream.device], bytes, stream, out)
                                   : result;
 }
@@ -68,6 +86,8 @@ API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     CUresult result = of_stream(&driver, handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
+    if (captured(handle) != NULL)
+        return capture_free(driver, captured(handle), address);
     return memory_free_in(driver, address, stream);
 }
 

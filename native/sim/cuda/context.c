@@ -2,6 +2,7 @@
 #include "cuda/context.h"
 #include "core/ledger.h"
 #include "cuda/array.h"
+#include "cuda/capture.h"
 #include "cuda/memory.h"
 #include "cuda/module.h"
 #include "cuda/pool.h"
@@ -261,6 +262,8 @@ API CUresult cuCtxSynchronize(void)
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
+    if (result == CUDA_SUCCESS)
+        result = capture_any(driver, context->device);
     if (result != CUDA_SUCCESS)
         return result;
     queue_finish(driver, context->device);

@@ -23,6 +23,9 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    STREAM,
                    EVENT,
                    POOL,
+                   GRAPH,
+                   NODE,
+                   EXEC,
 };
 
 struct context {
@@ -61,8 +64,9 @@ struct allocation {
     CUdeviceptr start;
     uint64_t bytes;
     size_t mapped;
-    struct context *context; /* NULL: it ends with none */
-    struct pool *pool;       /* its pages are the pool's */
+    struct context *context;   /* NULL: it ends with none */
+    struct pool *pool;         /* its pages are the pool's */
+    struct graph_block *block; /* of a graph; its memory is counted there */
     uint64_t number;
     bool managed;
     bool committed;
@@ -102,6 +106,16 @@ struct physical_table {
     size_t count;
 };
 
+/* Physical memory for graphs on one device. live: of allocations that are not freed. busy: a
+ * position of the queue up to which graphs that use memory may be running. */
+struct graph_store {
+    uint64_t reserved;
+    uint64_t reserved_high;
+    uint64_t used_high;
+    uint64_t live;
+    uint64_t busy;
+};
+
 struct driver {
     atomic_bool ready; /* set last by cuInit (release), read first by everything (acquire) */
     pthread_mutex_t starting;
@@ -117,8 +131,12 @@ struct driver {
     struct address_map memory;
     struct reservations reservations;
     struct physical_table physicals;
-    struct array *arrays;                             /* of all contexts, mipmapped ones too */
-    struct module *modules;                           /* all that are loaded */
+    struct array *arrays;   /* of all contexts, mipmapped ones too */
+    struct module *modules; /* all that are loaded */
+    struct graph_store graphs[SIM_GPUS];
+    struct exec *execs;
+    pthread_mutex_t captures_mutex;
+    struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
 };

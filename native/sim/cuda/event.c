@@ -1,3 +1,4 @@
+#include "cuda/capture.h"
 #include "cuda/ipc.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
@@ -49,6 +50,7 @@ API CUresult cuEventDestroy_v2(CUevent event)
         return result;
     pthread_mutex_lock(&driver->mutex);
     queue_forget_event(driver, event);
+    capture_forget(event);
     pthread_mutex_unlock(&driver->mutex);
     event->kind = NO_OBJECT;
     ipc_event_end(event);
@@ -69,6 +71,9 @@ API CUresult cuEventRecord(CUevent event, CUstream handle)
         return result;
     if (device != event->device)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (capture_has(stream))
+        return capture_record(driver, stream, event);
+    capture_forget(event);
     queue_submit(driver, stream, device, 0, event);
     ipc_event_recorded(driver, event);
     return CUDA_SUCCESS;
@@ -77,7 +82,18 @@ ALSO(cuEventRecord, cuEventRecord_ptsz);
 
 API CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags)
 {
-    return flags <= 1 ? cuEventRecord(event, handle) : CUDA_ERROR_INVALID_VALUE;
+    enum { EXTERNAL = 1 };
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS)
+        result = queue_stream(driver, handle, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flags == EXTERNAL && capture_has(stream))
+        return capture_node(driver, stream, &(struct node){.type = NODE_RECORD, .event = event});
+    return flags <= EXTERNAL ? cuEventRecord(event, handle) : CUDA_ERROR_INVALID_VALUE;
 }
 ALSO(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz);
 
@@ -85,6 +101,8 @@ API CUresult cuEventQuery(CUevent event)
 {
     struct driver *driver;
     CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS && event->capture != 0)
+        return (CUresult)ERROR_CAPTURED_EVENT;
     if (result == CUDA_SUCCESS && event->page != NULL)
         return ipc_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     if (result != CUDA_SUCCESS || !event->recorded)
@@ -96,6 +114,8 @@ API CUresult cuEventSynchronize(CUevent event)
 {
     struct driver *driver;
     CUresult result = checked(event, &driver);
+    if (result == CUDA_SUCCESS && event->capture != 0)
+        result = (CUresult)ERROR_CAPTURED_EVENT;
     if (result != CUDA_SUCCESS)
         return result;
     if (event->page != NULL) {

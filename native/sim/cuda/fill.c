@@ -1,5 +1,6 @@
 /* cuMemset*: `count` elements of 1, 2 or 4 bytes. */
 #include "cuda/addresses.h"
+#include "cuda/capture.h"
 #include "cuda/queue.h"
 #include <string.h>
 
@@ -38,6 +39,25 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill)
     return result;
 }
 
+CUresult fill_run(struct driver *driver, const struct fill_params *params)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t y = 0; y < params->height && result == CUDA_SUCCESS; y++) {
+        struct fill row = {params->to + y * params->pitch, params->value, params->element,
+                           params->width};
+        result = row.count > 0 ? write_checked(driver, &row) : CUDA_SUCCESS;
+    }
+    return result;
+}
+
+static CUresult capture_fill(struct driver *driver, struct stream *stream, const struct fill *fill)
+{
+    struct node node = {
+        .type = NODE_FILL,
+        .fill = {fill->to, fill->count * fill->width, fill->value, fill->width, fill->count, 1}};
+    return capture_node(driver, stream, &node);
+}
+
 static CUresult fill_async(struct fill fill, CUstream handle)
 {
     struct driver *driver;
@@ -46,6 +66,8 @@ static CUresult fill_async(struct fill fill, CUstream handle)
     CUresult result = driver_get(&driver);
     if (result == CUDA_SUCCESS)
         result = queue_stream(driver, handle, &stream, &device);
+    if (result == CUDA_SUCCESS && capture_has(stream))
+        return capture_fill(driver, stream, &fill);
     if (result == CUDA_SUCCESS && fill.count > 0)
         result = write_checked(driver, &fill);
     if (result == CUDA_SUCCESS)

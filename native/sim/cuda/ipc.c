@@ -78,7 +78,7 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
     pthread_mutex_lock(&driver->mutex);
     struct allocation *item = addresses_find(&driver->memory, address);
     if (item != NULL && item->mapping == NULL && item->opened == NULL && item->pool == NULL &&
-        !item->managed)
+        item->block == NULL && !item->managed)
         result = issue(driver, item, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&driver->mutex);
     return result;

@@ -2,6 +2,7 @@
  * the nanoseconds its first parameter says (an unsigned 64-bit number), any other
  * DEFAULT_KERNEL_NS.
  */
+#include "cuda/capture.h"
 #include "cuda/module.h"
 #include "cuda/queue.h"
 #include <string.h>
@@ -20,8 +21,8 @@ static const void *buffer_in(void **extra)
     return NULL;
 }
 
-static CUresult duration_of(const struct function *function, void **parameters, void **extra,
-                            uint64_t *duration_ns)
+CUresult launch_duration(const struct function *function, void **parameters, void **extra,
+                         uint64_t *duration_ns)
 {
     *duration_ns = DEFAULT_KERNEL_NS;
     if (!function->spins)
@@ -42,7 +43,7 @@ static bool valid_shape(const CUlaunchConfig *shape)
            shape->gridDimX <= GRID_X && shape->gridDimY <= GRID_Y_Z && shape->gridDimZ <= GRID_Y_Z;
 }
 
-static CUresult check_shape(const CUlaunchConfig *shape, const struct function *function)
+CUresult launch_check(const CUlaunchConfig *shape, const struct function *function)
 {
     if (shape == NULL || !valid_shape(shape))
         return CUDA_ERROR_INVALID_VALUE;
@@ -50,6 +51,18 @@ static CUresult check_shape(const CUlaunchConfig *shape, const struct function *
         return CUDA_ERROR_INVALID_HANDLE;
     uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY * shape->blockDimZ;
     return function_fits(function, threads, shape->sharedMemBytes);
+}
+
+static CUresult capture_launch(struct driver *driver, struct stream *stream,
+                               const CUlaunchConfig *shape, CUfunction function, void **parameters,
+                               void **extra)
+{
+    struct node node;
+    const struct kernel_params params = {
+        .v1 = {function, shape->gridDimX, shape->gridDimY, shape->gridDimZ, shape->blockDimX,
+               shape->blockDimY, shape->blockDimZ, shape->sharedMemBytes, parameters, extra}};
+    CUresult result = node_of_kernel(&params, &node);
+    return result == CUDA_SUCCESS ? capture_node(driver, stream, &node) : result;
 }
 
 API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
@@ -62,14 +75,16 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
         return result;
-    result = check_shape(shape, function);
+    result = launch_check(shape, function);
     if (result != CUDA_SUCCESS)
         return result;
     result = queue_stream(driver, shape->hStream, &stream, &device);
+    if (result == CUDA_SUCCESS && capture_has(stream))
+        return capture_launch(driver, stream, shape, function, parameters, extra);
     if (result == CUDA_SUCCESS)
         result = module_enter(driver, function->module);
     if (result == CUDA_SUCCESS)
-        result = duration_of(function, parameters, extra, &duration_ns);
+        result = launch_duration(function, parameters, extra, &duration_ns);
     if (result == CUDA_SUCCESS)
         queue_submit(driver, stream, device, duration_ns, NULL);
     return result;

@@ -1,6 +1,7 @@
 #include "cuda/memory.h"
 #include "core/ledger.h"
 #include "cuda/addresses.h"
+#include "cuda/capture.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
@@ -55,6 +56,9 @@ CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_
     struct allocation gone;
     if (address == 0)
         return CUDA_SUCCESS;
+    struct graph_block *block = block_at(driver, address);
+    if (block != NULL)
+        return block_free(driver, block);
     pthread_mutex_lock(&driver->mutex);
     const struct allocation *item = addresses_find(&driver->memory, address);
     bool found =
@@ -88,7 +92,8 @@ void memory_free_all(struct driver *driver, const struct context *context)
     struct allocation gone;
     for (size_t i = driver->memory.count; i-- > 0;) {
         const struct allocation *item = &driver->memory.items[i];
-        if (item->context == context && addresses_remove(&driver->memory, item->start, &gone))
+        if (item->context == context && item->block == NULL &&
+            addresses_remove(&driver->memory, item->start, &gone))
             settle(driver, &gone, POOL_NO_STREAM);
     }
 }
@@ -111,6 +116,9 @@ static CUresult allocate(uint64_t bytes, bool managed, CUdeviceptr *out)
     struct driver *driver;
     struct context *context;
     CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = capture_unsafe(driver);
     if (result != CUDA_SUCCESS)
         return result;
     struct allocation wanted = {.bytes = bytes, .context = context, .managed = managed};

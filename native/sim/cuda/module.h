@@ -50,6 +50,11 @@ CUresult module_read(const char *path, void **image);
 
 CUresult module_unload(struct driver *driver, struct module *module);
 
+/* How long a launch with these parameters takes, and whether its shape can be for the function. */
+CUresult launch_duration(const struct function *function, void **parameters, void **extra,
+                         uint64_t *duration_ns);
+CUresult launch_check(const CUlaunchConfig *shape, const struct function *function);
+
 /* The function of that name: the same object each time. */
 CUresult module_function(struct module *module, const char *name, struct function **out);
 

@@ -17,6 +17,10 @@ struct stream {
     int priority;
     uint64_t number;
     uint64_t reach; /* one past the position of its last work */
+    struct capture *capture;
+    struct node_set *after;  /* while captured: what its next node comes after */
+    struct edge_data *edges; /* as many as a query of `after` was last told of */
+    struct stream *also_captured;
 };
 
 /* end_ns: when it happened, 0 while not known. */
@@ -29,6 +33,8 @@ struct event {
     uint64_t end_ns;
     struct event_page *page; /* of an event that other processes may know (ipc.h), or NULL */
     int file;                /* its page's; 0 for none of our own */
+    uint64_t capture;        /* number of the one it was last recorded in, or 0 */
+    struct node_set *after;
 };
 
 /* A stream handle made plain: a stream of ours, or NULL with a device for the default streams. */

@@ -1,9 +1,10 @@
+#include "cuda/capture.h"
 #include "cuda/ipc.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
 
-enum { NOT_CAPTURING = 0 };
+enum { EXTERNAL = 1 }; /* to a capture: the event becomes a node, no edge */
 
 /* A stream handle of any kind, for a function that needs one. */
 static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream, int *device)
@@ -50,6 +51,9 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
         return result;
     if (stream == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
+    result = capture_asked(driver, stream, device);
+    if (result != CUDA_SUCCESS)
+        return result;
     stream->kind = NO_OBJECT;
     free(stream);
     return CUDA_SUCCESS;
@@ -62,6 +66,8 @@ API CUresult cuStreamSynchronize(CUstream handle)
     struct stream *stream;
     int device;
     CUresult result = plain(handle, &driver, &stream, &device);
+    if (result == CUDA_SUCCESS)
+        result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
         return result;
     queue_wait(driver, device, queue_reach(driver, stream, device));
@@ -80,6 +86,8 @@ API CUresult cuStreamQuery(CUstream handle)
     struct stream *stream;
     int device;
     CUresult result = plain(handle, &driver, &stream, &device);
+    if (result == CUDA_SUCCESS)
+        result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
         return result;
     uint64_t reach = queue_reach(driver, stream, device);
@@ -98,7 +106,10 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
         return result;
     if (event == NULL || event->kind != EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
-    (void)flags;
+    if (capture_has(stream) && flags == EXTERNAL)
+        return capture_node(driver, stream, &(struct node){.type = NODE_WAIT, .event = event});
+    if (capture_has(stream) || event->capture != 0)
+        return capture_wait(driver, stream, event);
     if (event->page != NULL)
         ipc_event_wait(driver, event);
     else if (event->recorded && event->device == device)
@@ -158,37 +169,3 @@ API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
     return result;
 }
 ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz);
-
-/* Capturing graphs is not simulated: no stream ever does. */
-API CUresult cuStreamIsCapturing(CUstream handle, int *status)
-{
-    struct stream *stream;
-    CUresult result = property(handle, status, &stream);
-    if (result == CUDA_SUCCESS)
-        *status = NOT_CAPTURING;
-    return result;
-}
-ALSO(cuStreamIsCapturing, cuStreamIsCapturing_ptsz);
-
-/* All versions of cuStreamGetCaptureInfo begin so; what follows is only set while capturing. */
-API CUresult cuStreamGetCaptureInfo(CUstream handle, int *status, uint64_t *number)
-{
-    (void)number;
-    return cuStreamIsCapturing(handle, status);
-}
-ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz);
-ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2);
-ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2_ptsz);
-ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3);
-ALSO(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3_ptsz);
-
-API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
-{
-    static _Thread_local int current;
-    if (mode == NULL || *mode < 0 || *mode > 2)
-        return CUDA_ERROR_INVALID_VALUE;
-    int former = current;
-    current = *mode;
-    *mode = former;
-    return CUDA_SUCCESS;
-}

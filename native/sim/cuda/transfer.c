@@ -1,5 +1,6 @@
 #include "cuda/transfer.h"
 #include "cuda/addresses.h"
+#include "cuda/capture.h"
 #include "cuda/queue.h"
 #include <string.h>
 
@@ -32,6 +33,9 @@ static CUresult copy(struct transfer transfer)
     CUresult result = driver_context(&driver, &context);
     if (result != CUDA_SUCCESS || transfer.bytes == 0)
         return result;
+    result = capture_asked(driver, NULL, context->device);
+    if (result != CUDA_SUCCESS)
+        return result;
     queue_finish(driver, context->device);
     return move(driver, &transfer);
 }
@@ -46,10 +50,33 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
     CUresult result = driver_get(&driver);
     if (result == CUDA_SUCCESS)
         result = queue_stream(driver, handle, &stream, &device);
+    if (result == CUDA_SUCCESS && capture_has(stream))
+        return capture_copy(driver, stream, transfer.to, transfer.from, transfer.bytes);
     if (result == CUDA_SUCCESS && transfer.bytes > 0)
         result = move(driver, &transfer);
     if (result == CUDA_SUCCESS)
         queue_submit(driver, stream, device, 0, NULL);
+    return result;
+}
+
+/* A row of a block of bytes on one side. Host memory and unified addresses are told apart by what
+ * is there. */
+static CUdeviceptr row_of(const struct copy_side *side, size_t y, size_t z)
+{
+    enum { HOST = 1 };
+    CUdeviceptr start = side->memory == HOST ? (CUdeviceptr)(uintptr_t)side->host : side->device;
+    return start + ((side->z + z) * side->height + side->y + y) * side->pitch + side->x_bytes;
+}
+
+CUresult copy_run(struct driver *driver, const struct copy_params *params)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t z = 0; z < params->depth; z++)
+        for (size_t y = 0; y < params->height && result == CUDA_SUCCESS; y++) {
+            struct transfer row = {row_of(&params->to, y, z), row_of(&params->from, y, z),
+                                   params->width_bytes, ANYWHERE, ANYWHERE};
+            result = params->width_bytes > 0 ? move(driver, &row) : CUDA_SUCCESS;
+        }
     return result;
 }
 

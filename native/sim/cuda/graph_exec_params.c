@@ -1,0 +1,81 @@
+/* Changing nodes of an executable graph, named by the nodes of the graph it was made from. */
+#include "cuda/graph_params.h"
+
+/* The executable copy of a node of the graph it was made from. */
+static struct node *twin(CUgraphExec exec, CUgraphNode node)
+{
+    return is_exec(exec) && is_node(node) ? graph_twin(exec->graph, node) : NULL;
+}
+
+API CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                               const struct kernel_params *params)
+{
+    return node_change_kernel(twin(exec, node), params);
+}
+
+API CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const struct kernel_params_v1 *params)
+{
+    return node_change_kernel_v1(twin(exec, node), params);
+}
+
+API CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const struct copy_params *params, CUcontext context)
+{
+    (void)context;
+    return node_change_copy(twin(exec, node), params);
+}
+
+API CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const struct fill_params *params, CUcontext context)
+{
+    (void)context;
+    return node_change_fill(twin(exec, node), params);
+}
+
+API CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                          const struct host_params *params)
+{
+    return node_change_host(twin(exec, node), params);
+}
+
+API CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
+{
+    return node_change_event(twin(exec, node), NODE_RECORD, event);
+}
+
+API CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
+{
+    return node_change_event(twin(exec, node), NODE_WAIT, event);
+}
+
+API CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                      struct node_params *params)
+{
+    return node_change_any(twin(exec, node), params);
+}
+
+/* Kernels, copies and fills can be left out of an executable graph. */
+static struct node *switchable(CUgraphExec exec, CUgraphNode node)
+{
+    struct node *found = twin(exec, node);
+    return found != NULL && found->type <= NODE_FILL ? found : NULL;
+}
+
+API CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned enabled)
+{
+    struct node *found = switchable(exec, node);
+    if (found == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    found->disabled = enabled == 0;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned *enabled)
+{
+    struct node *found = switchable(exec, node);
+    if (found == NULL || enabled == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *enabled = !found->disabled;
+    return CUDA_SUCCESS;
+}

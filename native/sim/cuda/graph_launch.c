@@ -1,0 +1,103 @@
+/* Running an executable graph: its nodes one after another, as if each was put into the stream. */
+#include "cuda/capture.h"
+#include "cuda/graph.h"
+#include "cuda/queue.h"
+
+/* Where the nodes of one launch go. */
+struct place {
+    struct driver *driver;
+    CUstream handle;
+    struct stream *stream;
+    int device;
+};
+
+static CUresult run_graph(const struct place *place, const struct node_set *order);
+
+static CUresult run_child(const struct place *place, const struct graph *graph)
+{
+    struct node_set order = {0};
+    CUresult result = graph_order(graph, &order);
+    if (result == CUDA_SUCCESS)
+        result = run_graph(place, &order);
+    node_set_clear(&order);
+    return result;
+}
+
+static CUresult run(const struct place *place, struct node *node)
+{
+    CUresult result = CUDA_SUCCESS;
+    switch (node->type) {
+    case NODE_COPY:
+        result = copy_run(place->driver, &node->copy);
+        break;
+    case NODE_FILL:
+        result = fill_run(place->driver, &node->fill);
+        break;
+    case NODE_HOST:
+        node->host.call(node->host.data);
+        break;
+    case NODE_CHILD:
+        return run_child(place, node->child);
+    case NODE_ALLOC:
+        block_allocate(place->driver, node->block);
+        break;
+    case NODE_FREE:
+        result = block_free(place->driver, node->block);
+        break;
+    default:
+        break;
+    }
+    uint64_t duration = node->type == NODE_KERNEL ? node->kernel.duration_ns : 0;
+    if (result == CUDA_SUCCESS)
+        queue_submit(place->driver, place->stream, place->device, duration,
+                     node->type == NODE_RECORD ? node->event : NULL);
+    return result;
+}
+
+static CUresult run_graph(const struct place *place, const struct node_set *order)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < order->count && result == CUDA_SUCCESS; i++)
+        if (!order->items[i]->disabled)
+            result = run(place, order->items[i]);
+    return result;
+}
+
+static CUresult begin(CUgraphExec exec, CUstream handle, struct place *place)
+{
+    CUresult result = driver_get(&place->driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!is_exec(exec))
+        return CUDA_ERROR_INVALID_VALUE;
+    place->handle = handle;
+    return queue_stream(place->driver, handle, &place->stream, &place->device);
+}
+
+API CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
+{
+    struct place place;
+    CUresult result = begin(exec, handle, &place);
+    if (result == CUDA_SUCCESS)
+        result = graph_memory_map(place.driver, exec);
+    return result;
+}
+ALSO(cuGraphUpload, cuGraphUpload_ptsz);
+
+API CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
+{
+    struct place place;
+    CUresult result = begin(exec, handle, &place);
+    if (result == CUDA_SUCCESS && capture_has(place.stream))
+        return capture_graph(place.driver, place.stream, exec->graph);
+    if (result == CUDA_SUCCESS)
+        result = graph_memory_restart(place.driver, exec);
+    if (result == CUDA_SUCCESS)
+        result = graph_memory_map(place.driver, exec);
+    if (result == CUDA_SUCCESS)
+        result = run_graph(&place, &exec->order);
+    if (result == CUDA_SUCCESS)
+        graph_memory_busy(place.driver, exec);
+    return result;
+}
+ALSO(cuGraphLaunch, cuGraphLaunch_ptsz);
