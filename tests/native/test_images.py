@@ -83,6 +83,18 @@ def test_a_cubin_takes_its_allocated_sections_but_for_memory_on_the_chip(
     assert shim.image_bytes(image) == sum(part[3] for part in taken)
 
 
+@given(st.lists(sections, min_size=1, max_size=8))
+def test_the_estimate_is_never_less_than_the_simulated_driver_takes(
+    parts: list[tuple[bytes, int, bool, int]],
+) -> None:
+    page = 64 * 1024
+    for image in (cubin(parts), b".version 8.0\n.global .b8 big[100000];\n" + b" " * 70000 + b"\0"):
+        sizes = _sim.lib.image_sizes(image)
+        takes = -(-sizes.code // page) * page + sizes.variables
+
+        assert takes <= shim.image_estimate(image) < takes + 3 * page
+
+
 @given(st.binary(max_size=200))
 def test_no_text_is_too_strange_to_be_read(rest: bytes) -> None:
     text = b".global " + rest.replace(b"\0", b"[")

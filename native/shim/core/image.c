@@ -133,6 +133,15 @@ uint64_t image_bytes(const void *image)
     return bytes[0] == ELFMAG0 && memcmp(image, ELFMAG, SELFMAG) == 0 ? cubin_bytes(bytes) : 0;
 }
 
+uint64_t image_estimate(const void *image)
+{
+    enum { PAGE = 64 * 1024 };
+    uint64_t bytes = image_bytes(image);
+    if (image != NULL && is_text(image))
+        bytes = sum(bytes, strlen(image));
+    return bytes == 0 ? 0 : sum(bytes, 2 * PAGE - 1) / PAGE * PAGE; /* code and variables apart */
+}
+
 static uint32_t magic_of(const void *image)
 {
     uint32_t magic = 0;

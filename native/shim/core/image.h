@@ -11,6 +11,10 @@
  * far as it says it goes, as for the driver. */
 uint64_t image_bytes(const void *image);
 
+/* What to have room for before it is loaded: as above, with the code of a text, which the driver
+ * compiles, taken to be no longer than the text; in pages of 64 KiB. */
+uint64_t image_estimate(const void *image);
+
 /* How large it may become on the device: a fat binary's own size, else image_bytes(). */
 uint64_t image_extent(const void *image);
 

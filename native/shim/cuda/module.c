@@ -20,7 +20,7 @@ static CUresult begin(struct overhead *overhead, uint64_t bytes, uint64_t extent
 
 static CUresult begin_image(struct overhead *overhead, const void *image)
 {
-    return begin(overhead, image_bytes(image), image_extent(image));
+    return begin(overhead, image_estimate(image), image_extent(image));
 }
 
 /* Of a file, mapped: the rest of its last page, which is zero, ends what is text. */
@@ -32,7 +32,7 @@ static uint64_t mapped_bytes(int file, uint64_t *extent)
     if (mapping == MAP_FAILED)
         return 0;
     bool ends = size % sysconf(_SC_PAGESIZE) != 0; /* else nothing would end it */
-    uint64_t bytes = ends ? image_bytes(mapping) : 0;
+    uint64_t bytes = ends ? image_estimate(mapping) : 0;
     *extent = (uint64_t)size;
     munmap(mapping, (size_t)size);
     return bytes;

@@ -1,5 +1,6 @@
 #include "cuda/overhead.h"
 
+#include "core/slot.h"
 #include "runtime/clock.h"
 
 #include <errno.h>
@@ -85,8 +86,10 @@ static int measure(struct process *process, unsigned device, bool insist)
     return error;
 }
 
-static void enter_call(struct tally *tally)
+/* While the driver takes memory by itself it is moving, too: a measurement would be of before. */
+static void enter_call(struct process *process, struct tally *tally)
 {
+    slot_move_begin(books_of(process)->page, books_of(process)->slot);
     pthread_mutex_lock(&tally->mutex);
     tally->begun++;
     tally->under_way++;
@@ -108,6 +111,7 @@ static void put_off(struct process *process, unsigned device)
 static bool leave_call(struct process *process, unsigned device)
 {
     struct tally *tally = &process->tallies[device];
+    slot_move_end(books_of(process)->page, books_of(process)->slot);
     pthread_mutex_lock(&tally->mutex);
     bool last = --tally->under_way == 0;
     tally->samples = books_samples(books_of(process));
@@ -122,7 +126,7 @@ static CUresult reserve(struct overhead *overhead, int device)
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     overhead->device = (unsigned)device;
-    enter_call(&process->tallies[device]);
+    enter_call(process, &process->tallies[device]);
     if (overhead->estimate == 0 ||
         books_take(books_of(process), BOOKS_CONTEXT, overhead->device, overhead->estimate,
                    memory_limit(process, overhead->device)) == 0)
@@ -138,6 +142,7 @@ static void give_back(struct overhead *overhead)
     struct process *process = overhead->process;
     struct tally *tally = &process->tallies[overhead->device];
     books_give_back(books_of(process), BOOKS_CONTEXT, overhead->device, overhead->estimate);
+    slot_move_end(books_of(process)->page, books_of(process)->slot);
     pthread_mutex_lock(&tally->mutex);
     tally->under_way--;
     if (overhead->estimate > 0)
