@@ -95,7 +95,7 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
     )
     if UNMAPPABLE in planted.stderr:
         pytest.skip("this kernel places memory where the compiler's runtime does not expect it")
-    plugins = ["-p", "no:cacheprovider", "-p", "few_examples"]
+    plugins = ["-p", "no:cacheprovider", "-p", "few_examples", "--hypothesis-profile=few"]
     tests = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *map(str, UNIT_TESTS)]
     ran = subprocess.run(
         tests, env=environment, check=False, capture_output=True, text=True, timeout=300

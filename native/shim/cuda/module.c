@@ -18,9 +18,24 @@ static CUresult begin(struct overhead *overhead, uint64_t bytes, uint64_t extent
     return result;
 }
 
+/* Is it known here that the driver takes memory by itself? Else code is not guessed at. */
+static bool code_counts(void)
+{
+    int device;
+    struct process *process = process_known();
+    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
+    return attached && process_depth == 0 && process_current(process, &device) == CUDA_SUCCESS &&
+           overhead_of_context(process, device) > 0;
+}
+
+static uint64_t bytes_of(const void *image)
+{
+    return code_counts() ? image_estimate(image) : image_bytes(image);
+}
+
 static CUresult begin_image(struct overhead *overhead, const void *image)
 {
-    return begin(overhead, image_estimate(image), image_extent(image));
+    return begin(overhead, bytes_of(image), image_extent(image));
 }
 
 /* Of a file, mapped: the rest of its last page, which is zero, ends what is text. */
@@ -32,7 +47,7 @@ static uint64_t mapped_bytes(int file, uint64_t *extent)
     if (mapping == MAP_FAILED)
         return 0;
     bool ends = size % sysconf(_SC_PAGESIZE) != 0; /* else nothing would end it */
-    uint64_t bytes = ends ? image_estimate(mapping) : 0;
+    uint64_t bytes = ends ? bytes_of(mapping) : 0;
     *extent = (uint64_t)size;
     munmap(mapping, (size_t)size);
     return bytes;
