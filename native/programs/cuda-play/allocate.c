@@ -13,6 +13,12 @@ static bool wants_more(const struct options *options, const struct blocks *block
     return options->until_refused || blocks->count == 0;
 }
 
+/* The more there are, the less often: 1, 2, 4, … */
+static bool worth_a_line(size_t count)
+{
+    return (count & (count - 1)) == 0;
+}
+
 /* Take blocks; false when one was refused. */
 static bool take(const struct options *options, struct blocks *blocks)
 {
@@ -20,8 +26,9 @@ static bool take(const struct options *options, struct blocks *blocks)
     while (wants_more(options, blocks)) {
         if (blocks_add(blocks) != CUDA_SUCCESS)
             return false;
-        printf("allocated %s: %s held\n", memory_text(blocks->block, block),
-               memory_text(blocks_bytes(blocks), held));
+        if (worth_a_line(blocks->count))
+            printf("allocated %s: %s held\n", memory_text(blocks->block, block),
+                   memory_text(blocks_bytes(blocks), held));
     }
     return true;
 }
