@@ -28,6 +28,11 @@ struct driver {
     CUresult (*init)(unsigned int flags);
     CUresult (*allocate)(CUdeviceptr *address, size_t bytes);
     CUresult (*release)(CUdeviceptr address);
+    CUresult (*allocate_async)(CUdeviceptr *address, size_t bytes, CUstream stream);
+    CUresult (*release_async)(CUdeviceptr address, CUstream stream);
+    CUresult (*create)(CUmemGenericAllocationHandle *memory, size_t bytes,
+                       const CUmemAllocationProp *properties, unsigned long long flags);
+    CUresult (*drop)(CUmemGenericAllocationHandle memory);
     CUresult (*look)(size_t *available, size_t *total);
     CUresult (*launch)(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -50,6 +55,10 @@ static struct driver load(const char *soname, const char *side)
     *(void **)&driver.init = dlsym(library, "cuInit");
     *(void **)&driver.allocate = dlsym(library, "cuMemAlloc_v2");
     *(void **)&driver.release = dlsym(library, "cuMemFree_v2");
+    *(void **)&driver.allocate_async = dlsym(library, "cuMemAllocAsync");
+    *(void **)&driver.release_async = dlsym(library, "cuMemFreeAsync");
+    *(void **)&driver.create = dlsym(library, "cuMemCreate");
+    *(void **)&driver.drop = dlsym(library, "cuMemRelease");
     *(void **)&driver.look = dlsym(library, "cuMemGetInfo_v2");
     *(void **)&driver.launch = dlsym(library, "cuLaunchKernel");
     if (driver.launch == NULL || driver.init(0) != CUDA_SUCCESS)
@@ -141,6 +150,35 @@ static void look(const struct driver *driver, long calls)
     report("look", driver, &watch, calls);
 }
 
+/* One at a time, as from a pool that always has it. */
+static void pooled(const struct driver *driver, long calls)
+{
+    CUdeviceptr address;
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        if (driver->allocate_async(&address, 512, NULL) != CUDA_SUCCESS ||
+            driver->release_async(address, NULL) != CUDA_SUCCESS)
+            fail("allocating from a pool");
+    stop(&watch);
+    report("pooled", driver, &watch, calls);
+}
+
+static void physical(const struct driver *driver, long calls)
+{
+    CUmemGenericAllocationHandle memory;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        if (driver->create(&memory, 2 << 20, &properties, 0) != CUDA_SUCCESS ||
+            driver->drop(memory) != CUDA_SUCCESS)
+            fail("making physical memory");
+    stop(&watch);
+    report("physical", driver, &watch, calls);
+}
+
 /* Without freeing: what is counted here and not there belongs to the free. */
 static void keep(const struct driver *driver, long calls)
 {
@@ -166,7 +204,8 @@ static void refuse(const struct driver *driver, long calls)
 static const struct operation {
     const char *name;
     void (*run)(const struct driver *driver, long calls);
-} operations[] = {{"launch", launch}, {"allocate", allocate}, {"look", look}, {"refuse", refuse}};
+} operations[] = {{"launch", launch},     {"allocate", allocate}, {"pooled", pooled},
+                  {"physical", physical}, {"look", look},         {"refuse", refuse}};
 
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 

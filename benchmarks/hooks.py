@@ -74,6 +74,10 @@ ROWS = (
     Row("cuMemAlloc_v2, refused", "refuse", UNLIMITED, 1000),
     Row("cuMemFree_v2", "free", UNMANAGED),
     Row("cuMemFree_v2", "free", UNLIMITED),
+    Row("cuMemAllocAsync + cuMemFreeAsync", "pooled", UNMANAGED),
+    Row("cuMemAllocAsync + cuMemFreeAsync", "pooled", UNLIMITED, 1000),
+    Row("cuMemCreate + cuMemRelease", "physical", UNMANAGED),
+    Row("cuMemCreate + cuMemRelease", "physical", UNLIMITED, 1000),
     Row("cuMemGetInfo_v2", "look", UNMANAGED),
     Row("cuMemGetInfo_v2", "look", UNLIMITED),
 )
@@ -83,6 +87,8 @@ COUNTED_CALLS = (
     ("cuMemAlloc_v2", "keep", None),
     ("cuMemAlloc_v2, refused", "refuse", None),
     ("cuMemFree_v2", "allocate", "keep"),
+    ("cuMemAllocAsync + cuMemFreeAsync", "pooled", None),
+    ("cuMemCreate + cuMemRelease", "physical", None),
     ("cuMemGetInfo_v2", "look", None),
 )
 """A call; what the program is to do for it; and what of that is not the call."""
@@ -151,7 +157,7 @@ def report(row: Row, figures: Figures) -> None:
     bar = "" if row.bar is None else f"{row.bar:6.0f}  {'met' if middle <= row.bar else 'MISSED'}"
     sides = f"{statistics.median(driver):8.1f} {statistics.median(shim):8.1f}"
     added_words = f"{middle:8.1f}  ({low:.1f} to {high:.1f})"
-    print(f"{row.text:<30} {row.place.name:<20} {sides} {added_words}".ljust(98) + bar)
+    print(f"{row.text:<33} {row.place.name:<20} {sides} {added_words}".ljust(101) + bar)
 
 
 async def system_calls(bench: Bench, operation: str, less: str | None, calls: int = 2000) -> str:
@@ -195,8 +201,8 @@ async def run(options: argparse.Namespace, root: Path) -> None:
         bench = await serve(root, manager)
         figures = await measure(bench, options)
         (limited,) = manager.usage(AllocationID(f"cores-{LIMITED.cores}")).devices
-        head = f"{'ns per call':<30} {'':<20} {'driver':>8} {'shim':>8} {'added':>8}"
-        print(f"{head}  (middle half)".ljust(98) + "   bar")
+        head = f"{'ns per call':<33} {'':<20} {'driver':>8} {'shim':>8} {'added':>8}"
+        print(f"{head}  (middle half)".ljust(101) + "   bar")
         for row in ROWS:
             report(row, figures[row.place])
         waited = limited.throttled_ns / max(1, limited.launches)

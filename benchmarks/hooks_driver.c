@@ -55,6 +55,56 @@ API CUresult cuMemFree_v2(CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
+/* One pool, which has reserved a piece of 32 MiB and never needs more. */
+API CUresult cuDeviceGetCount(int *count)
+{
+    *count = 1;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    (void)device;
+    *pool = (CUmemoryPool)&handle;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return cuDeviceGetMemPool(pool, device);
+}
+
+API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    (void)pool, (void)attribute;
+    *(uint64_t *)value = 32 << 20;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    return cuMemAlloc_v2(address, bytes);
+}
+
+API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    (void)address, (void)stream;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
+                         const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    (void)properties, (void)flags;
+    return cuMemAlloc_v2(out, bytes);
+}
+
+API CUresult cuMemRelease(CUmemGenericAllocationHandle memory)
+{
+    return cuMemFree_v2(memory);
+}
+
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
     *available = *total = physical;
