@@ -105,6 +105,7 @@ def test_greed_is_refused_at_the_limit_and_lives_on() -> None:
     assert row["exit_code"] == 0
 
 
+@real_clock
 def test_four_gpus_are_the_best_linked_ones() -> None:
     row = run_example("four-linked-gpus", machine="two-socket-pcie-8")["four-linked-gpus/main"]
 
