@@ -14,11 +14,11 @@ static atomic_int initialised, refuse_free;
 
 #define NAMES                                                                                      \
     X(cuInit)                                                                                      \
-    X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2)           \
-        X(cuMemAllocPitch_v2) X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2)              \
-            X(cuDeviceTotalMem_v2) X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx)    \
-                X(cuFutureFunction) X(cuGetExportTable) X(cuEventRecord)                   \
-                    X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
+    X(cuMemAlloc)                                                                                  \
+    X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocPitch_v2)   \
+        X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2) X(cuDeviceTotalMem_v2)             \
+            X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuFutureFunction)       \
+                X(cuGetExportTable) X(cuEventRecord) X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
 
 enum {
 #define X(name) COUNT_##name,
@@ -68,6 +68,22 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 {
     *context = (CUcontext)&counts;
     return CUDA_SUCCESS;
+}
+
+static void (*while_destroying)(void);
+
+/* What else goes on while a context is destroyed: what is there when the next has its handle. */
+void stand_in_while_destroying(void (*what)(void))
+{
+    while_destroying = what;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    (void)context;
+    if (while_destroying != NULL)
+        while_destroying();
+    return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)

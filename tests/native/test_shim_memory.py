@@ -99,6 +99,38 @@ tell(refused=refused, held=held, stranger=stranger, freed=freed, left=memory(dri
     assert (told["stranger"], told["freed"], told["left"]) == (0, 0, LIMIT)
 
 
+@pytest.mark.parametrize("refused", [0, 1])
+async def test_what_is_allocated_while_a_context_ends_does_not_end_with_it(
+    container: Container, refused: int
+) -> None:
+    """The next context may have its handle before the call that ended it has returned."""
+    told = await container.run(
+        f"""
+import threading
+driver, meanwhile = cuda(), []
+driver.cuInit(0)
+assert allocate(driver, {MIB})[0] == 0
+@ctypes.CFUNCTYPE(None)
+def other_thread_allocates():
+    thread = threading.Thread(target=lambda: meanwhile.append(allocate(driver, {4 * MIB})))
+    thread.start()
+    thread.join()
+driver.stand_in_while_destroying(other_thread_allocates)
+context = ctypes.c_void_p()
+driver.cuCtxGetCurrent(ctypes.byref(context))
+driver.stand_in_refuse_free({refused})
+result = driver.cuCtxDestroy_v2(context)
+after = {LIMIT} - memory(driver)[0]
+driver.stand_in_refuse_free(0)
+freed = free(driver, meanwhile[0][1])
+tell(result=result, after=after, freed=freed, left={LIMIT} - memory(driver)[0])
+"""
+    )
+
+    kept = refused * MIB
+    assert told == {"result": refused, "after": 4 * MIB + kept, "freed": 0, "left": kept}
+
+
 async def test_the_program_sees_its_limit_as_the_memory_of_the_gpu(container: Container) -> None:
     told = await container.run(
         f"""

@@ -129,6 +129,15 @@ int pointers_take_of(struct pointers *pointers, uint64_t context, struct pointer
     return error;
 }
 
+void pointers_move(struct pointers *pointers, uint64_t context, uint64_t other)
+{
+    pthread_mutex_lock(&pointers->mutex);
+    for (size_t place = 0; context != 0 && place < pointers->size; place++)
+        if (pointers->places[place].address != 0 && pointers->places[place].context == context)
+            pointers->places[place].context = other;
+    pthread_mutex_unlock(&pointers->mutex);
+}
+
 void pointers_clear(struct pointers *pointers)
 {
     pthread_mutex_lock(&pointers->mutex);

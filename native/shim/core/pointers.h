@@ -44,6 +44,9 @@ int pointers_find(struct pointers *pointers, uint64_t address, struct pointer *f
  * are no more. Looks at all of them: for contexts that end, in a loop. */
 int pointers_take_of(struct pointers *pointers, uint64_t context, struct pointer *taken);
 
+/* What ends with `context` ends with `other` from now on. */
+void pointers_move(struct pointers *pointers, uint64_t context, uint64_t other);
+
 /* Forget all and give the table's memory back. */
 void pointers_clear(struct pointers *pointers);
 

@@ -219,10 +219,26 @@ void release_gone(struct process *process, const struct pointer *gone, uint64_t 
         books_release(&process->session.books, gone->device, gone->bytes);
 }
 
-void release_context(struct process *process, CUcontext context)
+static void move_all(struct process *process, uint64_t from, uint64_t to)
 {
-    struct pointer gone;
     for (int kind = 0; kind < HOLDINGS; kind++)
-        while (pointers_take_of(&process->holdings[kind], (uintptr_t)context, &gone) == 0)
-            release_gone(process, &gone, GAP_ANY);
+        pointers_move(&process->holdings[kind], from, to);
+}
+
+struct ending release_context_begin(struct process *process, CUcontext context)
+{
+    uint64_t apart = 2 * atomic_fetch_add(&process->endings, 1) + 1;
+    move_all(process, (uintptr_t)context, apart);
+    return (struct ending){process, context, apart};
+}
+
+void release_context_end(const struct ending *ending, bool gone)
+{
+    struct process *process = ending->process;
+    struct pointer pointer;
+    if (!gone)
+        move_all(process, ending->apart, (uintptr_t)ending->context);
+    for (int kind = 0; gone && kind < HOLDINGS; kind++)
+        while (pointers_take_of(&process->holdings[kind], ending->apart, &pointer) == 0)
+            release_gone(process, &pointer, GAP_ANY);
 }

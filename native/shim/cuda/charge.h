@@ -54,7 +54,15 @@ CUresult release_settle(struct release *release, CUresult result);
 /* Give back what the driver has freed; stream: as above. */
 void release_gone(struct process *process, const struct pointer *gone, uint64_t stream);
 
-/* Give back all that ended with a context. */
-void release_context(struct process *process, CUcontext context);
+/* Around a call that may end a context: set apart what ends with it, then give that back, or let it
+ * stay if the context did. What others allocate meanwhile, in the context that comes after it and
+ * may have the same handle, is not meant. */
+struct ending {
+    struct process *process;
+    CUcontext context;
+    uint64_t apart; /* in the place of the context: no handle, for it is odd */
+};
+struct ending release_context_begin(struct process *process, CUcontext context);
+void release_context_end(const struct ending *ending, bool gone);
 
 #endif

@@ -141,11 +141,11 @@ static CUresult destroy(CUresult (*function)(CUcontext), CUcontext context, bool
     struct pointers *contexts = &process->holdings[HOLDING_CONTEXT];
     bool ours = pointers_take(contexts, (uintptr_t)context, &known) == 0;
     enter(process);
+    struct ending ending = release_context_begin(process, context);
     CUresult result = function(context);
     bool gone = result == CUDA_SUCCESS && (surely || ended(context));
-    if (gone)
-        release_context(process, context);
-    else if (ours)
+    release_context_end(&ending, gone);
+    if (!gone && ours)
         pointers_add(contexts, known);
     leave(process);
     if (gone && ours)
@@ -224,7 +224,8 @@ static CUcontext primary_of(CUdevice ordinal)
     return primary;
 }
 
-static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal)
+/* `surely`: if it succeeds; else only if nobody retains it any longer. */
+static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal, bool surely)
 {
     struct process *process = limited();
     if (process == NULL)
@@ -232,10 +233,10 @@ static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal)
     enter(process);
     int device = process_device(process, ordinal);
     CUcontext primary = primary_of(ordinal);
+    struct ending ending = release_context_begin(process, primary);
     CUresult result = function(ordinal);
-    bool gone = primary != NULL && !primary_active(ordinal);
-    if (gone)
-        release_context(process, primary);
+    bool gone = primary != NULL && ((surely && result == CUDA_SUCCESS) || !primary_active(ordinal));
+    release_context_end(&ending, gone);
     leave(process);
     if (gone && device >= 0)
         account_end(process, (unsigned)device);
@@ -244,22 +245,22 @@ static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal)
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    return deactivate(REAL(cuDevicePrimaryCtxRelease_v2), device);
+    return deactivate(REAL(cuDevicePrimaryCtxRelease_v2), device, false);
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
-    return deactivate(REAL(cuDevicePrimaryCtxRelease), device);
+    return deactivate(REAL(cuDevicePrimaryCtxRelease), device, false);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    return deactivate(REAL(cuDevicePrimaryCtxReset_v2), device);
+    return deactivate(REAL(cuDevicePrimaryCtxReset_v2), device, true);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
-    return deactivate(REAL(cuDevicePrimaryCtxReset), device);
+    return deactivate(REAL(cuDevicePrimaryCtxReset), device, true);
 }
 
 /* The heap and the buffer of printf are as large as their limit says; the stack takes its own for

@@ -27,6 +27,7 @@ enum holding {
 struct process {
     struct session session;
     struct pointers holdings[HOLDINGS];
+    _Atomic uint64_t endings; /* of contexts, begun so far */
     struct pools pools;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
