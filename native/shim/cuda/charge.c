@@ -103,12 +103,23 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes)
     return result;
 }
 
+/* There is no such device, or no driver yet: it answers. */
+static CUresult stand_aside(struct charge *charge)
+{
+    leave(charge);
+    charge->process = NULL;
+    return CUDA_SUCCESS;
+}
+
 CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes)
 {
     CUresult result = begin(charge, bytes);
     if (charge->process == NULL || result != CUDA_SUCCESS)
         return result;
-    result = reserve(charge, process_device(charge->process, ordinal));
+    int device = process_device(charge->process, ordinal);
+    if (device < 0 && !process_ordinal(ordinal))
+        return stand_aside(charge);
+    result = reserve(charge, device);
     if (result != CUDA_SUCCESS)
         leave(charge);
     return result;

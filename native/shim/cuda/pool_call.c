@@ -30,21 +30,22 @@ static int find_standard(struct process *process, CUmemoryPool handle, struct po
 }
 
 /* One made in a way we have not seen passes for one on the current device. */
-static int find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
+static CUresult find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
 {
     int device;
-    if (process_current(process, &device) != CUDA_SUCCESS)
-        return -ENOENT;
-    int error = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE);
-    return error != 0 ? error : pools_find(&process->pools, (uintptr_t)handle, pool);
+    CUresult result = process_current(process, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    bool known = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE) == 0 &&
+                 pools_find(&process->pools, (uintptr_t)handle, pool) == 0;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static int find_pool(struct process *process, CUmemoryPool handle, struct pool *pool)
+static CUresult find_pool(struct process *process, CUmemoryPool handle, struct pool *pool)
 {
-    int error = pools_find(&process->pools, (uintptr_t)handle, pool);
-    if (error != 0)
-        error = find_standard(process, handle, pool);
-    return error != 0 ? find_stranger(process, handle, pool) : 0;
+    bool known = pools_find(&process->pools, (uintptr_t)handle, pool) == 0 ||
+                 find_standard(process, handle, pool) == 0;
+    return known ? CUDA_SUCCESS : find_stranger(process, handle, pool);
 }
 
 /* The device of a context that may not be the current one. */
@@ -150,10 +151,10 @@ static CUresult begin(struct pool_call *call, CUmemoryPool handle)
     bool captured = capturing(call->stream);
     if (!captured && handle == NULL)
         result = current_pool(call->stream, &handle);
+    if (!captured && result == CUDA_SUCCESS)
+        result = find_pool(call->process, handle, &pool);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!captured && find_pool(call->process, handle, &pool) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     if (!captured && pool.device != POOL_NOT_CHARGED)
         return begin_charged(call, &pool);
     call->process = NULL;

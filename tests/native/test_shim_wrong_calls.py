@@ -1,0 +1,55 @@
+"""Programs that call the driver wrongly behind the shim: the driver's answers stay its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpu_node import Node, SimulatedMachine
+from shim_container import Container
+
+from gpumanager.virtual.manager import VirtualSockets
+
+pytestmark = pytest.mark.namespaces
+
+PAGE = 2 << 20
+LIMIT = 64 * PAGE
+
+
+@pytest.fixture
+def machine(work: Path) -> Iterator[SimulatedMachine]:
+    simulated = SimulatedMachine(work / "dev", 2)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
+    return Node(work, machine, manager)
+
+
+@pytest.fixture
+async def container(node: Node) -> Container:
+    return await node.container({0: LIMIT, 1: LIMIT})
+
+
+async def test_what_the_driver_refuses_anyway_it_refuses_with_its_own_code(
+    container: Container, node: Node
+) -> None:
+    told = await container.run(
+        """
+import virtual_client as vm, wrong_calls
+before = wrong_calls.differences()
+uninitialised = sorted({*wrong_calls.answers(vm.cuda).values()})
+vm.cuda.cuInit(0)
+without = wrong_calls.differences()
+assert vm.begin() == 0
+tell(before=before, without=without, within=wrong_calls.differences(), held=vm.held(),
+     codes=uninitialised)
+"""
+    )
+
+    assert told["codes"] != [3]  # some are wrong in any state
+    assert 3 in told["codes"]
+    assert (told["before"], told["without"], told["within"]) == ({}, {}, {})
+    assert told["held"] == [0, 0]
+    assert node.machine.tenants()[0][0].refused == 0
