@@ -650,3 +650,53 @@ tell(did=[json.loads(child.communicate()[0]) for child in children])
     assert any(did["refused"] > 0 for did in told["did"])
     assert limit // 2 < node.account().bytes_peak <= limit
     assert await eventually(lambda: node.held() == 0)
+
+
+async def test_what_a_program_exports_and_lets_go_of_it_cannot_import_beyond_the_limit(
+    node: Node,
+) -> None:
+    told = await node.run(
+        """
+import virtual_client as vm
+make()
+codes, taken = [], []
+for _ in range(4):
+    code, handle = vm.create(1 << 30, shared=True)
+    exported = vm.export(handle) if code == 0 else None
+    codes.append([code, vm.release(handle) if code == 0 else None])
+    if exported is not None:
+        taken.append(vm.take(exported))
+        codes[-1].append(taken[-1][0])
+before = memory(driver)[0]
+codes.append([vm.release(handle) for code, handle in taken if code == 0])
+again = vm.create(1 << 30)[0]
+tell(codes=codes, before=before, again=again)
+"""
+    )
+
+    assert told["codes"] == [[0, 0, 0], *[[2, None]] * 3, [0]]
+    assert told["before"] == LIMIT - CONTEXT - GIB
+    assert told["again"] == 0
+    assert node.account().bytes_peak == CONTEXT + GIB
+
+
+async def test_an_import_over_the_limit_is_undone_and_refused(node: Node) -> None:
+    told = await node.run(
+        """
+import virtual_client as vm
+make()
+_, handle = vm.create(1 << 30, shared=True)
+exported = vm.export(handle)
+vm.release(handle)
+_, other = vm.create(1 << 30)
+refused = vm.take(exported)
+left = memory(driver)[0]
+vm.release(other)
+tell(refused=refused, left=left, taken=vm.take(exported)[0], end=memory(driver)[0])
+"""
+    )
+
+    assert told["refused"] == [2, 0]
+    assert told["left"] == LIMIT - CONTEXT - GIB
+    assert (told["taken"], told["end"]) == (0, LIMIT - CONTEXT - GIB)
+    assert node.held() == 0

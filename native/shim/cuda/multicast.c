@@ -6,7 +6,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
 {
     struct process *process = virtual_enter();
     CUresult result = REAL(cuMulticastCreate)(handle, properties);
-    return virtual_leave(process, virtual_adopt(process, result, handle, 0));
+    return virtual_leave(process, virtual_adopt(process, result, handle, -1));
 }
 
 /* What we do not know as a binding, for want of memory or of its object, stays charged for ever. */

@@ -97,7 +97,7 @@ static void enter_call(struct process *process, struct tally *tally)
 }
 
 /* Something has changed that is not measured yet. */
-static void put_off(struct process *process, unsigned device)
+void overhead_outdated(struct process *process, unsigned device)
 {
     struct tally *tally = &process->tallies[device];
     pthread_mutex_lock(&tally->mutex);
@@ -240,7 +240,7 @@ CUresult overhead_end(struct overhead *overhead, CUresult result)
 void overhead_shrunk(struct process *process, unsigned device, bool often)
 {
     struct tally *tally = &process->tallies[device];
-    put_off(process, device);
+    overhead_outdated(process, device);
     pthread_mutex_lock(&tally->mutex);
     bool none = tally->contexts == 0 && tally->under_way == 0;
     pthread_mutex_unlock(&tally->mutex);
@@ -265,7 +265,7 @@ CUresult overhead_grown(CUresult result)
     bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
     if (result == CUDA_SUCCESS && attached && process_depth == 0 &&
         process_current(process, &device) == CUDA_SUCCESS && device >= 0)
-        put_off(process, (unsigned)device);
+        overhead_outdated(process, (unsigned)device);
     return result;
 }
 
@@ -284,7 +284,7 @@ static void notice(struct process *process, unsigned device)
         atomic_load(&books->page->context[device][books->slot]) == 0)
         books_presume(books, device, overhead_of_context(process, (int)device));
     if (silent(process))
-        put_off(process, device);
+        overhead_outdated(process, device);
     else
         measure(process, device, true);
 }

@@ -38,6 +38,9 @@ void overhead_contexts(struct process *process, unsigned device, int change);
  * measured yet. Returns `result`. */
 CUresult overhead_grown(CUresult result);
 
+/* What is measured may be too much, or too little: to be measured before it is relied upon. */
+void overhead_outdated(struct process *process, unsigned device);
+
 /* The driver gave memory of its own back on this device. `often`: as in struct overhead. */
 void overhead_shrunk(struct process *process, unsigned device, bool often);
 

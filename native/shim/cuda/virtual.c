@@ -2,6 +2,7 @@
 
 #include "core/slot.h"
 #include "cuda/charge.h"
+#include "cuda/overhead.h"
 
 struct process *virtual_enter(void)
 {
@@ -28,8 +29,11 @@ void virtual_drop(struct process *process, struct physical *physical)
     if (physical == NULL)
         return;
     struct physical *gone = physicals_drop(&process->physicals, physical);
-    for (const struct physical *each = gone; each != NULL; each = each->next)
+    for (const struct physical *each = gone; each != NULL; each = each->next) {
         books_release(&process->session.books, each->device, each->bytes);
+        if (each->foreign) /* gone for us, or also for others: a measurement tells */
+            overhead_outdated(process, each->device);
+    }
     physicals_free(gone);
 }
 
@@ -44,16 +48,16 @@ static CUresult name(struct process *process, CUmemGenericAllocationHandle handl
 }
 
 CUresult virtual_adopt(struct process *process, CUresult result,
-                       const CUmemGenericAllocationHandle *handle, int foreign)
+                       const CUmemGenericAllocationHandle *handle, int importer)
 {
     if (process == NULL || result != CUDA_SUCCESS)
         return result;
-    struct physical *object = physicals_new(0, 0);
+    struct physical *object = physicals_new(importer < 0 ? 0 : (unsigned)importer, 0);
     if (object == NULL) {
         REAL(cuMemRelease)(*handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (foreign)
+    if (importer >= 0)
         physicals_share(&process->physicals, object);
     result = name(process, *handle, object);
     if (result != CUDA_SUCCESS)
@@ -119,12 +123,25 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return virtual_leave(process, result);
 }
 
+/* Who made it pays. But who made it may have let go of it, and be this very program: so it is
+ * measured what we have now, and if that is too much we have it not. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         int type)
 {
-    struct process *process = virtual_enter();
-    CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    return virtual_leave(process, virtual_adopt(process, result, handle, 1));
+    struct overhead overhead;
+    CUmemGenericAllocationHandle before = handle == NULL ? 0 : *handle;
+    CUresult result = overhead_begin(&overhead, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUresult answer = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    answer = virtual_adopt(overhead.process, answer, handle, (int)overhead.device);
+    result = overhead_end(&overhead, answer);
+    if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
+        cuMemRelease(*handle);
+        overhead_undone(&overhead);
+        *handle = before;
+    }
+    return result;
 }
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,

@@ -5,7 +5,7 @@
  * what the driver holds is charged.
  *
  * Memory from another process costs nothing here: who made it pays, for as long as it keeps it. If
- * the importer keeps it longer, only the manager's measurement sees that.
+ * the importer keeps it longer, only the manager's measurement sees that, which every import has.
  */
 #ifndef SHIM_CUDA_VIRTUAL_H
 #define SHIM_CUDA_VIRTUAL_H
@@ -22,9 +22,9 @@ CUresult virtual_leave(struct process *process, CUresult result);
 /* Drop a reference, which may be NULL, and give back what is gone with it. */
 void virtual_drop(struct process *process, struct physical *physical);
 
-/* The driver made an object that costs no memory here, or not: name it. Returns what the program
- * gets. */
+/* The driver made an object that costs no memory here, or not: name it. importer: the device on
+ * which it may, if it is from elsewhere, after all; else -1. Returns what the program gets. */
 CUresult virtual_adopt(struct process *process, CUresult result,
-                       const CUmemGenericAllocationHandle *handle, int foreign);
+                       const CUmemGenericAllocationHandle *handle, int importer);
 
 #endif
