@@ -1,11 +1,12 @@
 """Programs that call the driver wrongly behind the shim: the driver's answers stay its own."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_node import Node, SimulatedMachine
-from shim_container import Container
+from gpu_node import PHYSICAL, Node, SimulatedMachine
+from shim_container import Container, reached
 
 from gpumanager.virtual.manager import VirtualSockets
 
@@ -53,3 +54,30 @@ tell(before=before, without=without, within=wrong_calls.differences(), held=vm.h
     assert (told["before"], told["without"], told["within"]) == ({}, {}, {})
     assert told["held"] == [0, 0]
     assert node.machine.tenants()[0][0].refused == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_the_books_stay_exact_whatever_is_asked_on_a_gpu_that_others_have_filled(
+    node: Node, seed: int
+) -> None:
+    """The driver refuses what the limit would allow, and everything else that is wrong."""
+    others = PHYSICAL - (24 + seed) * PAGE
+    neighbour = await node.container({0: PHYSICAL}, name="neighbour")
+    container = await node.container({0: LIMIT})
+    there, over = container.work / "there", container.work / "over"
+    filling = asyncio.create_task(
+        neighbour.run(
+            f"import virtual_client as vm\nvm.begin()\nassert vm.create({others})[0] == 0\n"
+            f"reach({str(there)!r})\nwait_for({str(over)!r}, 60)"
+        )
+    )
+    await reached(there, filling)
+
+    told = await container.run(
+        f"import wrong_history\ntell(wrong=wrong_history.run({seed}, 600, {others}))"
+    )
+    over.touch()
+    await filling
+
+    assert told["wrong"] == []
+    assert node.machine.tenants()[1][0].refused > 0
