@@ -1,0 +1,88 @@
+"""One simulated GPU whose contexts take memory, and a manager that measures."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shim_container import Container, lay_out
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SIMULATED_DRIVER
+
+CONTEXT = 300 * MIB
+LIMIT = 2 * GIB
+NAME = AllocationID("one")
+
+CLIENT = """
+from overhead_client import *
+"""
+
+
+async def eventually(true: Callable[[], bool], within: float = 1.0) -> bool:
+    end = time.monotonic() + within
+    while not true() and time.monotonic() < end:  # noqa: ASYNC110 - another process, without events
+        await asyncio.sleep(0.005)
+    return true()
+
+
+class Meter:
+    """NVML's view of the simulated GPUs, which can be made to fail."""
+
+    def __init__(self, gpus: SimulatedGpus) -> None:
+        self._gpus = gpus
+        self.fails = False
+        self.passes = 0
+
+    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+        self.passes += 1
+        if self.fails:
+            raise GpuManagerError("no NVML")
+        held: dict[GpuUUID, dict[int, Bytes | None]] = {
+            gpu.uuid: {} for gpu in self._gpus.machine.topology.gpus
+        }
+        for process in self._gpus.processes():
+            held[process.gpu][process.pid] = Bytes(process.bytes_now)
+        return held
+
+
+class Node:
+    """One simulated GPU whose contexts take memory, a manager that measures, one container."""
+
+    def __init__(self, work: Path, gpus: SimulatedGpus) -> None:
+        self.work, self.gpus = work, gpus
+        self.gpu = gpus.machine.topology.gpus[0].uuid
+        self.meter = Meter(gpus)
+        self.manager = self.new_manager()
+        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        self._libraries = lay_out(work / "lib", cuda, nvml)
+
+    def new_manager(self) -> VirtualSockets:
+        return VirtualSockets(self.work / "vm", meter=self.meter)
+
+    async def container(self, memory: int = LIMIT, gpu: GpuUUID | None = None) -> Container:
+        limit = Limit(gpu or self.gpu, Bytes(memory), 100, 100)
+        directory = await self.manager.open(NAME, [limit])
+        names = ("nvidiactl", "nvidia0", "nvidia-uvm")
+        devices = tuple(
+            BindMount(str(self.gpus.device_directory / name), f"/dev/{name}") for name in names
+        )
+        return Container(self._libraries, directory, self.work, devices)
+
+    async def run(self, script: str, memory: int = LIMIT) -> dict[str, Any]:
+        return await (await self.container(memory)).run(CLIENT + script)
+
+    def account(self) -> DeviceAccount:
+        """Of the container that came last."""
+        return self.gpus.tenants()[-1].devices[self.gpu]
+
+    def held(self) -> int:
+        return self.manager.usage(NAME).devices[0].held
