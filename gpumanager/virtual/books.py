@@ -7,7 +7,7 @@ their processes and their clock end with it, so those of an earlier boot are beg
 import errno
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 BOOKS: Final = Layout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
 MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+
+_UNTOLD: Final = 2**64 - 1
+"""REGION_UNTOLD."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -99,9 +102,14 @@ class Books(Region):
         """Whether its owner says that the driver took something of this device."""
         return bool(self.words.context[device][slot])
 
-    def enter_measured(self, device: int, slot: int, measured: Bytes) -> None:
-        """What is measured beyond what is used is overhead."""
-        lib.region_overhead_store(self.words, device, slot, measured)
+    def enter_measured(self, slot: int, mark: int, measured: Sequence[Bytes | None]) -> bool:
+        """What is measured beyond what is used is overhead; None where that cannot be told.
+
+        False, and nothing is entered, if memory moved since its activity was `mark`.
+        """
+        figures = [_UNTOLD if figure is None else figure for figure in measured]
+        answer: int = lib.region_overheads_enter(self.words, slot, mark, figures, len(figures))
+        return answer == 0
 
     def enter_sample(self, slot: int) -> None:
         """All devices of a slot are measured."""

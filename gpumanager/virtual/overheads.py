@@ -42,16 +42,17 @@ class Overheads:
 
     def enter(self, slot: int, pid: int, mark: int | None, held: Held) -> Outcome:
         """A measurement that began after `mark` was taken."""
-        if mark is None or self._books.activity(slot) != mark:
+        if mark is None:
             return Outcome.MOVED
-        gpus = [limit.gpu for limit in self._config.limits()]
-        untold = False
-        for device, gpu in enumerate(gpus):
-            measured = self._figure(slot, pid, device, held.get(_plain(gpu)))
-            if measured is not None:
-                self._books.enter_measured(device, slot, measured)
-            untold |= measured is None and self._claims(slot, device)
-        if untold:
+        figures = [
+            self._figure(slot, pid, device, held.get(_plain(limit.gpu)))
+            for device, limit in enumerate(self._config.limits())
+        ]
+        if not self._books.enter_measured(slot, mark, figures):
+            return Outcome.MOVED
+        if any(
+            figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
+        ):
             self._complain(pid)
             return Outcome.UNLISTED
         self._books.enter_sample(slot)

@@ -9,8 +9,8 @@
  *   - a word of `used`, `context` and `pending` has one writer: the process that owns the slot;
  *   - whoever moves bytes of `used` says so in `activity` before it begins and after it has
  *     ended, so that the manager can tell a measurement in between from a wrong one;
- *   - `overhead`, `samples`, `slots`, `inner_pid` and `slot_limit` are the manager's alone, but for
- *     peers that empty the words of a dead process while the manager is away (peers.h);
+ *   - `overhead`, `samples`, `looks`, `slots`, `inner_pid` and `slot_limit` are the manager's
+ * alone, but for peers that empty the words of a dead process while the manager is away (peers.h);
  *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
  *     by itself is estimated by the process before it happens and measured by the manager after;
  *   - a total is never stored, always summed (books.h says in which order);
@@ -115,6 +115,7 @@ struct vcuda_books {
     activity[VCUDA_SLOTS];                       /* calls begun that move memory, by the slot's
                                                     owner; the low bits: how many are under way */
     VCUDA_ATOMIC(uint32_t) samples[VCUDA_SLOTS]; /* measurements entered, by the manager */
+    VCUDA_ATOMIC(uint32_t) looks[VCUDA_SLOTS];   /* and those it began to enter */
 };
 
 enum {
@@ -131,7 +132,7 @@ _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
 _Static_assert(sizeof(struct vcuda_books) ==
-                   128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 12) * VCUDA_SLOTS,
+                   128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 16) * VCUDA_SLOTS,
                "frozen");
 #endif
 

@@ -36,7 +36,8 @@ class Pools:
 
     def enter(self, held: int, mine: Any = ffi.NULL, *, version: int | None = None) -> int:
         asked = self.found().version if version is None else version
-        return int(lib.pools_enter(self.table, self.books, POOL, asked, held, LIMIT, mine, False))
+        answer = {"held": held, "version": asked}
+        return int(lib.pools_enter(self.table, self.books, POOL, answer, LIMIT, mine, False))
 
     def reserve(self, size: int) -> Any:
         """What a thread does before it asks the driver."""
@@ -107,7 +108,7 @@ def test_who_had_a_turn_and_always_comes_too_late_is_charged_for_all_it_reserved
     growth = pools.reserve(1)
     pools.enter(0)
 
-    answer = lib.pools_enter(pools.table, pools.books, POOL, 0, 0, LIMIT, growth, True)
+    answer = lib.pools_enter(pools.table, pools.books, POOL, {}, LIMIT, growth, True)
     pools.finish(growth)
 
     assert (answer, pools.charged()) == (0, CHUNK)

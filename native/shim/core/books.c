@@ -209,7 +209,6 @@ void books_presume(struct books *books, unsigned device, uint64_t bytes)
     pthread_mutex_lock(&books->estimating);
     enter(books, BOOKS_CONTEXT, device, bytes);
     pthread_mutex_unlock(&books->estimating);
-    raise_peak(&books->page->meters[device], books_total(books, device));
 }
 
 void books_settle(struct books *books, unsigned device)
@@ -223,6 +222,11 @@ uint32_t books_samples(const struct books *books)
 {
     /* Pairs with the release in region.c: who sees the count sees the overheads. */
     return atomic_load_explicit(&books->page->samples[books->slot], memory_order_acquire);
+}
+
+uint32_t books_looks(const struct books *books)
+{
+    return atomic_load(&books->page->looks[books->slot]); /* decided by, as the words */
 }
 
 void books_deny(struct books *books, unsigned device)

@@ -62,7 +62,7 @@ void books_release(struct books *books, unsigned device, uint64_t bytes);
 /* Enter what the driver has taken already and cannot be made to give back, whatever the limit. */
 void books_admit(struct books *books, unsigned device, uint64_t bytes);
 
-/* The same for what the driver has taken by itself, until it is measured. */
+/* The same for what the driver may have taken by itself, until it is measured. */
 void books_presume(struct books *books, unsigned device, uint64_t bytes);
 
 /* Whatever was estimated has been measured. */
@@ -70,6 +70,10 @@ void books_settle(struct books *books, unsigned device);
 
 /* Measurements of this process that the manager has entered so far. */
 uint32_t books_samples(const struct books *books);
+
+/* And those it began to enter. While this stands still and between slot_move_begin() and
+ * slot_move_end(), none is entered. */
+uint32_t books_looks(const struct books *books);
 
 /* Count a request that was refused at the limit. */
 void books_deny(struct books *books, unsigned device);

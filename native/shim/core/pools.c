@@ -195,11 +195,11 @@ static void grow(struct pool *pool, struct books *books, uint64_t grown, uint64_
     mine->over = paid < grown && books_total(books, (unsigned)pool->device) > limit;
 }
 
-static void enter(struct pools *pools, struct pool_place *place, struct books *books, uint64_t held,
-                  uint64_t limit, struct pool_growth *mine)
+static void enter(struct pools *pools, struct pool_place *place, struct books *books,
+                  struct pool_answer answer, uint64_t limit, struct pool_growth *mine)
 {
     struct pool *pool = &place->pool;
-    uint64_t charged = pool->charged;
+    uint64_t charged = pool->charged, held = answer.held;
     pool->version++;
     if (mine == NULL && pool->turn && (pool->relying || held > charged))
         return; /* who has the turn has to ask again, and enters it */
@@ -212,19 +212,20 @@ static void enter(struct pools *pools, struct pool_place *place, struct books *b
         books_release(books, (unsigned)pool->device, charged - held);
     }
     pool->charged = held;
+    pool->looks = answer.looks;
 }
 
-int pools_enter(struct pools *pools, struct books *books, uint64_t handle, uint64_t version,
-                uint64_t held, uint64_t limit, struct pool_growth *mine, bool surely)
+int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
+                struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely)
 {
     struct pool_place *place = hold(pools, handle);
-    bool late = place != NULL && place->pool.version != version;
+    bool late = place != NULL && place->pool.version != answer.version;
     if (late && surely && mine != NULL) {
-        held = place->pool.charged + mine->reserved;
+        answer.held = place->pool.charged + mine->reserved;
         late = false;
     }
     if (place != NULL && !late && place->pool.device >= 0)
-        enter(pools, place, books, held, limit, mine);
+        enter(pools, place, books, answer, limit, mine);
     let_go(pools);
     return late ? -EAGAIN : 0;
 }

@@ -42,6 +42,7 @@ struct pool {
     bool relying; /* has reserved nothing and relies on the pool to have room */
     uint64_t charged;
     uint64_t version; /* answers of the driver entered so far */
+    uint32_t looks;   /* of the manager, before the last one was asked for */
     uint64_t live;    /* allocations not freed yet */
     uint64_t users;   /* who is asking the driver about it just now */
     uint64_t quantum; /* it grows in multiples of this; 0: POOL_QUANTUM */
@@ -65,6 +66,13 @@ struct pools {
     uint64_t entered;  /* answers to those who had a turn, so far */
     atomic_bool known; /* is there, or was there ever, a pool? For a look without the mutex */
 #endif
+};
+
+/* What the driver says that a pool holds, and what was so before it was asked. */
+struct pool_answer {
+    uint64_t held;
+    uint64_t version;
+    uint32_t looks; /* books_looks() */
 };
 
 /* What a thread that has the turn has reserved, and what came of it. */
@@ -104,11 +112,11 @@ uint64_t pools_growth(struct pools *pools, uint64_t handle, uint64_t bytes);
  * take again be given to others. */
 bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream);
 
-/* Enter what the driver says the pool holds, asked for at `version`. mine: of the thread that has
+/* Enter what the driver says the pool holds. mine: of the thread that has
  * the turn, else NULL. -EAGAIN: too late, ask again; or `surely`, then all that was reserved passes
  * for grown, until somebody asks. Who has no turn need not insist: whoever was in between knows. */
-int pools_enter(struct pools *pools, struct books *books, uint64_t handle, uint64_t version,
-                uint64_t held, uint64_t limit, struct pool_growth *mine, bool surely);
+int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
+                struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely);
 
 /* The driver gave out memory of the pool. */
 void pools_given(struct pools *pools, uint64_t handle, uint64_t address,

@@ -59,6 +59,7 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot)
     }
     atomic_store_explicit(&books->activity[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->samples[slot], 0, memory_order_relaxed);
+    atomic_store_explicit(&books->looks[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->inner_pid[slot], 0, memory_order_relaxed);
     atomic_store_explicit(&books->slots[slot].flags, 0, memory_order_relaxed);
     /* release: who sees the slot free sees it empty */
@@ -137,12 +138,29 @@ static void raise_peak(struct vcuda_meter *meter, uint64_t total)
         ;
 }
 
-void region_overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
-                           uint64_t measured)
+static void overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                           uint64_t measured, uint64_t used)
 {
-    uint64_t used = atomic_load(&books->used[device][slot]);
+    if (measured == REGION_UNTOLD)
+        return;
     atomic_store(&books->overhead[device][slot], measured > used ? measured - used : 0);
     raise_peak(&books->meters[device], region_device_bytes(books, device));
+}
+
+int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
+                           const uint64_t *measured, uint32_t devices)
+{
+    uint64_t used[VCUDA_DEVICES];
+    if (atomic_load(&books->activity[slot]) != mark)
+        return -EBUSY; /* then the owner need not hear of it */
+    atomic_fetch_add(&books->looks[slot], 1);
+    for (uint32_t device = 0; device < devices; device++)
+        used[device] = atomic_load(&books->used[device][slot]);
+    if (atomic_load(&books->activity[slot]) != mark)
+        return -EBUSY;
+    for (uint32_t device = 0; device < devices; device++)
+        overhead_store(books, device, slot, measured[device], used[device]);
+    return 0;
 }
 
 void region_sample_publish(struct vcuda_books *books, uint32_t slot)

@@ -46,10 +46,15 @@ void region_context_store(struct vcuda_config *config, uint32_t device, uint64_t
  * value after each time. */
 uint32_t region_activity(const struct vcuda_books *books, uint32_t slot);
 
-/* Enter what the driver holds on a device for a slot's owner: `measured` bytes in all, of which
- * `used` are not its own. */
-void region_overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
-                           uint64_t measured);
+/* Of a device of which a measurement does not tell. */
+#define REGION_UNTOLD UINT64_MAX
+
+/* Enter a measurement that began when a slot's activity was `mark`: `measured[]` bytes on each of
+ * `devices`, of which `used` are not the driver's own. Returns 0, or -EBUSY and nothing changed:
+ * memory has moved since. That is looked for after `used` is read, and after the owner can see that
+ * it is: of a measurement and an owner that begins to move memory, one sees the other. */
+int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
+                           const uint64_t *measured, uint32_t devices);
 
 /* A slot's overheads are all entered, by one measurement. */
 void region_sample_publish(struct vcuda_books *books, uint32_t slot);

@@ -48,16 +48,16 @@ static uint64_t ask_mipmapped(const struct array_shape *shape, CUdevice device)
 typedef uint64_t (*ask)(const struct array_shape *shape, CUdevice device);
 
 /* Of the current device. Before 11.6 a driver has no query, and might not know the flag. */
-static uint64_t needed(const struct array_shape *shape, ask ask)
+static uint64_t needed(struct process *process, const struct array_shape *shape, ask ask)
 {
     uint64_t most = array_size(shape), said = 0;
     CUdevice device;
     if (most == 0)
         return 0;
-    process_depth++;
+    process_enter(process);
     if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
         said = ask(shape, device);
-    process_depth--;
+    process_leave();
     return said != 0 ? said : most;
 }
 
@@ -66,7 +66,7 @@ static CUresult begin(struct charge *charge, const struct array_shape *shape, as
     struct process *process;
     uint64_t bytes = 0;
     *charge = (struct charge){0};
-    if (process_gate(&process) == GATE_LIMITED && (bytes = needed(shape, ask)) == 0)
+    if (process_gate(&process) == GATE_LIMITED && (bytes = needed(process, shape, ask)) == 0)
         return CUDA_SUCCESS;
     return charge_begin(charge, bytes);
 }

@@ -1,6 +1,7 @@
 #include "cuda/charge.h"
 
 #include "core/slot.h"
+#include "cuda/graph_memory.h"
 #include "cuda/overhead.h"
 #include "cuda/pool.h"
 #include "cuda/reclaim.h"
@@ -78,18 +79,10 @@ static CUresult begin(struct charge *charge, uint64_t bytes)
     case GATE_REFUSED:
         return CUDA_ERROR_SYSTEM_NOT_READY;
     default:
-        session_keep(&process->session);
         charge->process = process;
-        process_depth++;
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &charge->cancelled);
+        process_enter(process);
         return CUDA_SUCCESS;
     }
-}
-
-static void leave(const struct charge *charge)
-{
-    process_depth--;
-    pthread_setcancelstate(charge->cancelled, NULL);
 }
 
 CUresult charge_begin(struct charge *charge, uint64_t bytes)
@@ -99,7 +92,7 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes)
         return result;
     result = reserve_current(charge);
     if (result != CUDA_SUCCESS)
-        leave(charge);
+        process_leave();
     return result;
 }
 
@@ -121,7 +114,7 @@ CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes
         return stand_aside(charge);
     result = reserve(charge, device);
     if (result != CUDA_SUCCESS)
-        leave(charge);
+        process_leave();
     return result;
 }
 
@@ -152,7 +145,7 @@ int charge_record(struct charge *charge, enum holding kind, uint64_t address)
                                        .context = charge->context,
                                        .device = charge->device};
     if (pointers_take(pointers, address, &earlier) == 0)
-        release_gone(charge->process, &earlier, GAP_ANY);
+        release_stale(charge->process, &earlier);
     return pointers_add(pointers, pointer);
 }
 
@@ -162,8 +155,7 @@ CUresult charge_end(struct charge *charge, CUresult result)
         return result;
     if (result != CUDA_SUCCESS)
         books_release(books_of(charge), charge->device, charge->bytes);
-    slot_move_end(books_of(charge)->page, books_of(charge)->slot);
-    leave(charge);
+    process_move_end(charge->process);
     return result;
 }
 
@@ -179,20 +171,18 @@ CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr addre
 
 void release_begin(struct release *release, enum holding kind, uint64_t address)
 {
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
+    struct process *process = process_limited();
     release->process = NULL;
     release->kind = kind;
     release->stream = GAP_ANY;
-    if (!attached || process_depth > 0)
+    if (process == NULL)
         return;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &release->cancelled);
+    process_move_begin(process);
     if (pointers_take(&process->holdings[kind], address, &release->pointer) != 0) {
-        pthread_setcancelstate(release->cancelled, NULL);
+        process_move_end(process);
         return;
     }
     release->process = process;
-    slot_move_begin(process->session.books.page, process->session.books.slot);
     if (release->pointer.owner != 0)
         pools_return(&process->pools, release->pointer.owner, address, release->pointer.bytes);
 }
@@ -216,8 +206,7 @@ CUresult release_settle(struct release *release, CUresult result)
         release_gone(process, &release->pointer, release->stream);
     else
         keep(release);
-    slot_move_end(process->session.books.page, process->session.books.slot);
-    pthread_setcancelstate(release->cancelled, NULL);
+    process_move_end(process);
     return result;
 }
 
@@ -228,6 +217,13 @@ void release_gone(struct process *process, const struct pointer *gone, uint64_t 
         pool_given_back(process, gone, stream);
     else
         books_release(&process->session.books, gone->device, gone->bytes);
+}
+
+void release_stale(struct process *process, const struct pointer *gone)
+{
+    if (gone->owner == 0 && gone->bytes > 0)
+        overhead_presume(process, gone->device, gone->bytes);
+    release_gone(process, gone, GAP_ANY);
 }
 
 static void move_all(struct process *process, uint64_t from, uint64_t to)
@@ -252,4 +248,8 @@ void release_context_end(const struct ending *ending, bool gone)
     for (int kind = 0; gone && kind < HOLDINGS; kind++)
         while (pointers_take_of(&process->holdings[kind], ending->apart, &pointer) == 0)
             release_gone(process, &pointer, GAP_ANY);
+    if (gone) {
+        pool_settle_all(process);
+        graph_memory_settle_all(process);
+    }
 }

@@ -5,7 +5,7 @@
  *
  * Memory is reserved before the driver is called and given back if it fails; what it gave is
  * forgotten before the driver frees it and its bytes are given back after. No lock is held in
- * between. A thread cannot be cancelled in between, for its bytes would then be nobody's.
+ * between.
  */
 #ifndef SHIM_CUDA_CHARGE_H
 #define SHIM_CUDA_CHARGE_H
@@ -17,7 +17,6 @@ struct charge {
     unsigned device;         /* index in the configuration */
     uint64_t bytes;
     uint64_t context; /* what is allocated ends with it; 0: with none */
-    int cancelled;    /* how the thread could be cancelled before */
 };
 
 /* Reserve on the current device, for something that ends with the current context. On an error of
@@ -45,7 +44,6 @@ struct release {
     enum holding kind;
     struct pointer pointer;
     uint64_t stream; /* set in between: of a free in the order of a stream, pool_stream_key() */
-    int cancelled;   /* as in struct charge; with `process` */
 };
 
 void release_begin(struct release *release, enum holding kind, uint64_t address);
@@ -53,6 +51,10 @@ CUresult release_settle(struct release *release, CUresult result);
 
 /* Give back what the driver has freed; stream: as above. */
 void release_gone(struct process *process, const struct pointer *gone, uint64_t stream);
+
+/* The same of what turns out to have been freed some time ago: whatever was measured since is wrong
+ * by it. */
+void release_stale(struct process *process, const struct pointer *gone);
 
 /* Around a call that may end a context: set apart what ends with it, then give that back, or let it
  * stay if the context did. What others allocate meanwhile, in the context that comes after it and

@@ -4,16 +4,14 @@
  * primary one of a device has no call of its own for either: it is there from the first retain to
  * the last release, or a reset.
  */
-#include "core/slot.h"
 #include "cuda/charge.h"
 #include "cuda/overhead.h"
 
 /* Begin to make a context on a device. */
 static CUresult begin(struct overhead *overhead, CUdevice ordinal)
 {
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    int device = attached && process_depth == 0 ? process_device(process, ordinal) : -1;
+    struct process *process = process_limited();
+    int device = process != NULL ? process_device(process, ordinal) : -1;
     return overhead_begin_on(overhead, ordinal, overhead_of_context(process, device));
 }
 
@@ -29,10 +27,10 @@ static void remember(const struct overhead *overhead, CUcontext context)
 static void undo(struct overhead *overhead, CUcontext context)
 {
     struct pointer made;
-    process_depth++;
+    process_enter(overhead->process);
     pointers_take(&overhead->process->holdings[HOLDING_CONTEXT], (uintptr_t)context, &made);
     REAL(cuCtxDestroy_v2)(context);
-    process_depth--;
+    process_leave();
     overhead_contexts(overhead->process, overhead->device, -1);
     overhead_undone(overhead);
 }
@@ -98,27 +96,6 @@ CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags
     return end(&overhead, result, context, before);
 }
 
-/* The process if this call is the program's own and limits are held. */
-static struct process *limited(void)
-{
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    return attached && process_depth == 0 ? process : NULL;
-}
-
-/* Around the call that ends a context, until its bytes are given back: they are moving. */
-static void enter(struct process *process)
-{
-    process_depth++;
-    slot_move_begin(process->session.books.page, process->session.books.slot);
-}
-
-static void leave(struct process *process)
-{
-    slot_move_end(process->session.books.page, process->session.books.slot);
-    process_depth--;
-}
-
 static void account_end(struct process *process, unsigned device)
 {
     overhead_contexts(process, device, -1);
@@ -134,20 +111,20 @@ static bool ended(CUcontext context)
 
 static CUresult destroy(CUresult (*function)(CUcontext), CUcontext context, bool surely)
 {
-    struct process *process = limited();
+    struct process *process = process_limited();
     struct pointer known;
     if (process == NULL)
         return function(context);
     struct pointers *contexts = &process->holdings[HOLDING_CONTEXT];
     bool ours = pointers_take(contexts, (uintptr_t)context, &known) == 0;
-    enter(process);
+    process_move_begin(process);
     struct ending ending = release_context_begin(process, context);
     CUresult result = function(context);
     bool gone = result == CUDA_SUCCESS && (surely || ended(context));
     release_context_end(&ending, gone);
     if (!gone && ours)
         pointers_add(contexts, known);
-    leave(process);
+    process_move_end(process);
     if (gone && ours)
         account_end(process, known.device);
     return result;
@@ -178,9 +155,9 @@ static bool primary_active(CUdevice ordinal)
 
 static void undo_primary(struct overhead *overhead, CUdevice ordinal)
 {
-    process_depth++;
+    process_enter(overhead->process);
     REAL(cuDevicePrimaryCtxRelease_v2)(ordinal);
-    process_depth--;
+    process_leave();
     overhead_contexts(overhead->process, overhead->device, -1);
     overhead_undone(overhead);
 }
@@ -227,17 +204,17 @@ static CUcontext primary_of(CUdevice ordinal)
 /* `surely`: if it succeeds; else only if nobody retains it any longer. */
 static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal, bool surely)
 {
-    struct process *process = limited();
+    struct process *process = process_limited();
     if (process == NULL)
         return function(ordinal);
-    enter(process);
+    process_move_begin(process);
     int device = process_device(process, ordinal);
     CUcontext primary = primary_of(ordinal);
     struct ending ending = release_context_begin(process, primary);
     CUresult result = function(ordinal);
     bool gone = primary != NULL && ((surely && result == CUDA_SUCCESS) || !primary_active(ordinal));
     release_context_end(&ending, gone);
-    leave(process);
+    process_move_end(process);
     if (gone && device >= 0)
         account_end(process, (unsigned)device);
     return result;
@@ -290,7 +267,7 @@ static CUresult set_limit(int limit, size_t old, size_t value)
 CUresult cuCtxSetLimit(int limit, size_t value)
 {
     size_t old;
-    struct process *process = limited();
+    struct process *process = process_limited();
     if (process == NULL || REAL(cuCtxGetLimit)(&old, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     return set_limit(limit, old, value);

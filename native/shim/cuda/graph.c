@@ -32,7 +32,7 @@ static void give_up(struct making *making)
 {
     free(making->exec);
     if (making->process != NULL)
-        process_depth--;
+        process_leave();
 }
 
 static CUresult make_begin(struct making *making, CUgraphExec *out, CUgraph graph)
@@ -45,7 +45,7 @@ static CUresult make_begin(struct making *making, CUgraphExec *out, CUgraph grap
         making->process = NULL;
         return CUDA_SUCCESS;
     }
-    process_depth++;
+    process_enter(making->process);
     CUresult result = find_need(making, graph);
     if (result != CUDA_SUCCESS)
         give_up(making);
@@ -188,15 +188,17 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 /* Its memory stays with the driver. Forgotten first: the handle may be given out again at once. */
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    struct process *process = process_known();
+    struct process *process = process_limited();
     struct pointer pointer;
-    bool ours = process != NULL && process_depth == 0 &&
-                session_phase(&process->session) == SESSION_ATTACHED &&
-                pointers_take(&process->graphs.execs, (uintptr_t)exec, &pointer) == 0;
+    if (process == NULL)
+        return REAL(cuGraphExecDestroy)(exec);
+    process_enter(process);
+    bool ours = pointers_take(&process->graphs.execs, (uintptr_t)exec, &pointer) == 0;
     CUresult result = REAL(cuGraphExecDestroy)(exec);
     if (ours && result == CUDA_SUCCESS)
         free(exec_of(&pointer));
     else if (ours)
         pointers_add(&process->graphs.execs, pointer);
+    process_leave();
     return result;
 }

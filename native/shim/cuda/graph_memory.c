@@ -1,5 +1,6 @@
 #include "cuda/graph_memory.h"
 
+#include "cuda/overhead.h"
 #include "cuda/reclaim.h"
 
 static struct graph_pool *pool_of(struct process *process, unsigned device)
@@ -18,45 +19,57 @@ static CUdevice ordinal_of(const struct process *process, unsigned device)
 }
 
 /* Calls of our own to the driver, which a capture by another thread must not forbid. */
-static CUstreamCaptureMode own_calls_begin(void)
+static CUstreamCaptureMode own_calls_begin(struct process *process)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    process_depth++;
+    process_move_begin(process);
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-static void own_calls_end(CUstreamCaptureMode mode)
+static void own_calls_end(struct process *process, CUstreamCaptureMode mode)
 {
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    process_depth--;
+    process_move_end(process);
 }
 
-static CUresult reserved_now(CUdevice ordinal, uint64_t *bytes)
+static CUresult reserved_now(struct process *process, CUdevice ordinal, uint64_t *bytes)
 {
-    CUstreamCaptureMode mode = own_calls_begin();
+    CUstreamCaptureMode mode = own_calls_begin(process);
     CUresult result =
         REAL(cuDeviceGetGraphMemAttribute)(ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
-    own_calls_end(mode);
+    own_calls_end(process, mode);
     return result;
 }
 
 /* Only less than is held is news, for held is as much as the driver may have: unless it took more
  * than it should. */
-static void count(struct process *process, unsigned device, uint64_t known)
+static void follow(struct process *process, unsigned device)
 {
     struct graph_pool *pool = pool_of(process, device);
     struct books *books = &process->session.books;
-    uint64_t bound = known + pool->flying;
-    pool->known = known;
-    pool->fine |= known % GRAPH_COARSE != 0;
+    uint64_t bound = pool->known + pool->flying;
     if (bound < pool->held) {
         books_release(books, device, pool->held - bound);
         pool->held = bound;
-    } else if (known > pool->held) {
-        books_admit(books, device, known - pool->held);
-        pool->held = known;
+    } else if (pool->known > pool->held) {
+        books_admit(books, device, pool->known - pool->held);
+        pool->held = pool->known;
     }
+}
+
+/* What the driver gave back by itself may be missing from what was measured since. */
+static void count(struct process *process, unsigned device, uint64_t known, uint32_t looks,
+                  uint64_t ticket)
+{
+    struct graph_pool *pool = pool_of(process, device);
+    if (known < pool->known && looks != pool->looks)
+        overhead_presume(process, device, pool->known - known);
+    pool->counted = ticket;
+    pool->known = known;
+    pool->looks = looks;
+    pool->fine |= known % GRAPH_COARSE != 0;
+    follow(process, device);
 }
 
 /* `landed`: of what is flying, what is not any more. */
@@ -64,21 +77,22 @@ static void settle(struct process *process, unsigned device, uint64_t landed)
 {
     struct graph_pool *pool = pool_of(process, device);
     uint64_t bytes = 0;
+    process_move_begin(process);
     pthread_mutex_lock(&pool->mutex);
     uint64_t ticket = ++pool->tickets;
+    uint32_t looks = books_looks(&process->session.books);
     pthread_mutex_unlock(&pool->mutex);
-    CUresult result = reserved_now(ordinal_of(process, device), &bytes);
+    CUresult result = reserved_now(process, ordinal_of(process, device), &bytes);
     pthread_mutex_lock(&pool->mutex);
     pool->flying -= landed;
     if (result != CUDA_SUCCESS)
         pool->known = pool->held; /* as if all of it had been taken */
     else if (ticket > pool->counted)
-        pool->counted = ticket;
+        count(process, device, bytes, looks, ticket);
     else
-        bytes = pool->known; /* a later query was counted */
-    if (result == CUDA_SUCCESS)
-        count(process, device, bytes);
+        follow(process, device); /* a later query was counted */
     pthread_mutex_unlock(&pool->mutex);
+    process_move_end(process);
 }
 
 static bool holds(struct process *process, unsigned device)
@@ -104,16 +118,31 @@ void graph_memory_settle_all(struct process *process)
             settle(process, device, 0);
 }
 
-static CUresult trim(struct process *process, unsigned device, CUdevice ordinal)
+/* Before the driver's memory moves, what it gave back by itself until now is told from what it will
+ * (pool_catch_up). */
+static void catch_up(struct process *process, unsigned device)
 {
     struct graph_pool *pool = pool_of(process, device);
     pthread_mutex_lock(&pool->mutex);
+    bool looked = pool->held > 0 && pool->looks != books_looks(&process->session.books);
+    pthread_mutex_unlock(&pool->mutex);
+    if (looked)
+        settle(process, device, 0);
+}
+
+static CUresult trim(struct process *process, unsigned device, CUdevice ordinal)
+{
+    struct graph_pool *pool = pool_of(process, device);
+    process_move_begin(process);
+    catch_up(process, device);
+    pthread_mutex_lock(&pool->mutex);
     pool->trims++; /* before: who launches from now on has no memory yet */
     pthread_mutex_unlock(&pool->mutex);
-    CUstreamCaptureMode mode = own_calls_begin();
+    CUstreamCaptureMode mode = own_calls_begin(process);
     CUresult result = REAL(cuDeviceGraphMemTrim)(ordinal);
-    own_calls_end(mode);
+    own_calls_end(process, mode);
     settle(process, device, 0);
+    process_move_end(process);
     return result;
 }
 
@@ -177,16 +206,14 @@ static int fly(struct graph_flight *flight, unsigned device)
     return 0;
 }
 
-static CUresult take_off(struct graph_flight *flight, unsigned device)
+static bool take_off(struct graph_flight *flight, unsigned device)
 {
     struct process *process = flight->process;
+    catch_up(process, device);
     if (fly_again(flight, device) || fly(flight, device) == 0)
-        return CUDA_SUCCESS;
+        return true;
     reclaim(process, device);
-    if (fly(flight, device) == 0)
-        return CUDA_SUCCESS;
-    books_deny(&process->session.books, device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return fly(flight, device) == 0;
 }
 
 static void land(struct graph_flight *flight)
@@ -194,23 +221,42 @@ static void land(struct graph_flight *flight)
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
         if (flight->flying[device] > 0)
             settle(flight->process, device, flight->flying[device]);
-    process_depth--;
+    process_move_end(flight->process);
 }
 
+/* Take off on all devices that the graph needs. Returns the one that has no room; VCUDA_DEVICES if
+ * none. */
+static unsigned take_off_all(struct graph_flight *flight)
+{
+    unsigned device = 0;
+    process_move_begin(flight->process);
+    while (device < VCUDA_DEVICES &&
+           (flight->exec->need.fine[device] == 0 || take_off(flight, device)))
+        device++;
+    if (device == VCUDA_DEVICES)
+        return device;
+    land(flight);
+    *flight = (struct graph_flight){
+        .process = flight->process, .exec = flight->exec, .stream = flight->stream};
+    return device;
+}
+
+/* Before a refusal an estimate is put right that may be too high. */
 CUresult graph_flight_begin(struct graph_flight *flight, struct process *process,
                             struct graph_exec *exec, CUstream stream)
 {
     *flight = (struct graph_flight){.process = process, .exec = exec, .stream = stream};
     if (exec->need.foreign) /* as if the device had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = CUDA_SUCCESS;
-    process_depth++;
-    for (unsigned device = 0; device < VCUDA_DEVICES && result == CUDA_SUCCESS; device++)
-        if (exec->need.fine[device] > 0)
-            result = take_off(flight, device);
-    if (result != CUDA_SUCCESS)
-        land(flight);
-    return result;
+    unsigned device = take_off_all(flight);
+    if (device < VCUDA_DEVICES && overhead_unsettled(process, device)) {
+        overhead_refresh(process, (int)device, true);
+        device = take_off_all(flight);
+    }
+    if (device == VCUDA_DEVICES)
+        return CUDA_SUCCESS;
+    books_deny(&process->session.books, device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* A trim since the take-off may have come after the launch: then the next launch must reserve. */

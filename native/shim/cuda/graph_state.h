@@ -21,8 +21,9 @@ struct graph_pool {
     uint64_t flying;
     uint64_t held;
     uint64_t trims;
-    bool fine;  /* the driver takes less than GRAPH_COARSE at a time */
-    bool keeps; /* there was a graph that leaves memory allocated */
+    uint32_t looks; /* of the manager, before the query that was counted last */
+    bool fine;      /* the driver takes less than GRAPH_COARSE at a time */
+    bool keeps;     /* there was a graph that leaves memory allocated */
 };
 
 /* execs: what needs memory, by its handle; `owner` is its struct graph_exec. All zero is empty. */

@@ -89,9 +89,9 @@ static CUresult end_module(struct overhead *overhead, CUresult answer, CUmodule 
         remember(overhead, *module);
     CUresult result = overhead_end(overhead, answer);
     if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
-        process_depth++;
+        process_enter(overhead->process);
         REAL(cuModuleUnload)(*module);
-        process_depth--;
+        process_leave();
         forget(overhead, *module);
         *module = before;
     }
@@ -150,9 +150,9 @@ static CUresult end_library(struct overhead *overhead, CUresult answer, CUlibrar
         remember(overhead, *library);
     CUresult result = overhead_end(overhead, answer);
     if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
-        process_depth++;
+        process_enter(overhead->process);
         REAL(cuLibraryUnload)(*library);
-        process_depth--;
+        process_leave();
         forget(overhead, *library);
         *library = before;
     }
@@ -190,23 +190,25 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_op
 /* What is remembered of a handle that is about to go. */
 static struct process *take(const void *handle, struct pointer *loaded)
 {
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    if (!attached || process_depth > 0)
+    struct process *process = process_limited();
+    if (process == NULL)
         return NULL;
-    struct pointers *modules = &process->holdings[HOLDING_MODULE];
-    return pointers_take(modules, (uintptr_t)handle, loaded) == 0 ? process : NULL;
+    process_enter(process);
+    if (pointers_take(&process->holdings[HOLDING_MODULE], (uintptr_t)handle, loaded) == 0)
+        return process;
+    process_leave();
+    return NULL;
 }
 
 static CUresult end_unload(struct process *process, struct pointer loaded, CUresult result)
 {
     if (process == NULL)
         return result;
-    process_depth--;
     if (result == CUDA_SUCCESS)
         overhead_shrunk(process, loaded.device, true);
     else
         pointers_add(&process->holdings[HOLDING_MODULE], loaded);
+    process_leave();
     return result;
 }
 
@@ -214,8 +216,6 @@ CUresult cuModuleUnload(CUmodule module)
 {
     struct pointer loaded = {0};
     struct process *process = take(module, &loaded);
-    if (process != NULL)
-        process_depth++;
     return end_unload(process, loaded, REAL(cuModuleUnload)(module));
 }
 
@@ -223,8 +223,6 @@ CUresult cuLibraryUnload(CUlibrary library)
 {
     struct pointer loaded = {0};
     struct process *process = take(library, &loaded);
-    if (process != NULL)
-        process_depth++;
     return end_unload(process, loaded, REAL(cuLibraryUnload)(library));
 }
 

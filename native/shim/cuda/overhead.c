@@ -1,6 +1,8 @@
 #include "cuda/overhead.h"
 
 #include "core/slot.h"
+#include "cuda/graph_memory.h"
+#include "cuda/pool.h"
 #include "runtime/clock.h"
 
 #include <errno.h>
@@ -69,7 +71,7 @@ static bool recently(const struct process *process)
 }
 
 /* Ask the manager; drop the estimate if nothing came meanwhile that it stands for. */
-static int measure(struct process *process, unsigned device, bool insist)
+static int ask(struct process *process, unsigned device, bool insist)
 {
     struct tally *tally = &process->tallies[device];
     pthread_mutex_lock(&tally->mutex);
@@ -83,6 +85,17 @@ static int measure(struct process *process, unsigned device, bool insist)
         books_settle(books_of(process), device);
     set_state(tally, is_final(error) && alone ? TALLY_MEASURED : TALLY_ESTIMATED);
     pthread_mutex_unlock(&tally->mutex);
+    return error;
+}
+
+/* What pools and graphs have given back by themselves is settled first: it would be missing. */
+static int measure(struct process *process, unsigned device, bool insist)
+{
+    process_enter(process);
+    pool_settle_all(process);
+    graph_memory_settle_all(process);
+    int error = ask(process, device, insist);
+    process_leave();
     return error;
 }
 
@@ -103,6 +116,17 @@ void overhead_outdated(struct process *process, unsigned device)
     pthread_mutex_lock(&tally->mutex);
     tally->begun++;
     tally->samples = books_samples(books_of(process));
+    set_state(tally, TALLY_ESTIMATED);
+    pthread_mutex_unlock(&tally->mutex);
+}
+
+void overhead_presume(struct process *process, unsigned device, uint64_t bytes)
+{
+    struct tally *tally = &process->tallies[device];
+    pthread_mutex_lock(&tally->mutex);
+    tally->begun++;
+    tally->samples = books_samples(books_of(process));
+    books_presume(books_of(process), device, bytes);
     set_state(tally, TALLY_ESTIMATED);
     pthread_mutex_unlock(&tally->mutex);
 }
@@ -162,7 +186,7 @@ static CUresult gate(struct overhead *overhead, uint64_t estimate)
         return CUDA_ERROR_SYSTEM_NOT_READY;
     default:
         overhead->process = process;
-        process_depth++;
+        process_enter(process);
         return CUDA_SUCCESS;
     }
 }
@@ -171,7 +195,7 @@ static CUresult gate(struct overhead *overhead, uint64_t estimate)
 static CUresult stand_aside(struct overhead *overhead)
 {
     overhead->process = NULL;
-    process_depth--;
+    process_leave();
     return CUDA_SUCCESS;
 }
 
@@ -182,7 +206,7 @@ static CUresult begin_with(struct overhead *overhead, int device)
         return result;
     if (device >= 0)
         give_back(overhead);
-    process_depth--;
+    process_leave();
     return result;
 }
 
@@ -233,7 +257,7 @@ CUresult overhead_end(struct overhead *overhead, CUresult result)
         result = account(overhead);
     else
         give_back(overhead);
-    process_depth--;
+    process_leave();
     return result;
 }
 
@@ -261,9 +285,8 @@ void overhead_contexts(struct process *process, unsigned device, int change)
 CUresult overhead_grown(CUresult result)
 {
     int device;
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    if (result == CUDA_SUCCESS && attached && process_depth == 0 &&
+    struct process *process = process_limited();
+    if (result == CUDA_SUCCESS && process != NULL &&
         process_current(process, &device) == CUDA_SUCCESS && device >= 0)
         overhead_outdated(process, (unsigned)device);
     return result;

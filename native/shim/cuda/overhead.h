@@ -44,6 +44,11 @@ void overhead_outdated(struct process *process, unsigned device);
 /* The driver gave memory of its own back on this device. `often`: as in struct overhead. */
 void overhead_shrunk(struct process *process, unsigned device, bool often);
 
+/* The driver gave back `bytes` that the books still hold as the program's, and the manager may have
+ * measured in between: what it then took for the driver's own may be less by as much. To be called
+ * before the books give them back, while memory moves. */
+void overhead_presume(struct process *process, unsigned device, uint64_t bytes);
+
 /* What the driver is known to take for one context. */
 uint64_t overhead_of_context(const struct process *process, int device);
 

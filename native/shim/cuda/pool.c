@@ -1,5 +1,7 @@
 #include "cuda/pool.h"
 
+#include "cuda/overhead.h"
+
 enum {
     ANSWERS = 32, /* of the driver that may come too late, one after another */
 };
@@ -9,24 +11,38 @@ static CUmemoryPool pool_of(uint64_t handle)
     return (CUmemoryPool)(uintptr_t)handle;
 }
 
+static uint32_t looks(struct process *process)
+{
+    return books_looks(&process->session.books);
+}
+
+/* What the driver has back may be missing from what was measured since. */
+static int enter(struct process *process, const struct pool *before, struct pool_answer answer,
+                 struct pool_growth *mine, bool surely)
+{
+    unsigned device = (unsigned)before->device;
+    if (answer.held < before->charged && answer.looks != before->looks)
+        overhead_presume(process, device, before->charged - answer.held);
+    return pools_enter(&process->pools, &process->session.books, before->handle, answer,
+                       pool_limit(process, device), mine, surely);
+}
+
 /* Ask the driver what a pool holds and enter it. mine: of who has the pool's turn. */
 static int settle_once(struct process *process, uint64_t handle, struct pool_growth *mine,
                        bool surely)
 {
-    struct pools *pools = &process->pools;
     struct pool now;
-    uint64_t held;
     int error = 0;
-    if (pools_use(pools, handle, &now) != 0)
+    if (pools_use(&process->pools, handle, &now) != 0)
         return 0;
-    CUresult result =
-        now.device < 0 ? CUDA_ERROR_INVALID_DEVICE
-                       : REAL(cuMemPoolGetAttribute)(pool_of(handle),
-                                                     CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held);
-    if (result == CUDA_SUCCESS)
-        error = pools_enter(pools, &process->session.books, handle, now.version, held,
-                            pool_limit(process, (unsigned)now.device), mine, surely);
-    pools_leave(pools, handle);
+    process_move_begin(process);
+    struct pool_answer answer = {.version = now.version, .looks = looks(process)};
+    if (now.device >= 0 &&
+        REAL(cuMemPoolGetAttribute)(pool_of(handle), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                    &answer.held) == CUDA_SUCCESS)
+        error = enter(process, &now, answer, mine, surely);
+    process_move_end(process);
+    pools_leave(&process->pools, handle);
     return error;
 }
 
@@ -37,9 +53,17 @@ void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mi
             return;
 }
 
+void pool_catch_up(struct process *process, uint64_t handle)
+{
+    struct pool pool;
+    if (pools_find(&process->pools, handle, &pool) == 0 && pool.looks != looks(process))
+        pool_enter(process, handle, NULL);
+}
+
 static void trim(struct process *process, uint64_t handle)
 {
     struct pool pool;
+    pool_catch_up(process, handle);
     if (pools_use(&process->pools, handle, &pool) != 0)
         return;
     struct pool_moment moment = pools_now(&process->pools);
@@ -63,9 +87,9 @@ void pool_settle(struct process *process, uint64_t handle)
     struct pool pool;
     if (pools_find(&process->pools, handle, &pool) != 0)
         return;
-    process_depth++;
+    process_move_begin(process);
     settle_or_end(process, &pool);
-    process_depth--;
+    process_move_end(process);
 }
 
 void pool_settle_all(struct process *process)
@@ -73,11 +97,11 @@ void pool_settle_all(struct process *process)
     struct pool pool;
     if (!pools_known(&process->pools))
         return;
-    process_depth++;
+    process_move_begin(process);
     for (size_t place = 0; pools_at(&process->pools, place, &pool) == 0; place++)
         if (pool.handle != 0 && (pool.charged > 0 || pool.retired))
             settle_or_end(process, &pool);
-    process_depth--;
+    process_move_end(process);
 }
 
 bool pool_trim_all(struct process *process, unsigned device)
@@ -122,8 +146,10 @@ CUresult pool_retire(struct process *process, const struct pool *pool)
 {
     if (pool->retired)
         return CUDA_ERROR_INVALID_VALUE;
+    process_enter(process);
     leave_current(pool_of(pool->handle));
     pools_retire(&process->pools, pool->handle);
     pool_settle(process, pool->handle);
+    process_leave();
     return CUDA_SUCCESS;
 }

@@ -38,7 +38,12 @@ void pool_given_back(struct process *process, const struct pointer *gone, uint64
 /* Ask the driver what a pool holds and enter that. mine: of who has the pool's turn, or NULL. */
 void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mine);
 
-/* The same inside of no hook, of one or of each; those end that are destroyed and empty. */
+/* The same if the manager may have looked since it was last done: before memory of the pool moves,
+ * with slot_move_begin(), so that what it gave back by itself until now is told from what it will.
+ */
+void pool_catch_up(struct process *process, uint64_t handle);
+
+/* The same of one or of each; those end that are destroyed and empty. */
 void pool_settle(struct process *process, uint64_t handle);
 void pool_settle_all(struct process *process);
 

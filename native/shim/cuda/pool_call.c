@@ -1,4 +1,3 @@
-#include "core/slot.h"
 #include "cuda/overhead.h"
 #include "cuda/pool.h"
 
@@ -125,8 +124,21 @@ static CUresult refuse(struct pool_call *call)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Until pool_finish(), if it may be asked. */
+static bool begin_moving(struct pool_call *call)
+{
+    process_move_begin(call->process);
+    pool_catch_up(call->process, call->handle);
+    bool may = may_ask(call);
+    if (!may)
+        process_move_end(call->process);
+    return may;
+}
+
+/* Before a refusal an estimate is put right that may be too high. */
 static CUresult begin_charged(struct pool_call *call, const struct pool *pool)
 {
+    struct process *process = call->process;
     if (pool->retired)
         return CUDA_ERROR_INVALID_VALUE;
     if (pool->device == POOL_NOT_GRANTED)
@@ -134,12 +146,15 @@ static CUresult begin_charged(struct pool_call *call, const struct pool *pool)
     call->device = (unsigned)pool->device;
     call->handle = pool->handle;
     take_turn(call);
-    overhead_refresh(call->process, pool->device, false);
-    slot_move_begin(call->process->session.books.page, call->process->session.books.slot);
-    if (may_ask(call))
+    overhead_refresh(process, pool->device, false);
+    if (begin_moving(call))
         return CUDA_SUCCESS;
-    slot_move_end(call->process->session.books.page, call->process->session.books.slot);
-    pools_end_turn(&call->process->pools, call->handle);
+    if (overhead_unsettled(process, call->device)) {
+        overhead_refresh(process, pool->device, true);
+        if (begin_moving(call))
+            return CUDA_SUCCESS;
+    }
+    pools_end_turn(&process->pools, call->handle);
     return refuse(call);
 }
 
@@ -163,10 +178,9 @@ static CUresult begin(struct pool_call *call, CUmemoryPool handle)
 
 static CUresult begin_inside(struct pool_call *call, CUmemoryPool pool)
 {
-    process_depth++; /* until pool_finish(), if it comes to that */
+    process_enter(call->process); /* begin_charged() enters once more, until pool_finish() */
     CUresult result = begin(call, pool);
-    if (result != CUDA_SUCCESS || call->process == NULL)
-        process_depth--;
+    process_leave();
     if (result != CUDA_ERROR_NOT_FOUND && result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
     call->process = NULL;
@@ -198,7 +212,7 @@ static int remember(const struct pool_call *call, CUdeviceptr address)
                                        .device = call->device,
                                        .owner = call->handle};
     if (pointers_take(pointers, address, &earlier) == 0)
-        release_gone(process, &earlier, GAP_ANY);
+        release_stale(process, &earlier);
     if (pointers_add(pointers, pointer) != 0)
         return -ENOMEM;
     pools_given(&process->pools, call->handle, address, &call->growth);
@@ -225,10 +239,9 @@ CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr 
     if (result == CUDA_SUCCESS && (call->growth.over || remember(call, *address) != 0))
         result = undo(call, *address);
     books_release(&process->session.books, call->device, call->growth.reserved);
-    slot_move_end(process->session.books.page, process->session.books.slot);
     pools_end_turn(&process->pools, call->handle);
     if (result == CUDA_ERROR_INVALID_VALUE)
         pools_forget_stranger(&process->pools, call->handle);
-    process_depth--;
+    process_move_end(process);
     return result;
 }

@@ -51,19 +51,26 @@ static CUresult made(CUresult result, const CUmemoryPool *pool, struct process *
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult make(struct process *process, CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    int device = POOL_NOT_CHARGED;
+    process_enter(process);
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        device = process_device(process, properties->location.id);
+    result = made(result, pool, process, device);
+    process_leave();
+    return result;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     struct process *process;
     enum gate gate = process_gate(&process);
     if (gate == GATE_REFUSED)
         return CUDA_ERROR_SYSTEM_NOT_READY;
-    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
-    if (gate == GATE_DRIVER || result != CUDA_SUCCESS)
-        return result;
-    int device = POOL_NOT_CHARGED;
-    if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        device = process_device(process, properties->location.id);
-    return made(result, pool, process, device);
+    return gate == GATE_DRIVER ? REAL(cuMemPoolCreate)(pool, properties)
+                               : make(process, pool, properties);
 }
 
 /* Whoever exported it is charged for it. */
@@ -74,22 +81,19 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, in
     enum gate gate = process_gate(&process);
     if (gate == GATE_REFUSED)
         return CUDA_ERROR_SYSTEM_NOT_READY;
+    if (gate == GATE_DRIVER)
+        return REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
+    process_enter(process);
     CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
-    return gate == GATE_DRIVER ? result : made(result, pool, process, POOL_NOT_CHARGED);
-}
-
-/* This process if it has limits, and we are not inside of a hook; else NULL. */
-static struct process *limited(void)
-{
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    return attached && process_depth == 0 ? process : NULL;
+    result = made(result, pool, process, POOL_NOT_CHARGED);
+    process_leave();
+    return result;
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
     struct pool pool;
-    struct process *process = limited();
+    struct process *process = process_limited();
     bool known = process != NULL && pools_find(&process->pools, (uintptr_t)handle, &pool) == 0;
     if (known && pool.origin == POOL_MADE && pool.device != POOL_NOT_CHARGED)
         return pool_retire(process, &pool);
@@ -108,7 +112,8 @@ static bool retired(const struct process *process, CUmemoryPool handle)
 }
 
 /* Around a wait: what was freed before it is for every stream after it, and may be back with the
- * driver. For a process without pools it is one load. */
+ * driver. Others may measure meanwhile, for it may be long; what they miss is made good when pools
+ * are settled. For a process without pools it is one load. */
 struct wait {
     struct process *process; /* NULL: nothing to do */
     struct pool_moment moment;
@@ -119,6 +124,7 @@ static struct wait wait_begin(void)
     struct process *process = process_known();
     if (process == NULL || !pools_known(&process->pools) || process_depth > 0)
         return (struct wait){.process = NULL};
+    process_enter(process);
     return (struct wait){.process = process, .moment = pools_now(&process->pools)};
 }
 
@@ -128,23 +134,44 @@ static CUresult wait_end(struct wait wait, CUresult result, uint64_t stream)
         return result;
     pools_waited(&wait.process->pools, result == CUDA_SUCCESS ? stream : GAP_CLOSED, wait.moment);
     pool_settle_all(wait.process);
+    process_leave();
+    return result;
+}
+
+/* Around what gives memory of a pool back and is short: it is moving. */
+static struct wait trim_begin(CUmemoryPool pool)
+{
+    struct wait wait = wait_begin();
+    if (wait.process != NULL) {
+        process_move_begin(wait.process);
+        pool_catch_up(wait.process, (uintptr_t)pool);
+    }
+    return wait;
+}
+
+static CUresult trim_end(struct wait wait, CUresult result)
+{
+    struct process *process = wait.process;
+    result = wait_end(wait, result, GAP_CLOSED);
+    if (process != NULL)
+        process_move_end(process);
     return result;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-    if (retired(limited(), pool))
+    if (retired(process_limited(), pool))
         return CUDA_ERROR_INVALID_VALUE;
-    struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuMemPoolTrimTo)(pool, keep), GAP_CLOSED);
+    struct wait wait = trim_begin(pool);
+    return trim_end(wait, REAL(cuMemPoolTrimTo)(pool, keep));
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
-    if (retired(limited(), pool))
+    if (retired(process_limited(), pool))
         return CUDA_ERROR_INVALID_VALUE;
-    struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value), GAP_CLOSED);
+    struct wait wait = trim_begin(pool);
+    return trim_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
 }
 
 CUresult cuCtxSynchronize(void)

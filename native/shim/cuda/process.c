@@ -1,5 +1,6 @@
 #include "cuda/process.h"
 
+#include "core/slot.h"
 #include "runtime/fork.h"
 
 /* Long enough for a manager that is being restarted, short enough for a user who waits. */
@@ -8,6 +9,35 @@ static const struct session_manner manner = {.flags = 0, .patience_ns = UINT64_C
 _Thread_local int process_depth;
 
 void *_Atomic process_place;
+
+/* How the thread could be cancelled before it entered. */
+static _Thread_local int cancelled;
+
+void process_enter(struct process *process)
+{
+    if (process_depth++ > 0)
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    session_keep(&process->session);
+}
+
+void process_leave(void)
+{
+    if (--process_depth == 0)
+        pthread_setcancelstate(cancelled, NULL);
+}
+
+void process_move_begin(struct process *process)
+{
+    process_enter(process);
+    slot_move_begin(process->session.books.page, process->session.books.slot);
+}
+
+void process_move_end(struct process *process)
+{
+    slot_move_end(process->session.books.page, process->session.books.slot);
+    process_leave();
+}
 
 struct process *process_state(void)
 {
@@ -35,6 +65,13 @@ void process_degrade(struct process *process, uint32_t flag)
     atomic_fetch_or(&process->degraded, flag);
     if (session_phase(&process->session) == SESSION_ATTACHED)
         books_degrade(&process->session.books, flag);
+}
+
+struct process *process_limited(void)
+{
+    struct process *process = process_known();
+    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
+    return attached && process_depth == 0 ? process : NULL;
 }
 
 enum gate process_gate(struct process **process)

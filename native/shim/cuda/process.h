@@ -50,6 +50,16 @@ enum gate {
 /* Are we inside a hook on this thread? Then a call comes from the driver itself. */
 extern _Thread_local int process_depth;
 
+/* Enter a call of the driver, or several: until process_leave(), calls that come in on this thread
+ * are the driver's own, and the thread cannot be cancelled, for what it has in its hands would then
+ * be nobody's. May be nested. Of attached processes. */
+void process_enter(struct process *process);
+void process_leave(void);
+
+/* The same, and memory moves meanwhile: the manager must not measure (core/slot.h). */
+void process_move_begin(struct process *process);
+void process_move_end(struct process *process);
+
 /* Where this process's state is kept; only for the two below. */
 extern void *_Atomic process_place;
 
@@ -61,6 +71,9 @@ static inline struct process *process_known(void)
 {
     return atomic_load_explicit(&process_place, memory_order_acquire);
 }
+
+/* The process if it is attached and this call is the program's own, else NULL. Never attaches. */
+struct process *process_limited(void);
 
 /* Decide for a hook, attaching if need be. `*process` is set for GATE_LIMITED. */
 enum gate process_gate(struct process **process);

@@ -1,17 +1,13 @@
 #include "cuda/virtual.h"
 
-#include "core/slot.h"
 #include "cuda/charge.h"
 #include "cuda/overhead.h"
 
 struct process *virtual_enter(void)
 {
-    struct process *process = process_known();
-    if (process_depth > 0 || process == NULL ||
-        session_phase(&process->session) != SESSION_ATTACHED)
-        return NULL;
-    process_depth++;
-    slot_move_begin(process->session.books.page, process->session.books.slot);
+    struct process *process = process_limited();
+    if (process != NULL)
+        process_move_begin(process);
     return process;
 }
 
@@ -19,8 +15,7 @@ CUresult virtual_leave(struct process *process, CUresult result)
 {
     if (process == NULL)
         return result;
-    slot_move_end(process->session.books.page, process->session.books.slot);
-    process_depth--;
+    process_move_end(process);
     return result;
 }
 
