@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import sys
 import time
 from typing import Any
 
@@ -143,8 +144,9 @@ GIVING = ["give", "give_pooled", "give_pooled", "wait", "wait", "keep", "drop", 
 def race(seed: int, limit: int, seconds: float) -> dict[str, int]:
     """All by turns, mostly at the limit; how often which came to what. Begins when it is told."""
     program = Program(limit, seed)
-    print("ready", flush=True)
-    input()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
     end = time.monotonic() + seconds
     done = {"granted": 0, "refused": 0}
     while time.monotonic() < end:

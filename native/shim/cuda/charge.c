@@ -221,7 +221,8 @@ void release_gone(struct process *process, const struct pointer *gone, uint64_t 
 
 void release_stale(struct process *process, const struct pointer *gone)
 {
-    if (gone->owner == 0 && gone->bytes > 0)
+    bool measured = books_looks(&process->session.books) > 0;
+    if (gone->owner == 0 && gone->bytes > 0 && measured)
         overhead_presume(process, gone->device, gone->bytes);
     release_gone(process, gone, GAP_ANY);
 }
