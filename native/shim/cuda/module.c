@@ -22,9 +22,8 @@ static CUresult begin(struct overhead *overhead, uint64_t bytes, uint64_t extent
 static bool code_counts(void)
 {
     int device;
-    struct process *process = process_known();
-    bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    return attached && process_depth == 0 && process_current(process, &device) == CUDA_SUCCESS &&
+    struct process *process = process_limited();
+    return process != NULL && process_current(process, &device) == CUDA_SUCCESS &&
            overhead_of_context(process, device) > 0;
 }
 
