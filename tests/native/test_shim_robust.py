@@ -460,19 +460,20 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8}, many=rounds
     assert node.peaks() == [LIMIT]
 
 
+@pytest.mark.parametrize("kind", ["memory", "pool", "module"])
 async def test_threads_cancelled_at_any_moment_leave_nothing_locked_and_nothing_lost(
-    node: SimulatedNode, cancelled: Path
+    node: SimulatedNode, cancelled: Path, kind: str
 ) -> None:
     container = await node.container("one", LIMIT)
 
     told = await container.run(
         f"""
 import subprocess
-ran = subprocess.run([{str(cancelled)!r}, "150", str({LIMIT} // 40)],
+ran = subprocess.run([{str(cancelled)!r}, "150", str({LIMIT} // 40), {kind!r}],
                      capture_output=True, text=True, timeout=30)
 print(ran.stdout or json.dumps({{"failed": ran.returncode}}), end="", flush=True)
 """
     )
 
-    assert told == {"before": LIMIT, "after": LIMIT}
+    assert told == {"before": LIMIT, "after": LIMIT, "stay": 0}
     assert max(node.peaks()) <= LIMIT

@@ -202,6 +202,25 @@ async def test_a_measurement_while_a_request_is_under_way_does_not_count(
     assert process.overhead == 300 * MIB
 
 
+async def test_a_request_that_begins_while_a_measurement_is_entered_is_not_taken_for_older(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    class Figures(dict[int, Bytes | None]):
+        """Read while the process reserves what the driver has not given yet."""
+
+        def __getitem__(self, key: int) -> Bytes | None:
+            process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN + 1
+            process.books.used[0][process.slot] += 100 * MIB
+            return super().__getitem__(key)
+
+    driver.held[GPU] = Figures({pid: Bytes(300 * MIB)})
+
+    assert await process.measure() == -errno.EBUSY
+
+    assert process.overhead == 0
+    assert process.books.looks[process.slot] == 0
+
+
 async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     process: Process, driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
