@@ -99,7 +99,7 @@ CUresult charge_begin(struct charge *charge, uint64_t bytes)
 /* There is no such device, or no driver yet: it answers. */
 static CUresult stand_aside(struct charge *charge)
 {
-    leave(charge);
+    process_leave();
     charge->process = NULL;
     return CUDA_SUCCESS;
 }
