@@ -12,7 +12,7 @@ from sim_box import machine
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.gpu import SimulatedGpus
-from gpumanager.units import MIB
+from gpumanager.units import GIB, MIB
 from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
