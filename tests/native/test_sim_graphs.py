@@ -200,6 +200,37 @@ print(memory("RESERVED_MEM_CURRENT") // MIB)
     assert out == ["32", "32", "36"]
 
 
+def test_graphs_that_two_threads_launch_share_nothing_that_one_is_about_to_keep(
+    box: SimBox,
+) -> None:
+    """The first is between what it maps and what it allocates when the second comes."""
+    out = told(
+        box,
+        """
+import threading
+begun, other = threading.Event(), threading.Event()
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def wait(_):
+    begun.set()
+    other.wait(0.2)
+host = cu.CUDA_HOST_NODE_PARAMS()
+host.fn = ctypes.cast(wait, ctypes.c_void_p).value
+slow, quick = graph(), graph(4 * MIB, keep=True)
+alloc(slow, [done(cu.cuGraphAddHostNode(slow, [], 0, host))], 4 * MIB)
+slow, quick = ready(slow), ready(quick)
+first = threading.Thread(target=launch, args=[slow])
+first.start()
+begun.wait()
+launch(quick)
+other.set()
+first.join()
+print(memory("RESERVED_MEM_CURRENT") // MIB, memory("USED_MEM_CURRENT") // MIB)
+""",
+    )
+
+    assert out == ["8 8"]
+
+
 def test_an_address_is_used_again_where_its_free_came_before(box: SimBox) -> None:
     out = told(
         box,

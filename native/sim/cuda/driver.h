@@ -135,6 +135,7 @@ struct driver {
     struct module *modules; /* all that are loaded */
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
+    pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
     pthread_mutex_t captures_mutex;
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */

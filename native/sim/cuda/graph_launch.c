@@ -84,20 +84,26 @@ API CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 }
 ALSO(cuGraphUpload, cuGraphUpload_ptsz);
 
+static CUresult launch(const struct place *place, struct exec *exec)
+{
+    graph_memory_begin(place->driver, exec);
+    CUresult result = graph_memory_restart(place->driver, exec);
+    if (result == CUDA_SUCCESS)
+        result = graph_memory_map(place->driver, exec);
+    if (result == CUDA_SUCCESS)
+        result = run_graph(place, &exec->order);
+    if (result == CUDA_SUCCESS)
+        graph_memory_busy(place->driver, exec);
+    graph_memory_end(place->driver, exec);
+    return result;
+}
+
 API CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
     struct place place;
     CUresult result = begin(exec, handle, &place);
     if (result == CUDA_SUCCESS && capture_has(place.stream))
         return capture_graph(place.driver, place.stream, exec->graph);
-    if (result == CUDA_SUCCESS)
-        result = graph_memory_restart(place.driver, exec);
-    if (result == CUDA_SUCCESS)
-        result = graph_memory_map(place.driver, exec);
-    if (result == CUDA_SUCCESS)
-        result = run_graph(&place, &exec->order);
-    if (result == CUDA_SUCCESS)
-        graph_memory_busy(place.driver, exec);
-    return result;
+    return result == CUDA_SUCCESS ? launch(&place, exec) : result;
 }
 ALSO(cuGraphLaunch, cuGraphLaunch_ptsz);

@@ -123,6 +123,28 @@ static void visit(struct driver *driver, const struct graph *graph, visitor *cal
     }
 }
 
+static bool allocates(const struct graph *graph)
+{
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        const struct node *node = graph->nodes.items[i];
+        if (node->type == NODE_ALLOC || (node->type == NODE_CHILD && allocates(node->child)))
+            return true;
+    }
+    return false;
+}
+
+void graph_memory_begin(struct driver *driver, const struct exec *exec)
+{
+    if (allocates(exec->graph))
+        pthread_mutex_lock(&driver->launching);
+}
+
+void graph_memory_end(struct driver *driver, const struct exec *exec)
+{
+    if (allocates(exec->graph))
+        pthread_mutex_unlock(&driver->launching);
+}
+
 static void count_live(struct driver *driver, struct graph_block *block, void *count)
 {
     (void)driver;
@@ -228,19 +250,29 @@ void graph_memory_unmap(struct driver *driver, struct exec *exec)
     pthread_mutex_unlock(&driver->mutex);
 }
 
+static CUresult trim(struct driver *driver, int device)
+{
+    if (!queue_reached(driver, device, driver->graphs[device].busy))
+        return CUDA_SUCCESS;
+    pthread_mutex_lock(&driver->mutex);
+    for (struct exec *exec = driver->execs; exec != NULL; exec = exec->next)
+        exec->footprint[device] = 0;
+    CUresult result = resize(driver, device, driver->graphs[device].live);
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
+}
+
 /* While a graph may be running with some of it nothing is given back. */
 API CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     struct driver *driver;
     const struct sim_gpu *gpu;
     CUresult result = driver_device(device, &driver, &gpu);
-    if (result != CUDA_SUCCESS || !queue_reached(driver, device, driver->graphs[device].busy))
+    if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&driver->mutex);
-    for (struct exec *exec = driver->execs; exec != NULL; exec = exec->next)
-        exec->footprint[device] = 0;
-    result = resize(driver, device, driver->graphs[device].live);
-    pthread_mutex_unlock(&driver->mutex);
+    pthread_mutex_lock(&driver->launching);
+    result = trim(driver, device);
+    pthread_mutex_unlock(&driver->launching);
     return result;
 }
 
