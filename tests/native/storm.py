@@ -1,6 +1,7 @@
 """Processes race for the last bytes of one GPU, are killed, fork and exec; and what came of it.
 
     python tests/native/storm.py [--processes 2,4,8,64] [--threads N] [--seconds S] [--kills N]
+                                 [--seed N] [--requests N] [--kinds NAMES]
 
 `cuda-storm` does it in a container, through the shim, on the simulated driver. Four things must
 hold, and nobody is asked for them who could be wrong with the shim: the simulated GPU's own account
@@ -11,12 +12,13 @@ ended the books hold nothing for it; and when all hold still books and account a
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,24 @@ from gpumanager.virtual.values import AllocationID
 from vcuda_shim import PROGRAMS, SHIM_CUDA
 
 NAME = AllocationID("storm")
-LIMIT = 96 * MIB + 1
+LIMIT = 256 * MIB + 1
 BACK_WITHIN_NS = 1_000_000_000
 SAMPLE_SECONDS = 0.01
+STUCK_AFTER = 60
+"""Seconds beside those it rages. cuda-storm gives up before and says so."""
+
+
+class StormStuck(Exception):
+    """It did not come to its end in time."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen while it raged. late: pids that had bytes in the books for too long."""
+    """What was seen while it raged.
+
+    late: pids that had bytes in the books for too long. awaited: the dead
+    whose bytes were not seen to be back. slowest: ns that this took, at most.
+    """
 
     node: SimulatedNode
     manager: VirtualSockets
@@ -46,6 +58,8 @@ class Watch:
     samples: int = 0
     most: int = 0
     report: dict[str, Any] = field(default_factory=dict)
+    awaited: set[int] = field(default_factory=set)
+    slowest: int = 0
     words: list[str] = field(default_factory=list)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,6 +67,7 @@ class Watch:
         match line.split():
             case ["dead", pid, when]:
                 self.dead[int(pid)] = int(when)
+                self.awaited.add(int(pid))
             case ["quiet"]:
                 self.quiet.set()
             case _ if line.startswith("{"):
@@ -65,8 +80,15 @@ class Watch:
         holders = {one.pid for one in self.manager.usage(NAME).processes if any(one.held)}
         overdue = {pid for pid, when in self.dead.items() if when + BACK_WITHIN_NS < now}
         self.late |= holders & overdue
+        self._time_returns(holders, now)
         self.most = max(self.most, self.node.held())
         self.samples += 1
+
+    def _time_returns(self, holders: set[int], now: int) -> None:
+        """A look is what tells that bytes are back: so they are back sooner than this says."""
+        back = self.awaited - holders
+        self.awaited -= back
+        self.slowest = max([self.slowest, *(now - self.dead[pid] for pid in back)])
 
     async def look_on(self) -> None:
         while True:
@@ -84,7 +106,8 @@ class Watch:
 class Outcome:
     """peak: the most at once, by the GPU's account. alike: books and account, when all was still.
 
-    late: pids whose bytes were not back in time. words: what was said on stderr.
+    late: pids whose bytes were not back in time. slowest: as in Watch. words: what was said on
+    stderr.
     """
 
     limit: int
@@ -93,6 +116,7 @@ class Outcome:
     alike: bool
     left: int
     late: frozenset[int]
+    slowest: int
     samples: int
     report: dict[str, Any]
     words: tuple[str, ...]
@@ -112,6 +136,14 @@ class Outcome:
         return [words for words, happened in found.items() if happened]
 
 
+async def ended_within(awaited: Awaitable[Any], seconds: float, watch: Watch) -> None:
+    try:
+        await asyncio.wait_for(awaited, seconds)
+    except TimeoutError:
+        said = "; ".join(watch.words) or "nothing said"
+        raise StormStuck(f"no end of the storm within {seconds:.0f} s: {said}") from None
+
+
 async def true_within(condition: Any, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:  # noqa: ASYNC110 - nobody to set an event
@@ -127,9 +159,11 @@ async def storm(
     seconds: float,
     kills: float,
     seed: int,
+    requests: int = 0,
+    kinds: str = "",
     shim: Path = SHIM_CUDA,
 ) -> Outcome:
-    """shim: another build of it."""
+    """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
     manager = VirtualSockets(work)
     node = SimulatedNode(work, manager, shim)
     container = await node.container(NAME, LIMIT)
@@ -141,17 +175,22 @@ async def storm(
         "--limit": LIMIT,
         "--seed": seed,
         "--kills": kills,
+        "--requests": requests,
         "--until": go_on,
     }
+    if kinds:
+        options["--kinds"] = kinds
     words = [str(word) for option in options.items() for word in option]
     started = await container.start([str(PROGRAMS / "cuda-storm"), *words], watch.hear)
     looking = asyncio.create_task(watch.look_on())
     try:
-        await asyncio.wait_for(watch.quiet.wait(), seconds + 60)
+        await ended_within(watch.quiet.wait(), seconds + STUCK_AFTER, watch)
         alike = await true_within(watch.alike, 2)
         at_rest = node.held()
         go_on.touch()
-        await asyncio.wait_for(started.wait(), 60)
+        await ended_within(started.wait(), STUCK_AFTER, watch)
+        if not watch.report:
+            raise StormStuck("; ".join(watch.words) or "it ended and said nothing")
         await true_within(lambda: watch.books() == node.held() == 0, 2)
         left = max(watch.books(), node.held())
         peak = max(watch.most, *node.peaks())
@@ -169,6 +208,7 @@ async def storm(
         alike,
         left,
         frozenset(watch.late),
+        watch.slowest,
         watch.samples,
         watch.report,
         tuple(watch.words),
@@ -186,19 +226,47 @@ def run(arguments: argparse.Namespace, processes: int) -> list[str]:
                 seconds=arguments.seconds,
                 kills=arguments.kills,
                 seed=arguments.seed,
+                requests=arguments.requests,
+                kinds=arguments.kinds,
             )
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    report, faults = outcome.report, outcome.faults()
-    print(
-        f"{processes:4} processes: {report['taken']} taken, {report['refused']} refused, "
-        f"{report['started']} started, {report['killed']} killed, {report['execs']} execs; "
-        f"peak {outcome.peak} of {outcome.limit} bytes, {outcome.samples} looks: "
-        + ("; ".join(faults) or "all held")
-    )
-    print("".join(f"      {line}\n" for line in outcome.words), end="")
-    return faults
+    print(row(processes, outcome), flush=True)
+    for words in (*outcome.faults(), *outcome.words):
+        print(f"{'':8}{words}", flush=True)
+    return outcome.faults()
+
+
+COLUMNS = {
+    "processes": 9,
+    "taken": 9,
+    "refused": 9,
+    "wrongly": 7,
+    "killed": 6,
+    "forks": 5,
+    "execs": 5,
+    "peak, bytes": 14,
+    "of limit": 14,
+    "back within": 11,
+}
+
+
+def heading() -> str:
+    return "  ".join(f"{name:>{width}}" for name, width in COLUMNS.items())
+
+
+def row(processes: int, outcome: Outcome) -> str:
+    report = outcome.report
+    cells = [
+        processes,
+        *(report[what] for what in ("taken", "refused", "wrong", "killed", "forks", "execs")),
+        f"{outcome.peak:,}",
+        f"{outcome.limit:,}",
+        f"{outcome.slowest / 1e6:.0f} ms",
+    ]
+    row = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=True))
+    return row + ("  FAULTS" if outcome.faults() else "  all held")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -208,10 +276,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--kills", type=float, default=20, help="a second")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--requests", type=int, default=0, help="after which one ends; 0: never")
+    parser.add_argument("--kinds", default="", help="of memory (cuda-storm/kinds.h); else all")
     arguments = parser.parse_args(words)
     if missing := namespaces_available():
         raise SystemExit(missing)
-    faults = [run(arguments, int(number)) for number in arguments.processes.split(",")]
+    numbers = [int(number) for number in arguments.processes.split(",")]
+    faulthandler.dump_traceback_later(len(numbers) * (arguments.seconds + STUCK_AFTER), exit=True)
+    print(heading(), flush=True)
+    faults = [run(arguments, number) for number in numbers]
     return int(any(faults))
 
 

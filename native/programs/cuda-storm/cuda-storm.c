@@ -1,7 +1,7 @@
 /* Processes that race for the last bytes of one GPU, and are killed while they do.
  *
- *     cuda-storm --processes N --threads N --seconds S --limit BYTES --seed N [--kills N] [--until
- * F]
+ *     cuda-storm --processes N --threads N --seconds S --limit BYTES --seed N [--kills N]
+ *                [--requests N] [--kinds NAMES] [--until F]
  *
  * The parent starts them: forked, exec'd, forked by one that uses the GPU already; kills one at
  * random `kills` times a second, and starts another. It loads the driver as any program does and
@@ -10,7 +10,11 @@
  *     dead PID NS     a process that has ended, however, by then (CLOCK_MONOTONIC)
  *     quiet           all hold still; it goes on when the file F is there
  *     a JSON object   what was done; "wrong": refusals although there was room (claims.h)
+ *
+ * Whatever happens it ends, and nothing of it is left: who does not end is named and killed.
  */
+#include "kinds.h"
+#include "rows.h"
 #include "worker.h"
 
 #include <errno.h>
@@ -33,6 +37,7 @@ static const uint64_t second = UINT64_C(1000000000);
 struct storm {
     struct worker worker; /* what all of them get */
     double seconds, kills;
+    uint64_t requests; /* after which it ends, if that is sooner; 0: never */
     const char *until;
     int alive, killed, started;
     uint64_t last_death;
@@ -62,42 +67,15 @@ static struct claims *map_claims(int shared)
     exit(1);
 }
 
-/* A row that nobody has, or -1. */
-static int take_row(struct claims *claims)
-{
-    for (int row = 0; row < CLAIM_ROWS; row++) {
-        if (atomic_load(&claims->rows[row].taken))
-            continue;
-        claims->rows[row].heir = -1;
-        atomic_store(&claims->rows[row].taken, true);
-        if (row >= atomic_load(&claims->rows_used))
-            atomic_store(&claims->rows_used, row + 1);
-        return row;
-    }
-    return -1;
-}
-
-/* With the row that was kept for a child it never had. */
-static void free_row(struct claims *claims, int row)
-{
-    int heir = claims->rows[row].heir;
-    if (heir >= 0 && atomic_load(&claims->rows[heir].pid) == 0)
-        atomic_store(&claims->rows[heir].taken, false);
-
-    atomic_store(&claims->rows[row].pid, 0);
-    claims->rows[row].retires = 0;
-    atomic_store(&claims->rows[row].taken, false);
-}
-
 static void start_one(struct storm *storm)
 {
     struct worker worker = storm->worker;
     worker.seed = (unsigned)rand_r(&storm->seed);
-    worker.row = take_row(worker.claims);
+    worker.row = row_take(worker.claims);
     if (worker.row < 0)
         return; /* too many died within the last second */
     bool prefork = worker.seed % 4 == 0, exec = worker.seed % 4 == 1;
-    worker.heir = prefork ? take_row(worker.claims) : -1;
+    worker.heir = prefork ? row_take(worker.claims) : -1;
     worker.claims->rows[worker.row].heir = worker.heir;
     pid_t pid = fork();
     if (pid == 0 && exec)
@@ -105,7 +83,7 @@ static void start_one(struct storm *storm)
     if (pid == 0)
         worker_run(worker);
     if (pid < 0) {
-        free_row(worker.claims, worker.row);
+        row_free(worker.claims, worker.row);
         return;
     }
     atomic_store(&worker.claims->rows[worker.row].pid, pid);
@@ -141,7 +119,7 @@ static void bury_the_dead(struct storm *storm)
         if (one->retires == 0 || one->retires > now())
             continue;
         claims_void(one);
-        free_row(storm->worker.claims, row);
+        row_free(storm->worker.claims, row);
     }
 }
 
@@ -160,10 +138,17 @@ static void kill_one(struct storm *storm)
     }
 }
 
+static bool enough(const struct storm *storm)
+{
+    struct claims *claims = storm->worker.claims;
+    uint64_t done = atomic_load(&claims->taken) + atomic_load(&claims->refused);
+    return storm->requests > 0 && done >= storm->requests;
+}
+
 static void rage(struct storm *storm)
 {
     uint64_t end = now() + (uint64_t)(storm->seconds * 1e9);
-    while (now() < end) {
+    while (now() < end && !enough(storm)) {
         bury_the_dead(storm);
         while (storm->alive < storm->worker.processes) {
             int before = storm->started;
@@ -201,6 +186,7 @@ static void wait_until(const char *path)
         tick();
 }
 
+/* Whoever does not end is named and killed. */
 static void finish(struct storm *storm)
 {
     struct claims *claims = storm->worker.claims;
@@ -210,24 +196,46 @@ static void finish(struct storm *storm)
         bury_the_dead(storm);
         tick();
     } while (storm->alive > 0 && now() < end);
+    rows_name_living(claims);
+    rows_kill(claims);
+}
+
+/* The storm itself has its bound, however it is stuck. */
+static struct claims *claims_at_stake;
+
+static void out_of_time(int signal)
+{
+    static const char words[] = "cuda-storm: stuck: all of it is killed\n";
+    (void)signal;
+    rows_kill(claims_at_stake);
+    ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
+    _exit(written < 0 ? 7 : 6);
+}
+
+static void limit_time(const struct storm *storm)
+{
+    claims_at_stake = storm->worker.claims;
+    signal(SIGALRM, out_of_time);
+    alarm((unsigned)storm->seconds + 4 * QUIET_SECONDS);
 }
 
 static void report(const struct storm *storm, bool calmed)
 {
     const struct claims *claims = storm->worker.claims;
     printf("{\"taken\": %llu, \"given\": %llu, \"refused\": %llu, \"wrong\": %llu, "
-           "\"started\": %d, \"killed\": %d, \"execs\": %llu, \"failure\": %d, \"left\": %d, "
+           "\"started\": %d, \"killed\": %d, \"forks\": %llu, \"execs\": %llu, "
+           "\"failure\": %d, \"left\": %d, "
            "\"calm\": %s}\n",
            (unsigned long long)claims->taken, (unsigned long long)claims->given,
            (unsigned long long)claims->refused, (unsigned long long)claims->wrong, storm->started,
-           storm->killed, (unsigned long long)claims->execs, atomic_load(&claims->failure),
-           storm->alive, calmed ? "true" : "false");
+           storm->killed, (unsigned long long)claims->forks, (unsigned long long)claims->execs,
+           atomic_load(&claims->failure), storm->alive, calmed ? "true" : "false");
 }
 
 static int usage(void)
 {
     fprintf(stderr, "usage: cuda-storm --processes N --threads N --seconds S --limit BYTES "
-                    "--seed N [--kills N] [--until FILE]\n");
+                    "--seed N [--kills N] [--requests N] [--kinds NAMES] [--until FILE]\n");
     return 2;
 }
 
@@ -245,8 +253,12 @@ static bool read_option(struct storm *storm, const char *name, const char *value
         storm->seed = (unsigned)atoi(value);
     else if (strcmp(name, "--kills") == 0)
         storm->kills = atof(value);
+    else if (strcmp(name, "--requests") == 0)
+        storm->requests = strtoull(value, NULL, 10);
     else if (strcmp(name, "--until") == 0)
         storm->until = value;
+    else if (strcmp(name, "--kinds") == 0)
+        storm->worker.claims->kinds = kinds_called(value);
     else
         return false;
     return true;
@@ -262,13 +274,17 @@ int main(int count, char **words)
     if (storm.worker.shared < 0 || ftruncate(storm.worker.shared, sizeof(struct claims)) != 0)
         return 1;
     storm.worker.claims = map_claims(storm.worker.shared);
+    storm.worker.claims->kinds = kinds_countable();
     for (int word = 1; word < count; word += 2)
         if (word + 1 == count || !read_option(&storm, words[word], words[word + 1]))
             return usage();
     if (storm.worker.processes < 1 || storm.worker.threads < 1 ||
-        storm.worker.threads > CLAIM_THREADS || storm.worker.claims->limit == 0)
+        storm.worker.threads > CLAIM_THREADS || storm.worker.claims->limit == 0 ||
+        storm.worker.claims->kinds == 0)
         return usage();
+    storm.worker.claims->uncounted = kinds_uncounted(storm.worker.claims->kinds);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    limit_time(&storm);
     rage(&storm);
     bool calmed = calm(&storm);
     wait_until(storm.until);

@@ -20,6 +20,43 @@ struct memory_properties {
 
 _Static_assert(sizeof(struct memory_properties) == 32, "CUmemAllocationProp");
 
+/* Of a memory pool: what is in it, and where. */
+struct pool_properties {
+    int type, handle_types, location_type, location;
+    void *security;
+    size_t most;
+    unsigned char flags[56];
+};
+
+_Static_assert(sizeof(struct pool_properties) == 88, "CUmemPoolProps");
+
+/* A node of a graph that allocates; `address` is set by the driver. */
+struct allocation_node {
+    struct pool_properties properties;
+    const void *access;
+    size_t access_count;
+    size_t bytes;
+    device_address address;
+};
+
+_Static_assert(sizeof(struct allocation_node) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
+
+/* Of arrays, in elements. */
+struct array_shape {
+    size_t width, height;
+    int format;
+    unsigned channels;
+};
+
+struct array_shape_3d {
+    size_t width, height, depth;
+    int format;
+    unsigned channels, flags;
+};
+
+_Static_assert(sizeof(struct array_shape) == 24, "CUDA_ARRAY_DESCRIPTOR");
+_Static_assert(sizeof(struct array_shape_3d) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
+
 #define DRIVER_FUNCTIONS(FUNCTION)                                                                 \
     FUNCTION(cuInit, (unsigned flags))                                                             \
     FUNCTION(cuDeviceGet, (int *device, int ordinal))                                              \
@@ -39,7 +76,39 @@ _Static_assert(sizeof(struct memory_properties) == 32, "CUmemAllocationProp");
     FUNCTION(cuMemAddressFree, (device_address address, size_t bytes))                             \
     FUNCTION(cuMemMap, (device_address address, size_t bytes, size_t offset, memory_handle handle, \
                         unsigned long long flags))                                                 \
-    FUNCTION(cuMemUnmap, (device_address address, size_t bytes))
+    FUNCTION(cuMemUnmap, (device_address address, size_t bytes))                                   \
+    FUNCTION(cuMemAlloc, (unsigned *address, unsigned bytes))                                      \
+    FUNCTION(cuMemAllocPitch,                                                                      \
+             (unsigned *address, unsigned *pitch, unsigned width, unsigned height, unsigned size)) \
+    FUNCTION(cuMemFree, (unsigned address))                                                        \
+    FUNCTION(cuArrayCreate_v2, (void **array, const struct array_shape *shape))                    \
+    FUNCTION(cuArray3DCreate_v2, (void **array, const struct array_shape_3d *shape))               \
+    FUNCTION(cuArrayDestroy, (void *array))                                                        \
+    FUNCTION(cuMipmappedArrayCreate,                                                               \
+             (void **array, const struct array_shape_3d *shape, unsigned levels))                  \
+    FUNCTION(cuMipmappedArrayDestroy, (void *array))                                               \
+    FUNCTION(cuStreamSynchronize, (void *stream))                                                  \
+    FUNCTION(cuMemAllocAsync, (device_address * address, size_t bytes, void *stream))              \
+    FUNCTION(cuMemFreeAsync, (device_address address, void *stream))                               \
+    FUNCTION(cuDeviceGetDefaultMemPool, (void **pool, int device))                                 \
+    FUNCTION(cuMemPoolCreate, (void **pool, const struct pool_properties *properties))             \
+    FUNCTION(cuMemPoolDestroy, (void *pool))                                                       \
+    FUNCTION(cuMemPoolTrimTo, (void *pool, size_t keep))                                           \
+    FUNCTION(cuMemAllocFromPoolAsync,                                                              \
+             (device_address * address, size_t bytes, void *pool, void *stream))                   \
+    FUNCTION(cuGraphCreate, (void **graph, unsigned flags))                                        \
+    FUNCTION(cuGraphDestroy, (void *graph))                                                        \
+    FUNCTION(cuGraphAddMemAllocNode, (void **node, void *graph, void *const *dependencies,         \
+                                      size_t count, struct allocation_node *parameters))           \
+    FUNCTION(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags))    \
+    FUNCTION(cuGraphLaunch, (void *exec, void *stream))                                            \
+    FUNCTION(cuGraphExecDestroy, (void *exec))                                                     \
+    FUNCTION(cuDeviceGraphMemTrim, (int device))                                                   \
+    FUNCTION(cuCtxCreate_v2, (void **context, unsigned flags, int device))                         \
+    FUNCTION(cuCtxPopCurrent_v2, (void **context))                                                 \
+    FUNCTION(cuCtxDestroy_v2, (void *context))                                                     \
+    FUNCTION(cuModuleLoadData, (void **module, const void *image))                                 \
+    FUNCTION(cuModuleUnload, (void *module))
 
 #define DECLARE(name, parameters) extern int(*name) parameters;
 DRIVER_FUNCTIONS(DECLARE)

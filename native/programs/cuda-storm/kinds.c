@@ -1,101 +1,87 @@
 #include "kinds.h"
 
-enum { ROW = 512, ATTACH_GLOBAL = 1, PAGE = 2 << 20, PINNED = 1, ON_DEVICE = 1 };
+#include <string.h>
 
-static bool plain_there(void)
-{
-    return cuMemAlloc_v2 != NULL;
-}
-
-static int plain_take(struct block *block, uint64_t bytes)
-{
-    return cuMemAlloc_v2(&block->address, bytes);
-}
-
-static int give_address(struct block *block)
-{
-    return cuMemFree_v2(block->address);
-}
-
-static bool managed_there(void)
-{
-    return cuMemAllocManaged != NULL;
-}
-
-static int managed_take(struct block *block, uint64_t bytes)
-{
-    return cuMemAllocManaged(&block->address, bytes, ATTACH_GLOBAL);
-}
-
-static bool pitch_there(void)
-{
-    return cuMemAllocPitch_v2 != NULL;
-}
-
-/* Rows of as many bytes as drivers make them, so that nothing is added. */
-static int pitch_take(struct block *block, uint64_t bytes)
-{
-    size_t pitch;
-    return cuMemAllocPitch_v2(&block->address, &pitch, ROW, bytes / ROW, 4);
-}
-
-static bool virtual_there(void)
-{
-    return cuMemCreate != NULL && cuMemMap != NULL;
-}
-
-static int map(struct block *block, memory_handle handle, uint64_t bytes)
-{
-    int result = cuMemAddressReserve(&block->address, bytes, 0, 0, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = cuMemMap(block->address, bytes, 0, handle, 0);
-    if (result != CUDA_SUCCESS)
-        cuMemAddressFree(block->address, bytes);
-    return result;
-}
-
-/* Created, mapped, released: as is usual, the mapping alone keeps it. */
-static int virtual_take(struct block *block, uint64_t bytes)
-{
-    struct memory_properties properties = {.type = PINNED, .location_type = ON_DEVICE};
-    memory_handle handle;
-    int result = cuMemCreate(&handle, bytes, &properties, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = map(block, handle, bytes);
-    int released = cuMemRelease(handle);
-    return result != CUDA_SUCCESS ? result : released;
-}
-
-static int virtual_give(struct block *block)
-{
-    int result = cuMemUnmap(block->address, block->bytes);
-    int freed = cuMemAddressFree(block->address, block->bytes);
-    return result != CUDA_SUCCESS ? result : freed;
-}
-
-const struct kind kinds[] = {
-    {"plain", 1, plain_there, plain_take, give_address},
-    {"managed", 1, managed_there, managed_take, give_address},
-    {"pitch", ROW, pitch_there, pitch_take, give_address},
-    {"virtual", PAGE, virtual_there, virtual_take, virtual_give},
-};
+#define ROW(name) &kind_##name,
+static const struct kind *const kinds[] = {KINDS_ADDRESS(ROW) KINDS_LEGACY(ROW) KINDS_ARRAY(ROW)
+                                               KINDS_POOL(ROW) KINDS_DRIVER(ROW)};
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-unsigned kinds_count(void)
+uint64_t kinds_countable(void)
+{
+    uint64_t set = 0;
+    for (unsigned index = 0; index < KINDS; index++)
+        set |= kinds[index]->uncounted ? 0 : UINT64_C(1) << index;
+    return set;
+}
+
+static uint64_t called(const char *name, size_t length)
+{
+    for (unsigned index = 0; index < KINDS; index++)
+        if (strlen(kinds[index]->name) == length && strncmp(kinds[index]->name, name, length) == 0)
+            return UINT64_C(1) << index;
+    return 0;
+}
+
+uint64_t kinds_called(const char *names)
+{
+    uint64_t set = 0;
+    for (const char *name = names;; name++) {
+        size_t length = strcspn(name, ",");
+        uint64_t one = called(name, length);
+        set |= one;
+        name += length;
+        if (one == 0 || *name == 0)
+            return one == 0 ? 0 : set;
+    }
+}
+
+bool kinds_uncounted(uint64_t set)
+{
+    return (set & ~kinds_countable()) != 0;
+}
+
+static bool meant(unsigned index, uint64_t set)
+{
+    return (set >> index & 1) != 0 && kinds[index]->there();
+}
+
+unsigned kinds_count(uint64_t set)
 {
     unsigned count = 0;
     for (unsigned index = 0; index < KINDS; index++)
-        count += kinds[index].there();
+        count += meant(index, set);
     return count;
 }
 
-const struct kind *kinds_at(unsigned number)
+const struct kind *kinds_at(uint64_t set, unsigned number)
 {
     unsigned index = 0;
-    while (!kinds[index].there() || number-- > 0)
+    while (!meant(index, set) || number-- > 0)
         index++;
-    return &kinds[index];
+    return kinds[index];
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t piece)
+{
+    return (bytes + piece - 1) / piece * piece;
+}
+
+struct block kinds_ask(const struct kind *kind, uint64_t bytes)
+{
+    if (kind->most > 0 && bytes > kind->most)
+        bytes = kind->most;
+    if (bytes >= kind->granule)
+        bytes = bytes / kind->granule * kind->granule;
+    else
+        bytes = kind->granule;
+    return (struct block){.kind = kind, .bytes = bytes, .holds = round_up(bytes, kind->rough)};
+}
+
+uint64_t kinds_settle(struct block *block)
+{
+    uint64_t before = block->holds;
+    block->holds = round_up(block->bytes, block->kind->fine);
+    return before - block->holds;
 }

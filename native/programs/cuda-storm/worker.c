@@ -36,7 +36,7 @@ static void give(struct thread *thread, struct block *block)
     int result = block->kind->give(block);
     if (result != CUDA_SUCCESS)
         claims_fail(claims, result);
-    atomic_fetch_add(&thread->claim->dropped, block->bytes);
+    atomic_fetch_add(&thread->claim->dropped, block->holds);
     atomic_fetch_add(&claims->given, 1);
     *block = (struct block){0};
 }
@@ -64,31 +64,36 @@ static uint64_t choose_bytes(struct thread *thread)
 static void refused(struct claims *claims, const struct block *block, uint64_t dropped_before)
 {
     atomic_fetch_add(&claims->refused, 1);
-    if (!claim_wrong(claims, block->bytes, dropped_before))
+    if (claims->uncounted || !claim_wrong(claims, block->holds, dropped_before))
         return;
     if (atomic_fetch_add(&claims->wrong, 1) == 0)
         fprintf(stderr, "cuda-storm: %s: %llu bytes refused although there was room\n",
                 block->kind->name, (unsigned long long)block->bytes);
 }
 
-static void take(struct thread *thread, struct block *block)
+static struct block ask(struct thread *thread)
+{
+    uint64_t set = thread->worker->claims->kinds;
+    unsigned number = (unsigned)rand_r(&thread->seed) % kinds_count(set);
+    return kinds_ask(kinds_at(set, number), choose_bytes(thread));
+}
+
+static void take(struct thread *thread, struct block *place)
 {
     struct claims *claims = thread->worker->claims;
-    block->kind = kinds_at((unsigned)rand_r(&thread->seed) % kinds_count());
-    uint64_t granule = block->kind->granule;
-    block->bytes = (choose_bytes(thread) + granule - 1) / granule * granule;
-    uint64_t dropped_before = claim_begin(claims, thread->claim, block->bytes);
-    int result = block->kind->take(block, block->bytes);
-    claim_end(thread->claim, block->bytes, result != CUDA_SUCCESS);
+    struct block block = ask(thread);
+    uint64_t dropped_before = claim_begin(claims, thread->claim, block.holds);
+    int result = block.kind->take(&block, block.bytes);
+    claim_end(thread->claim, block.holds, result != CUDA_SUCCESS);
     if (result == CUDA_SUCCESS) {
+        atomic_fetch_add(&thread->claim->dropped, kinds_settle(&block));
         atomic_fetch_add(&claims->taken, 1);
-        return;
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        refused(claims, block, dropped_before);
-    else
+        *place = block;
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        refused(claims, &block, dropped_before);
+    } else {
         claims_fail(claims, result);
-    *block = (struct block){0};
+    }
 }
 
 void worker_exec(const struct worker *worker)
@@ -168,8 +173,17 @@ static void *work(void *argument)
 
 static void begin(struct worker *worker, void **context)
 {
+    const struct timespec rest = {.tv_nsec = REST_NS};
     atomic_store(&row_of(worker)->pid, getpid());
     int result = driver_begin(context);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && worker->claims->uncounted &&
+           atomic_load(&worker->claims->phase) == STORM) { /* no room for its context */
+        atomic_fetch_add(&worker->claims->refused, 1);
+        nanosleep(&rest, NULL);
+        result = driver_begin(context);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && worker->claims->uncounted)
+        _exit(0);
     if (result != CUDA_SUCCESS) {
         claims_fail(worker->claims, result);
         _exit(4);
@@ -190,6 +204,7 @@ static void fork_heir(struct worker *worker, void **context)
         _exit(0);
     worker->row = worker->heir;
     worker->seed += 104729;
+    atomic_fetch_add(&worker->claims->forks, 1);
     begin(worker, context);
 }
 

@@ -84,9 +84,18 @@ API CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 }
 ALSO(cuGraphUpload, cuGraphUpload_ptsz);
 
-static CUresult launch(const struct place *place, struct exec *exec)
+static bool allocates(const struct graph *graph)
 {
-    graph_memory_begin(place->driver, exec);
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        const struct node *node = graph->nodes.items[i];
+        if (node->type == NODE_ALLOC || (node->type == NODE_CHILD && allocates(node->child)))
+            return true;
+    }
+    return false;
+}
+
+static CUresult launch_alone(const struct place *place, struct exec *exec)
+{
     CUresult result = graph_memory_restart(place->driver, exec);
     if (result == CUDA_SUCCESS)
         result = graph_memory_map(place->driver, exec);
@@ -94,7 +103,19 @@ static CUresult launch(const struct place *place, struct exec *exec)
         result = run_graph(place, &exec->order);
     if (result == CUDA_SUCCESS)
         graph_memory_busy(place->driver, exec);
-    graph_memory_end(place->driver, exec);
+    return result;
+}
+
+/* From what it maps until it has allocated it, no other launch counts on that memory and no trim
+ * takes it. */
+static CUresult launch(const struct place *place, struct exec *exec)
+{
+    bool memory = allocates(exec->graph);
+    if (memory)
+        pthread_mutex_lock(&place->driver->launching);
+    CUresult result = launch_alone(place, exec);
+    if (memory)
+        pthread_mutex_unlock(&place->driver->launching);
     return result;
 }
 

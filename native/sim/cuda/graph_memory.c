@@ -123,28 +123,6 @@ static void visit(struct driver *driver, const struct graph *graph, visitor *cal
     }
 }
 
-static bool allocates(const struct graph *graph)
-{
-    for (size_t i = 0; i < graph->nodes.count; i++) {
-        const struct node *node = graph->nodes.items[i];
-        if (node->type == NODE_ALLOC || (node->type == NODE_CHILD && allocates(node->child)))
-            return true;
-    }
-    return false;
-}
-
-void graph_memory_begin(struct driver *driver, const struct exec *exec)
-{
-    if (allocates(exec->graph))
-        pthread_mutex_lock(&driver->launching);
-}
-
-void graph_memory_end(struct driver *driver, const struct exec *exec)
-{
-    if (allocates(exec->graph))
-        pthread_mutex_unlock(&driver->launching);
-}
-
 static void count_live(struct driver *driver, struct graph_block *block, void *count)
 {
     (void)driver;

@@ -37,11 +37,6 @@ struct graph_block *block_at(struct driver *driver, CUdeviceptr address);
 void block_allocate(struct driver *driver, struct graph_block *block);
 CUresult block_free(struct driver *driver, struct graph_block *block);
 
-/* From what a launch maps until it has allocated it, no other launch counts on that memory and no
- * trim takes it. Nothing for a graph that allocates nothing. */
-void graph_memory_begin(struct driver *driver, const struct exec *exec);
-void graph_memory_end(struct driver *driver, const struct exec *exec);
-
 /* Free what an earlier launch has left; an error if there is something and it must not be so. */
 CUresult graph_memory_restart(struct driver *driver, struct exec *exec);
 
