@@ -17,7 +17,7 @@ from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim._shim import ffi
+from vcuda_shim._shim import ffi, lib
 
 NAME = AllocationID("a1")
 BOOT = bytes(range(16))
@@ -209,6 +209,20 @@ def test_a_slot_says_what_its_process_calls_itself_until_it_is_free(books: Books
 
     assert said == [12, 0]
     assert books.words.inner_pid[slot] == 0
+
+
+def test_a_measurement_counts_only_beside_what_was_used_when_it_was_made(books: Books) -> None:
+    """What a request reserves after it is not taken from it, as if the driver had less."""
+    slot = books.claim(Process(7, 70))
+    assert slot is not None
+    mark = books.activity(slot) or 0
+    books.words.used[0][slot] = 30
+    books.words.activity[slot] += lib.VCUDA_ACTIVITY_BEGUN
+
+    assert not books.enter_measured(0, slot, Bytes(100), mark)
+    assert books.overhead(0, slot) == 0
+    assert books.enter_measured(0, slot, Bytes(100), books.activity(slot) or 0)
+    assert books.overhead(0, slot) == 70
 
 
 def test_a_pid_that_came_back_does_not_inherit_what_the_dead_one_held(books: Books) -> None:
