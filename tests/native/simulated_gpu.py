@@ -1,11 +1,12 @@
 """Containers behind the shim over one simulated GPU, whose own account says what was held."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from shim_container import GPU, Container, lay_out
 
-from gpumanager.gpu.values import Gpu, topology
+from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.machine import GpuModel, Machine
@@ -15,19 +16,26 @@ from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
 
 PHYSICAL = Bytes(16 * GIB)
-MODEL = GpuModel("Simulated", 40, (7, 5), 1024, 0)
 
 
-def one_gpu() -> Machine:
+def one_gpu(context_bytes: int = 0) -> Machine:
+    model = GpuModel("Simulated", 40, (7, 5), 1024, context_bytes)
     gpu = Gpu(0, 0, GPU, "00000000:10:00.0", "T4", PHYSICAL, 0)
-    return Machine("one", topology([gpu], [[None]]), {"T4": MODEL})
+    return Machine("one", topology([gpu], [[None]]), {"T4": model})
 
 
 class SimulatedNode:
     """A node with one GPU and its virtual manager's containers."""
 
-    def __init__(self, work: Path, manager: VirtualSockets, shim: Path = SHIM_CUDA) -> None:
-        self.gpus = SimulatedGpus.create(work, one_gpu())
+    def __init__(
+        self,
+        work: Path,
+        manager: VirtualSockets,
+        shim: Path = SHIM_CUDA,
+        *,
+        context_bytes: int = 0,
+    ) -> None:
+        self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes))
         self._work, self._manager = work, manager
         (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
@@ -47,6 +55,10 @@ class SimulatedNode:
     def held(self) -> int:
         """Bytes on the GPU, by the GPU's own account."""
         return self.gpus.device_bytes(GPU)
+
+    def meter(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+        """What each process holds, as NVML says it."""
+        return {GPU: {one.pid: Bytes(one.bytes_now) for one in self.gpus.processes()}}
 
     def peaks(self) -> list[int]:
         """The most that each container had at once."""

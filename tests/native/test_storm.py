@@ -82,3 +82,14 @@ async def test_not_even_when_every_step_of_a_reservation_takes_long(
     )
 
     assert_it_raged(outcome)
+
+
+async def test_modules_that_come_and_go_meanwhile_take_nothing_from_the_limit(work: Path) -> None:
+    """What the driver takes for their variables is estimated, then measured: never too little."""
+    outcome = await storm.storm(
+        work, processes=1, threads=3, seconds=2, kills=0, seed=2, kinds="module,plain"
+    )
+
+    assert outcome.peak <= LIMIT, outcome.words
+    assert outcome.report["failure"] == outcome.report["left"] == outcome.left == 0
+    assert min(outcome.report[what] for what in ("taken", "given", "refused")) > 0
