@@ -10,7 +10,8 @@ int row_take(struct claims *claims);
 /* With the row that was kept for a child it never had. */
 void row_free(struct claims *claims, int row);
 
-/* Who has not ended: say so of each, and SIGKILL to all (from a signal handler, too). */
+/* Who has not ended: say so of each, and where its threads are; SIGKILL to all (that
+ * in a signal handler, too). */
 void rows_name_living(const struct claims *claims);
 void rows_kill(const struct claims *claims);
 
