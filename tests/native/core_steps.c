@@ -29,8 +29,7 @@ static int open_books(struct books *books, const char *path)
     books->fd = open(path, O_RDWR | O_CLOEXEC);
     if (books->fd < 0 || scanf("%d", &books->slot) != 1)
         return -1;
-    books->page =
-        mmap(NULL, sizeof *books->page, PROT_READ | PROT_WRITE, MAP_SHARED, books->fd, 0);
+    books->page = mmap(NULL, sizeof *books->page, PROT_READ | PROT_WRITE, MAP_SHARED, books->fd, 0);
     return books->page == MAP_FAILED ? -1 : peers_join(books);
 }
 

@@ -15,10 +15,11 @@ static atomic_int initialised, refuse_free;
 #define NAMES                                                                                      \
     X(cuInit)                                                                                      \
     X(cuMemAlloc)                                                                                  \
-    X(cuMemAlloc_v2) X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocPitch_v2)   \
-        X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemGetInfo_v2) X(cuDeviceTotalMem_v2)             \
-            X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuFutureFunction)       \
-                X(cuGetExportTable) X(cuEventRecord) X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
+    X(cuMemAlloc_v2)                                                                               \
+    X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocPitch_v2) X(cuMemAllocAsync) \
+        X(cuMemFreeAsync) X(cuMemGetInfo_v2) X(cuDeviceTotalMem_v2) X(cuLaunchKernel)              \
+            X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuFutureFunction) X(cuGetExportTable)     \
+                X(cuEventRecord) X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
 
 enum {
 #define X(name) COUNT_##name,

@@ -219,9 +219,9 @@ def test_a_measurement_counts_only_beside_what_was_used_when_it_was_made(books: 
     books.words.used[0][slot] = 30
     books.words.activity[slot] += lib.VCUDA_ACTIVITY_BEGUN
 
-    assert not books.enter_measured(0, slot, Bytes(100), mark)
+    assert not books.enter_measured(slot, mark, [Bytes(100)])
     assert books.overhead(0, slot) == 0
-    assert books.enter_measured(0, slot, Bytes(100), books.activity(slot) or 0)
+    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(100)])
     assert books.overhead(0, slot) == 70
 
 
