@@ -236,6 +236,22 @@ def test_what_a_pool_grew_by_and_did_not_give_out_is_room_for_every_stream(pools
     assert not fits(pools, CHUNK - 1023, ELSEWHERE)
 
 
+def test_what_a_pool_keeps_is_relied_on_while_one_thread_uses_pools_and_never_after(
+    pools: Pools,
+) -> None:
+    given_out(pools, START, 1000, CHUNK)
+    lib.pools_seen(pools.table, 7)
+    lib.pools_seen(pools.table, 7)
+    alone = fits(pools, 1)
+
+    lib.pools_seen(pools.table, 8)
+
+    assert alone
+    assert not fits(pools, 1)
+    lib.pools_seen(pools.table, 7)
+    assert not fits(pools, 1)
+
+
 def test_what_was_freed_is_room_for_its_stream_and_for_others_once_it_was_waited_for(
     pools: Pools,
 ) -> None:

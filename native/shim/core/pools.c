@@ -146,10 +146,19 @@ uint64_t pools_growth(struct pools *pools, uint64_t handle, uint64_t bytes)
     return bytes > UINT64_MAX - quantum ? UINT64_MAX : (bytes + quantum - 1) / quantum * quantum;
 }
 
+void pools_seen(struct pools *pools, uint64_t thread)
+{
+    pthread_mutex_lock(&pools->mutex);
+    pools->shared |= pools->thread != 0 && pools->thread != thread;
+    pools->thread = thread;
+    let_go(pools);
+}
+
 bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream)
 {
     struct pool_place *place = hold(pools, handle);
-    bool fits = place != NULL && gaps_fit(&place->gaps, bytes, stream, pools->waiting > 0);
+    bool fits = place != NULL && !pools->shared &&
+                gaps_fit(&place->gaps, bytes, stream, pools->waiting > 0);
     if (fits)
         place->pool.relying = true;
     let_go(pools);

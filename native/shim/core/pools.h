@@ -63,6 +63,8 @@ struct pools {
     pthread_mutex_t mutex;
     uint64_t opened;   /* gaps so far: to tell those before a moment from those after */
     uint64_t waiting;  /* threads between pools_now() and pools_waited() */
+    uint64_t thread;   /* the first that was seen to use pools */
+    bool shared;       /* and it was not the last */
     uint64_t entered;  /* answers to those who had a turn, so far */
     atomic_bool known; /* is there, or was there ever, a pool? For a look without the mutex */
 #endif
@@ -127,6 +129,10 @@ void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64
 void pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
                     uint64_t stream);
 void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes);
+
+/* A thread, known by any number but 0, allocates from pools or makes them give back. What a pool
+ * keeps is relied on only while there is one: another's waiting could make it go in between. */
+void pools_seen(struct pools *pools, uint64_t thread);
 
 /* A moment before the driver may give memory back: before it is waited for, or told to. */
 struct pool_moment {

@@ -59,6 +59,12 @@ static inline uint64_t pool_limit(const struct process *process, unsigned device
                                 memory_order_relaxed);
 }
 
+/* What the calling thread is known by. */
+static inline uint64_t pool_thread(void)
+{
+    return (uintptr_t)&process_depth;
+}
+
 /* The handle of the stream that a call of a `_ptsz` function means. */
 static inline CUstream pool_own_thread(CUstream stream)
 {
@@ -69,7 +75,7 @@ static inline CUstream pool_own_thread(CUstream stream)
 static inline uint64_t pool_stream_key(CUstream stream)
 {
     if (stream == CU_STREAM_PER_THREAD)
-        return (uintptr_t)&process_depth;
+        return pool_thread();
     return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
 }
 

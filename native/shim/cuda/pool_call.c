@@ -91,6 +91,7 @@ static bool capturing(CUstream stream)
 static void take_turn(struct pool_call *call)
 {
     const struct timespec pause = {.tv_nsec = TURN_PAUSE_NS};
+    pools_seen(&call->process->pools, pool_thread());
     for (int times = 0; !pools_take_turn(&call->process->pools, call->handle, times == TURN_PAUSES);
          times++)
         nanosleep(&pause, NULL);

@@ -124,6 +124,7 @@ static struct wait wait_begin(void)
     struct process *process = process_known();
     if (process == NULL || !pools_known(&process->pools) || process_depth > 0)
         return (struct wait){.process = NULL};
+    pools_seen(&process->pools, pool_thread());
     process_enter(process);
     return (struct wait){.process = process, .moment = pools_now(&process->pools)};
 }
