@@ -154,6 +154,16 @@ void pools_seen(struct pools *pools, uint64_t thread)
     let_go(pools);
 }
 
+bool pools_busy(struct pools *pools)
+{
+    pthread_mutex_lock(&pools->mutex);
+    bool busy = pools->waiting > 0;
+    for (size_t at = 0; at < pools->count; at++)
+        busy |= pools->places[at].pool.turn;
+    let_go(pools);
+    return busy;
+}
+
 bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream)
 {
     struct pool_place *place = hold(pools, handle);

@@ -134,6 +134,10 @@ void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t
  * keeps is relied on only while there is one: another's waiting could make it go in between. */
 void pools_seen(struct pools *pools, uint64_t thread);
 
+/* Is any thread allocating from a pool, or making one give back? What it has too much of the books
+ * it will have given back in a moment. */
+bool pools_busy(struct pools *pools);
+
 /* A moment before the driver may give memory back: before it is waited for, or told to. */
 struct pool_moment {
     uint64_t opened, entered;

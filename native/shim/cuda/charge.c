@@ -7,6 +7,9 @@
 #include "cuda/reclaim.h"
 
 #include <errno.h>
+#include <time.h>
+
+enum { RECLAIMS = 8 };
 
 static uint64_t limit_of(const struct charge *charge)
 {
@@ -19,13 +22,25 @@ static struct books *books_of(const struct charge *charge)
     return &charge->process->session.books;
 }
 
-/* What is kept in reserve goes before anything is refused. */
+/* What is kept in reserve goes before anything is refused. Another thread may be about to give back
+ * what it reserved for a pool's growth, or what it has trimmed: look again, but not for long. */
 static int reserve_more(struct charge *charge, uint64_t bytes)
 {
+    const struct timespec pause = {.tv_nsec = 50 * 1000};
+    struct process *process = charge->process;
     int error = books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
-    if (error == 0 || !reclaim(charge->process, charge->device))
-        return error;
-    return books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+    for (int turn = 0; error != 0 && turn < RECLAIMS; turn++) {
+        bool given = reclaim(process, charge->device);
+        bool busy = pools_known(&process->pools) && pools_busy(&process->pools);
+        if (!given && !busy)
+            return error;
+        error = books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+        if (error != 0 && !busy)
+            return error;
+        if (error != 0)
+            nanosleep(&pause, NULL);
+    }
+    return error;
 }
 
 /* Until the charge ends, its bytes are moving: the manager must not measure meanwhile. */
