@@ -251,7 +251,8 @@ static void move_all(struct process *process, uint64_t from, uint64_t to)
 struct ending release_context_begin(struct process *process, CUcontext context)
 {
     uint64_t apart = 2 * atomic_fetch_add(&process->endings, 1) + 1;
-    move_all(process, (uintptr_t)context, apart);
+    if (context != NULL) /* what belongs to none does not end with one */
+        move_all(process, (uintptr_t)context, apart);
     return (struct ending){process, context, apart};
 }
 

@@ -9,12 +9,6 @@ static bool capturing(CUstream stream)
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
-static CUstream own_thread(CUstream stream)
-{
-    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
-}
-
 static CUresult begin(struct graph_flight *flight, CUgraphExec exec, CUstream stream)
 {
     struct process *process;
@@ -42,7 +36,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
     struct graph_flight flight;
-    CUresult result = begin(&flight, exec, own_thread(stream));
+    CUresult result = begin(&flight, exec, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
     return graph_flight_end(&flight, REAL(cuGraphLaunch_ptsz)(exec, stream));
@@ -60,7 +54,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
     struct graph_flight flight;
-    CUresult result = begin(&flight, exec, own_thread(stream));
+    CUresult result = begin(&flight, exec, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
     return graph_flight_end(&flight, REAL(cuGraphUpload_ptsz)(exec, stream));

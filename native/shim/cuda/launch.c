@@ -13,12 +13,6 @@ static uint64_t product(unsigned int x, unsigned int y, unsigned int z)
     return __builtin_mul_overflow((uint64_t)x * y, z, &result) ? UINT64_MAX : result;
 }
 
-/* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
-static CUstream own_thread(CUstream stream)
-{
-    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
-}
-
 static struct launch launch_of(const CUlaunchConfig *config, CUfunction function)
 {
     return (struct launch){
@@ -70,7 +64,7 @@ static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x
         .function = function,
         .blocks = product(grid_x, grid_y, grid_z),
         .threads = product(block_x, block_y, block_z),
-        .stream = own_thread(stream),
+        .stream = process_own_stream(stream),
     };
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -115,7 +109,7 @@ static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunct
                                            void **parameters, void **extra)
 {
     struct launch launch = launch_of(config, function);
-    launch.stream = own_thread(launch.stream);
+    launch.stream = process_own_stream(launch.stream);
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;

@@ -107,6 +107,6 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     struct release release;
     release_begin(&release, HOLDING_MEMORY, address);
-    release.stream = pool_stream_key(pool_own_thread(stream));
+    release.stream = pool_stream_key(process_own_stream(stream));
     return release_settle(&release, REAL(cuMemFreeAsync_ptsz)(address, stream));
 }

@@ -65,12 +65,6 @@ static inline uint64_t pool_thread(void)
     return (uintptr_t)&process_depth;
 }
 
-/* The handle of the stream that a call of a `_ptsz` function means. */
-static inline CUstream pool_own_thread(CUstream stream)
-{
-    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
-}
-
 /* What a stream is known by: the default stream of a thread by the thread. */
 static inline uint64_t pool_stream_key(CUstream stream)
 {

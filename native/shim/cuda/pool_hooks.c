@@ -14,7 +14,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
     struct pool_call call;
-    CUresult result = pool_begin(&call, bytes, NULL, pool_own_thread(stream));
+    CUresult result = pool_begin(&call, bytes, NULL, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
     return pool_finish(&call, REAL(cuMemAllocAsync_ptsz)(address, bytes, stream), address);
@@ -34,7 +34,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
                                       CUstream stream)
 {
     struct pool_call call;
-    CUresult result = pool_begin(&call, bytes, pool, pool_own_thread(stream));
+    CUresult result = pool_begin(&call, bytes, pool, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
     return pool_finish(&call, REAL(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream),
@@ -191,7 +191,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
     struct wait wait = wait_begin();
     return wait_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
-                    pool_stream_key(pool_own_thread(stream)));
+                    pool_stream_key(process_own_stream(stream)));
 }
 
 /* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */

@@ -93,4 +93,10 @@ bool process_ordinal(CUdevice ordinal);
 /* The same of the calling thread's current device; the driver's error if there is none. */
 CUresult process_current(struct process *process, int *device);
 
+/* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
+static inline CUstream process_own_stream(CUstream stream)
+{
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
+
 #endif
