@@ -1,4 +1,5 @@
-"""A manager, and containers over a stand-in driver (stand_in_cuda.c) with the shim before it."""
+"""A manager, containers over a stand-in driver (stand_in_cuda.c) with the shim before it, and
+simulated GPUs: bare in a box, one behind a shim, or two of a node."""
 
 import shutil
 import tempfile
@@ -6,7 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from gpu_node import Node, SimulatedMachine
+from one_gpu import GpuNode, SimulatedGpu
 from shim_container import Container, allocation, build_stand_in
+from sim_box import SimBox, sim_box
 
 from gpumanager.virtual.manager import VirtualSockets
 
@@ -44,3 +48,33 @@ async def container(work: Path, driver: Path, manager: VirtualSockets) -> Contai
 @pytest.fixture
 async def plain_container(work: Path, plain_driver: Path, manager: VirtualSockets) -> Container:
     return Container(plain_driver, await allocation(manager), work)
+
+
+@pytest.fixture
+def machine(work: Path) -> Iterator[SimulatedMachine]:
+    simulated = SimulatedMachine(work / "dev", 2)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
+    return Node(work, machine, manager)
+
+
+@pytest.fixture
+def box() -> Iterator[SimBox]:
+    with sim_box() as made:
+        yield made
+
+
+@pytest.fixture
+def gpu(work: Path) -> Iterator[SimulatedGpu]:
+    simulated = SimulatedGpu(work / "dev")
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> GpuNode:
+    return GpuNode(work, gpu, manager)

@@ -1,18 +1,11 @@
 """cuda-play on the simulated driver: what it prints, and how it ends."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 from gpumanager.units import GIB
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def test_query_shows_the_devices_and_their_memory(box: SimBox) -> None:

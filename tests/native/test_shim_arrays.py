@@ -1,19 +1,16 @@
 """Arrays through the shim: charged what the driver takes, by every name and form of creating."""
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from array_words import BITS, CHANNELS, PLANAR
-from shim_container import Container, lay_out
-from test_shim_simulated import LIMIT, Node, SimulatedGpu
+from one_gpu import LIMIT, GpuNode, SimulatedGpu
+from shim_container import Container
 
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
-from vcuda_shim import SIMULATED_DRIVER
 
 pytestmark = pytest.mark.namespaces
 
@@ -32,18 +29,8 @@ before, driver_before = held(driver), held(real)
 
 
 @pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
-    simulated = SimulatedGpu(work / "dev")
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-async def simulated(work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> Container:
-    (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-    (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
-    node = Node(work, gpu, manager, lay_out(work / "lib", cuda, nvml))
-    return await node.container("one", 100)
+async def simulated(one_gpu: GpuNode) -> Container:
+    return await one_gpu.container("one", 100)
 
 
 async def run(container: Container, script: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from gpu_node import Node, SimulatedMachine, gpu_uuid
 
-from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
 
 pytestmark = pytest.mark.namespaces
@@ -20,11 +19,6 @@ def machine(work: Path) -> Iterator[SimulatedMachine]:
     simulated = SimulatedMachine(work / "dev", 3)
     yield simulated
     simulated.close()
-
-
-@pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
-    return Node(work, machine, manager)
 
 
 WAYS = """

@@ -1,13 +1,12 @@
 """Memory of graphs behind the shim, over the simulated driver, whose own account is the truth."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_node import Node, SimulatedMachine
+from one_gpu import SimulatedGpu
 from shim_container import GPU, Container, lay_out
-from test_shim_simulated import SimulatedGpu
 
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
@@ -40,13 +39,6 @@ def books():
 def right():
     return books() == truth()
 """
-
-
-@pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
-    simulated = SimulatedGpu(work / "dev")
-    yield simulated
-    simulated.close()
 
 
 @pytest.fixture

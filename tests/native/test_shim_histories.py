@@ -1,30 +1,13 @@
 """Any history of virtual memory behind the shim: racing, killed and forked programs."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from gpu_node import Node, SimulatedMachine
+from gpu_node import Node
 from shim_container import Container
-
-from gpumanager.virtual.manager import VirtualSockets
 
 pytestmark = pytest.mark.namespaces
 
 PAGE = 2 << 20
 LIMIT = 64 * PAGE
-
-
-@pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 2)
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
-    return Node(work, machine, manager)
 
 
 @pytest.fixture

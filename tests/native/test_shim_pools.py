@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_gpu import LIMIT, GpuNode, SimulatedGpu
 from shim_container import Container
-from test_shim_simulated import LIMIT, Node, SimulatedGpu, gpu, libraries, node
 
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
-
-__all__ = ["gpu", "libraries", "node"]  # fixtures
 
 pytestmark = pytest.mark.namespaces
 
@@ -25,8 +23,8 @@ default = pools.default()
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
-    return await node.container("one", 100)
+async def container(one_gpu: GpuNode) -> Container:
+    return await one_gpu.container("one", 100)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from gpu_node import Node, SimulatedMachine
 
-from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
 
 pytestmark = pytest.mark.namespaces
@@ -19,11 +18,6 @@ def machine(work: Path) -> Iterator[SimulatedMachine]:
     simulated = SimulatedMachine(work / "dev", 1)
     yield simulated
     simulated.close()
-
-
-@pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
-    return Node(work, machine, manager)
 
 
 async def test_all_figures_agree_with_the_driver_after_each_kind_of_allocation_and_its_end(

@@ -1,10 +1,9 @@
 """Virtual memory management through the shim over the simulated driver: limits, books, ledger."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_node import Node, SimulatedMachine
+from gpu_node import Node
 from shim_container import Container, allocation
 
 from gpumanager.virtual.manager import VirtualSockets
@@ -14,18 +13,6 @@ pytestmark = pytest.mark.namespaces
 
 PAGE = 2 << 20
 LIMIT = 64 * PAGE
-
-
-@pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 2)
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
-    return Node(work, machine, manager)
 
 
 @pytest.fixture

@@ -1,31 +1,15 @@
 """Programs that call the driver wrongly behind the shim: the driver's answers stay its own."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from gpu_node import PHYSICAL, Node, SimulatedMachine
+from gpu_node import PHYSICAL, Node
 from shim_container import Container, reached
-
-from gpumanager.virtual.manager import VirtualSockets
 
 pytestmark = pytest.mark.namespaces
 
 PAGE = 2 << 20
 LIMIT = 64 * PAGE
-
-
-@pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 2)
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
-    return Node(work, machine, manager)
 
 
 @pytest.fixture

@@ -1,22 +1,15 @@
 """Arrays of the simulated driver: what there is, what it takes, what it is refused for."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from array_words import BITS, CHANNELS, PLANAR
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 HERE = Path(__file__).resolve().parent
 PAGE = 65536
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def asked(box: SimBox, expression: str, before: str = "") -> Any:

@@ -1,9 +1,6 @@
 """NVIDIA's own cuda-bindings, unmodified, on the simulated driver."""
 
-from collections.abc import Iterator
-
-import pytest
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 PRELUDE = """
 import ctypes
@@ -18,12 +15,6 @@ device = done(cu.cuDeviceGet(0))
 context = done(cu.cuDevicePrimaryCtxRetain(device))
 done(cu.cuCtxSetCurrent(context))
 """
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def test_devices_are_described(box: SimBox) -> None:

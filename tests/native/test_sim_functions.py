@@ -2,12 +2,11 @@
 
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 MAX_THREADS, SHARED, CONSTANTS, LOCAL, REGISTERS, DYNAMIC, CARVEOUT = 0, 1, 2, 3, 4, 8, 9
 PROGBITS, SYMTAB, STRTAB, NOBITS = 1, 2, 3, 8
@@ -64,12 +63,6 @@ def cubin(*, registers: int, info: bytes = b"", module_info: bytes = b"") -> byt
             Section(".nv.info.first", info),
         ]
     )
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 PRELUDE = """

@@ -1,21 +1,14 @@
 """Graphs and stream capture on the simulated driver, through NVIDIA's own cuda-bindings."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 MIB = 1 << 20
 HERE = Path(__file__).resolve().parent
 
 CLIENT = "from graph_client import *\n"
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def told(box: SimBox, script: str) -> list[str]:

@@ -1,19 +1,13 @@
 """Memory of the simulated GPUs: whose it is, and that it comes back."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sim_box import SimBox, machine, sim_box
 
 from gpumanager.units import GIB, KIB, MIB
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def within_a_second(true: Callable[[], bool]) -> bool:

@@ -1,7 +1,6 @@
 """The simulated libnvidia-ml through NVIDIA's own nvidia-ml-py."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ h = handles[0]
 print(json.dumps({}))
 nvmlShutdown()
 """
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def look(box: SimBox, expression: str) -> object:

@@ -1,23 +1,16 @@
 """Memory pools of the simulated driver: what they hold, reuse, give back, and share."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sim_box import SimBox, sim_box
+from sim_box import SimBox
 
 from gpumanager.units import MIB
 
 HERE = Path(__file__).resolve().parent
 CHUNK = 32 * MIB
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 def told(box: SimBox, script: str) -> Any:

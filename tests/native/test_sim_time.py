@@ -5,18 +5,11 @@ from above; bounds from below are exact.
 """
 
 import time
-from collections.abc import Iterator
 
 import pytest
-from sim_box import Client, SimBox, sim_box
+from sim_box import Client, SimBox
 
 MS = 1_000_000
-
-
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box() as made:
-        yield made
 
 
 @pytest.fixture

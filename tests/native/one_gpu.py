@@ -1,0 +1,64 @@
+"""One simulated GPU, its own account, and containers with a share of it behind the shim."""
+
+from pathlib import Path
+from typing import Any
+
+from shim_container import GPU, Container, lay_out
+
+from gpumanager.sim.container.values import BindMount
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import SIMULATED_DRIVER
+from vcuda_shim._sim import ffi, lib
+
+PHYSICAL = 16 * GIB
+LIMIT = 2 * GIB
+
+
+class SimulatedGpu:
+    """One simulated GPU, and its own account of who used it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        machine: Any = ffi.new("struct sim_machine *")
+        machine.gpu_count, machine.cuda_version = 1, 12050
+        machine.driver_version = b"555.58.02"
+        gpu = machine.gpus[0]
+        gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), PHYSICAL
+        gpu.sm_count, gpu.threads_per_sm, gpu.capability_major = 40, 1024, 7
+        state = directory / "nvidiactl"
+        assert lib.sim_create(str(state).encode(), machine) == 0
+        for name in ("nvidia0", "nvidia-uvm"):
+            (directory / name).touch()
+        self.devices = tuple(
+            BindMount(str(directory / name), f"/dev/{name}")
+            for name in ("nvidiactl", "nvidia0", "nvidia-uvm")
+        )
+        opened: Any = ffi.new("struct sim_state **")
+        assert lib.sim_open(str(state).encode(), opened) == 0
+        self._state = opened[0]
+
+    def close(self) -> None:
+        lib.sim_close(self._state)
+
+    def tenants(self) -> list[Any]:
+        """Accounts in the order of their first launch."""
+        out: Any = ffi.new("struct sim_tenant[]", lib.SIM_TENANTS)
+        count = lib.account_tenants(self._state, out, lib.SIM_TENANTS)
+        return sorted((out[n].gpus[0] for n in range(count)), key=lambda use: use.first_launch_ns)
+
+
+class GpuNode:
+    """Containers with a share of the one GPU."""
+
+    def __init__(self, work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> None:
+        self._work, self._gpu, self._manager = work, gpu, manager
+        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        self._libraries = lay_out(work / "lib", cuda, nvml)
+
+    async def container(self, name: str, cores: int) -> Container:
+        limit = Limit(GPU, Bytes(LIMIT), cores, cores)
+        directory = await self._manager.open(AllocationID(name), [limit])
+        return Container(self._libraries, directory, self._work, self._gpu.devices)
