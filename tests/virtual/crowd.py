@@ -14,11 +14,14 @@ from pathlib import Path
 from hello_client import Answer, exchange, hello, tell
 
 
-def patient_exchange(path: Path) -> Answer | None:
-    """As the shim does: who finds the queue full tries again."""
+def patient_exchange(path: Path) -> Answer:
+    """As the shim does: who finds the queue full tries again, and so does who is hung up on because
+    it got no turn to speak before its time was over."""
     while True:
-        with suppress(BlockingIOError):
-            return exchange(path, hello())
+        with suppress(BlockingIOError, ConnectionError):
+            answer = exchange(path, hello())
+            if answer is not None:
+                return answer
         time.sleep(0.01)
 
 
@@ -26,8 +29,7 @@ def member(path: Path, start: int, told: int, end: int) -> None:
     """One process: waits for the others, says HELLO, waits for the end. Never returns."""
     os.read(start, 1)
     answer = patient_exchange(path)
-    words = [answer.status, answer.slot] if answer else None
-    os.write(told, json.dumps(words).encode() + b"\n")
+    os.write(told, json.dumps([answer.status, answer.slot]).encode() + b"\n")
     os.read(end, 1)
     os._exit(0)
 
