@@ -55,7 +55,11 @@ struct vcuda_limit {
     VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
     VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
     VCUDA_ATOMIC(uint64_t) context_bytes; /* what the driver is known to take for one context */
-    uint8_t reserved[80];
+    VCUDA_ATOMIC(uint64_t)
+    share_until;                       /* CLOCK_MONOTONIC, ns: after it, rate_ppm and others_ppm
+                                          say nothing and the promise holds; 0: for good */
+    VCUDA_ATOMIC(uint32_t) others_ppm; /* GPU time that others took of this GPU lately */
+    uint8_t reserved[68];
 };
 
 struct vcuda_config {
@@ -94,7 +98,11 @@ struct vcuda_meter {
     VCUDA_ATOMIC(uint64_t) launches;
     VCUDA_ATOMIC(uint64_t) memory_peak;   /* most bytes reserved at once */
     VCUDA_ATOMIC(uint64_t) memory_denied; /* reservations refused at the limit */
-    uint8_t reserved[80];
+    VCUDA_ATOMIC(uint64_t) throttled;     /* launches made to wait */
+    VCUDA_ATOMIC(uint64_t)
+    served_until; /* limiter: ns of CLOCK_MONOTONIC up to which the container
+                     is known to have had work on the GPU */
+    uint8_t reserved[64];
 };
 
 struct vcuda_books {
