@@ -59,7 +59,10 @@ struct vcuda_limit {
     share_until;                       /* CLOCK_MONOTONIC, ns: after it, rate_ppm and others_ppm
                                           say nothing and the promise holds; 0: for good */
     VCUDA_ATOMIC(uint32_t) others_ppm; /* GPU time that others took of this GPU lately */
-    uint8_t reserved[68];
+    VCUDA_ATOMIC(uint32_t)
+    cost_ppm; /* what costs learnt from events are to be multiplied by,
+                 in millionths, until share_until; 0: by 1 */
+    uint8_t reserved[64];
 };
 
 struct vcuda_config {
