@@ -1,0 +1,218 @@
+"""What was measured against what was charged: the limiter's books of GPU time kept true.
+
+A launch is charged by what timing events say of its kind, and events say elapsed time: a kernel
+longer than the GPU's time slices looks longer than it was while neighbours had slices too, and one
+whose length varies may go for less. NVML measures GPU time itself, but late, coarsely and only for
+the past. Both together are enough, by one rule:
+
+    what was measured lies between what was charged for work that has ended and all that was
+    charged.
+
+While it does, nothing is corrected, and no noise of a measurement gets into the books. When it does
+not, the difference is what was charged wrongly, give or take the rounding to whole percents; it is
+put right at once, so that no error adds up, and the ratio of the two since they last met says by
+what all charges are to be scaled from now on. Whenever a container has nothing in flight both
+bounds are one, so long kernels, which are the ones that need it, are corrected exactly.
+
+Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+MEMORY_NS: Final = 1_000_000_000
+"""Readings are kept for as long; samples come later than what they tell of."""
+
+IDLE_NS: Final = 2_000_000_000
+"""Who was neither charged nor measured for as long has nothing in flight, whatever the books say: a
+process that was killed cannot tell that its work has ended."""
+
+SMOOTH: Final = 1.5
+"""Percent. Samples that vary less tell nothing below their rounding; more, and it averages out."""
+ROUNDING: Final = 0.006
+"""Half a percent, and a little: by how much of the time smooth samples may be wrong throughout."""
+SCATTER: Final = 0.0058
+"""Two standard deviations of one rounded sample, as a part of its time."""
+DRIFT: Final = 0.001
+
+LEARNING_NS: Final = 300_000_000
+"""GPU time, at a promise of all of it, after which half of a new ratio is believed."""
+SHORTEST_NS: Final = 250_000_000
+SCALE_LEAST: Final = 1 / 16
+SCALE_MOST: Final = 4.0
+FORGETTING_NS: Final = 4_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A meter at a moment. charged: GPU time paid for; retired: that part of it of work that is
+    known to have ended."""
+
+    at: int
+    charged: int
+    retired: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """GPU time a container was measured to have had between two moments."""
+
+    since: int
+    until: int
+    busy: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.busy / (self.until - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """Mean and spread of the samples of the last seconds, in percent."""
+
+    weight: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, sample: Sample) -> "Variation":
+        keep = math.exp(-(sample.until - sample.since) / FORGETTING_NS)
+        percent = sample.percent
+        return Variation(
+            self.weight * keep + 1, self.total * keep + percent, self.squares * keep + percent**2
+        )
+
+    @property
+    def deviation(self) -> float:
+        mean = self.total / self.weight
+        return math.sqrt(max(0.0, self.squares / self.weight - mean**2))
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """When the measured last touched a bound, and where both stood."""
+
+    at: int
+    measured: int
+    charged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of one container on one GPU.
+
+    measured: GPU time, in step with what the meter had charged when we began. corrected: what our
+    corrections have added to the meter. lost: charged for work of which nobody will say that it has
+    ended. scale: what charges are to be multiplied by.
+    """
+
+    readings: tuple[Reading, ...] = ()
+    measured: int | None = None
+    corrected: int = 0
+    lost: int = 0
+    scale: float = 1.0
+    contact: Contact | None = None
+    variation: Variation = Variation()
+
+
+def read(account: Account, reading: Reading) -> Account:
+    """Take note of the meter; in the order of time."""
+    charged = reading.charged - account.corrected
+    retired = min(charged, reading.retired - account.corrected + account.lost)
+    plain = Reading(reading.at, charged, retired)
+    recent = (one for one in account.readings if one.at >= reading.at - MEMORY_NS - IDLE_NS)
+    return replace(account, readings=(*recent, plain))
+
+
+def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, int]:
+    """Take a sample in. Returns the GPU time to be charged in addition, or below 0 given back.
+
+    promise: the part of the GPU it was promised, 0 to 1. Samples come without gaps; after a gap the
+    account is to be begun anew (`Account(scale=…)`).
+    """
+    if account.measured is None or account.contact is None:
+        return _begin(account, sample), 0
+    if _idle(account, sample):
+        last = account.readings[-1]
+        lost = account.lost + last.charged - last.retired
+        return _begin(replace(account, lost=lost), sample), 0
+    measured = account.measured + sample.busy
+    account = replace(account, measured=measured, variation=account.variation.add(sample))
+    wrong, bound = _outside(account, sample)
+    if wrong == 0:
+        return account, 0
+    corrected = replace(account, corrected=account.corrected + wrong)
+    return _learn(corrected, sample.until, bound, promise), wrong
+
+
+def _begin(account: Account, sample: Sample) -> Account:
+    """From here on: whatever was charged until now counts as measured."""
+    if not account.readings:
+        return account
+    charged = account.readings[-1].charged
+    measured = charged + account.corrected
+    contact = Contact(sample.until, measured, charged)
+    return replace(account, measured=measured, contact=contact, variation=Variation())
+
+
+def _idle(account: Account, sample: Sample) -> bool:
+    """Nothing measured, nothing charged for long, and yet something seems to be in flight."""
+    first, last = account.readings[0], account.readings[-1]
+    return (
+        sample.busy == 0
+        and last.at - first.at >= IDLE_NS
+        and first.charged == last.charged
+        and last.charged != last.retired
+    )
+
+
+def _outside(account: Account, sample: Sample) -> tuple[int, int]:
+    """By how much the measured is outside of its bounds (above 0: too little was charged), and the
+    bound, as the meter would say it without corrections."""
+    measured, most, least = (
+        account.measured or 0,
+        _charged(account, sample),
+        _ended(account, sample),
+    )
+    tolerance = _tolerance(account, sample)
+    above = measured - (most + account.corrected) - tolerance
+    if above > 0:
+        return above, most
+    below = measured - (least + account.corrected) + tolerance
+    return (below, least) if below < 0 else (0, 0)
+
+
+def _charged(account: Account, sample: Sample) -> int:
+    """All that was charged when the sample ended, or, if we read only later, a little more."""
+    later = (one.charged for one in account.readings if one.at >= sample.until)
+    return next(later, account.readings[-1].charged)
+
+
+def _ended(account: Account, sample: Sample) -> int:
+    """What was charged for work that had ended by then, or a little less."""
+    earlier = [one.retired for one in account.readings if one.at <= sample.until]
+    return earlier[-1] if earlier else account.readings[0].retired
+
+
+def _tolerance(account: Account, sample: Sample) -> int:
+    """What rounding to whole percents may have added up to since the last contact."""
+    span = sample.until - (account.contact.at if account.contact else sample.until)
+    if account.variation.deviation < SMOOTH:
+        return round(ROUNDING * span)
+    one = sample.until - sample.since
+    return round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
+
+
+def _learn(account: Account, now: int, bound: int, promise: float) -> Account:
+    """Of what was measured and charged since the last contact, the ratio scales what follows."""
+    contact, measured = account.contact, account.measured
+    if contact is None or measured is None:
+        return account
+    work, charged = measured - contact.measured, bound - contact.charged
+    if now - contact.at < SHORTEST_NS or charged <= 0:
+        return account
+    ratio = account.scale * work / charged
+    belief = work / (work + LEARNING_NS * promise)
+    scale = account.scale + (ratio - account.scale) * belief
+    scale = min(max(scale, SCALE_LEAST), SCALE_MOST)
+    return replace(account, scale=scale, contact=Contact(now, measured, bound))

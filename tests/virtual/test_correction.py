@@ -1,0 +1,164 @@
+"""What was measured keeps what was charged true; a container of a model GPU, all times given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from gpumanager.virtual.correction import (
+    IDLE_NS,
+    SCALE_LEAST,
+    SCALE_MOST,
+    Account,
+    Reading,
+    Sample,
+    follow,
+    read,
+)
+
+MS = 1_000_000
+PERIOD = 166_666_667
+TICK = 100 * MS
+
+
+@dataclass
+class Launch:
+    """Charged at `at`, on the GPU until `end`, with `work` done evenly in between."""
+
+    at: int
+    end: int
+    work: int
+    charged: int
+
+    def done(self, now: int) -> float:
+        part = (now - self.at) / (self.end - self.at)
+        return self.work * min(max(part, 0.0), 1.0)
+
+
+class Container:
+    """Launches one kernel after another, `period` apart, each charged `factor` times its work."""
+
+    def __init__(
+        self, work: int, elapsed: int, period: int, factor: Callable[[int], float]
+    ) -> None:
+        self.work, self.elapsed, self.period, self.factor = work, elapsed, period, factor
+        self.launches: list[Launch] = []
+        self.account = Account()
+        self.corrected = 0
+
+    def run(self, seconds: float, promise: float) -> None:
+        now, next_sample = 0, PERIOD
+        while now < seconds * 1e9:
+            now += TICK
+            self._launch(now)
+            self.account = read(self.account, self._reading(now))
+            while next_sample <= now:
+                self._follow(next_sample, promise)
+                next_sample += PERIOD
+
+    def _launch(self, now: int) -> None:
+        while len(self.launches) * self.period < now:
+            at = len(self.launches) * self.period
+            charged = round(self.work * self.factor(len(self.launches)) * self.account.scale)
+            self.launches.append(Launch(at, at + self.elapsed, self.work, charged))
+
+    def _reading(self, now: int) -> Reading:
+        charged = sum(one.charged for one in self.launches)
+        retired = sum(one.charged for one in self.launches if one.end <= now)
+        return Reading(now, charged + self.corrected, retired + self.corrected)
+
+    def _busy(self, since: int, until: int) -> int:
+        busy = sum(one.done(until) - one.done(since) for one in self.launches)
+        percent = round(100 * busy / (until - since))
+        return percent * (until - since) // 100
+
+    def _follow(self, until: int, promise: float) -> None:
+        sample = Sample(until - PERIOD, until, self._busy(until - PERIOD, until))
+        self.account, wrong = follow(self.account, sample, promise)
+        self.corrected += wrong
+
+    @property
+    def charged(self) -> int:
+        return sum(one.charged for one in self.launches) + self.corrected
+
+    @property
+    def worked(self) -> int:
+        return sum(one.work for one in self.launches)
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5, 2.0, 4.0])
+def test_long_kernels_charged_wrongly_are_put_right_and_then_charged_rightly(factor: float) -> None:
+    container = Container(150 * MS, 300 * MS, 500 * MS, lambda _: factor)
+
+    container.run(20, promise=0.3)
+
+    assert container.account.scale == pytest.approx(1 / factor, rel=0.05)
+    assert abs(container.charged - container.worked) < 150 * MS * max(1.0, factor)
+
+
+def test_charges_that_are_right_are_left_alone() -> None:
+    container = Container(1 * MS, 1 * MS, 10 * MS, lambda _: 1.0)
+
+    container.run(20, promise=0.1)
+
+    assert container.account.scale == 1
+    assert container.corrected == 0
+
+
+@pytest.mark.parametrize("share", [103, 104, 106, 125])
+def test_what_rounding_alone_can_explain_is_no_evidence(share: int) -> None:
+    container = Container(share * 100_000, 100 * MS, 100 * MS, lambda _: 1.0)
+
+    container.run(20, promise=share / 1000)
+
+    assert container.account.scale == 1
+    assert container.corrected == 0
+
+
+def test_a_function_charged_by_its_shorter_launches_is_found_out() -> None:
+    container = Container(5 * MS, 5 * MS, 10 * MS, lambda _: 0.2)
+
+    container.run(10, promise=0.3)
+
+    assert container.account.scale == pytest.approx(SCALE_MOST, rel=0.3)
+    assert container.charged == pytest.approx(container.worked, rel=0.03)
+
+
+def test_the_scale_is_bounded() -> None:
+    container = Container(150 * MS, 300 * MS, 500 * MS, lambda _: 100.0)
+
+    container.run(20, promise=0.3)
+
+    assert container.account.scale == SCALE_LEAST
+
+
+def begun(charged: int = 1000 * MS, retired: int = 1000 * MS) -> Account:
+    account = read(Account(), Reading(0, charged, retired))
+    account, _ = follow(account, Sample(0, PERIOD, 0), 0.5)
+    return account
+
+
+def test_what_a_killed_process_had_in_flight_is_forgotten_after_a_while() -> None:
+    account = begun(charged=1000 * MS, retired=700 * MS)
+    for tick in range(1, IDLE_NS // TICK + 2):
+        account = read(account, Reading(tick * TICK, 1000 * MS, 700 * MS))
+    account, wrong = follow(account, Sample(IDLE_NS, IDLE_NS + PERIOD, 0), 0.5)
+    assert wrong == 0
+    assert account.lost == 300 * MS
+
+    account = read(account, Reading(4 * IDLE_NS, 1400 * MS, 1100 * MS))
+    account, wrong = follow(account, Sample(4 * IDLE_NS, 4 * IDLE_NS + PERIOD, 0), 0.5)
+
+    assert wrong == pytest.approx(-400 * MS, abs=60 * MS)
+
+
+def test_nothing_is_concluded_before_there_is_a_reading() -> None:
+    assert follow(Account(), Sample(0, PERIOD, 100 * MS), 0.5) == (Account(), 0)
+
+
+def test_what_is_in_flight_may_be_measured_or_not() -> None:
+    account = read(begun(), Reading(TICK, 1100 * MS, 1000 * MS))
+
+    for busy in (0, 50 * MS, 50 * MS):
+        account, wrong = follow(account, Sample(PERIOD, 2 * PERIOD, busy), 0.5)
+        assert wrong == 0
