@@ -1,0 +1,48 @@
+#include "kernel.h"
+
+static const char image[] = ".version 6.0\n"
+                            ".target sm_52\n"
+                            ".address_size 64\n"
+                            ".visible .entry spin(.param .u64 length)\n"
+                            "{\n"
+                            "    .reg .pred %more;\n"
+                            "    .reg .u64 %wanted, %start, %now, %spent;\n"
+                            "    ld.param.u64 %wanted, [length];\n"
+                            "    mov.u64 %start, %globaltimer;\n"
+                            "again:\n"
+                            "    mov.u64 %now, %globaltimer;\n"
+                            "    sub.u64 %spent, %now, %start;\n"
+                            "    setp.lt.u64 %more, %spent, %wanted;\n"
+                            "    @%more bra again;\n"
+                            "    ret;\n"
+                            "}\n";
+
+void *kernel_load(const struct driver *cuda)
+{
+    void *module, *function;
+    driver_check(cuda->cuModuleLoadData(&module, image), "loading the kernel");
+    driver_check(cuda->cuModuleGetFunction(&function, module, "spin"), "finding the kernel");
+    return function;
+}
+
+static int launch_extended(const struct driver *cuda, const struct phase *phase, void *function,
+                           void *stream, void **parameters)
+{
+    const struct launch_config config = {.grid = {(unsigned)phase->blocks, 1, 1},
+                                         .block = {(unsigned)phase->threads, 1, 1},
+                                         .stream = stream};
+    return cuda->cuLaunchKernelEx(&config, function, parameters, NULL);
+}
+
+int kernel_launch(const struct driver *cuda, const struct phase *phase, void *function,
+                  uint64_t length, void *stream)
+{
+    void *parameters[] = {&length};
+    unsigned blocks = (unsigned)phase->blocks, threads = (unsigned)phase->threads;
+    if (phase->extended)
+        return launch_extended(cuda, phase, function, stream, parameters);
+    if (phase->cooperative)
+        return cuda->cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream,
+                                               parameters);
+    return cuda->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+}
