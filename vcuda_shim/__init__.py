@@ -18,5 +18,8 @@ LINK_NVML: Final = SHIM_NVML.with_name("libnvidia-ml.so")
 SIMULATED_DRIVER: Final = _HERE / "lib" / "driver"
 """Folder of the simulated driver: `libcuda.so.<version>`, `libnvidia-ml.so.<version>`."""
 
+SIM_CLOCK: Final = _HERE / "lib" / "clock" / "libsimclock.so"
+"""For LD_PRELOAD: the program lives by the page of time that its variable SIM_CLOCK names."""
+
 PROGRAMS: Final = _HERE / "bin"
 """Folder of the small CUDA programs to run in pods."""

@@ -4,6 +4,7 @@
     lib/shim/libcuda.so, libnvidia-ml.so         what programs are linked with in a container
     lib/shim-aarch64/…                           the same for 64-bit ARM; only when asked for
     lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
+    lib/clock/libsimclock.so                     a clock for programs of a simulation, to preload
     bin/*                                        small CUDA programs to run in pods
     _shim.*.so                                   cffi: the shim's layouts and pure units
     _sim.*.so                                    cffi: the simulated GPUs' shared state
@@ -226,6 +227,14 @@ def build_driver(out: Path, work: Path) -> None:
         )
 
 
+def build_clock(out: Path, _work: Path) -> None:
+    """The virtual clock: its page, and the C library's functions that follow it."""
+    sim = NATIVE / "sim"
+    files = sources(sim / "clock", sim / "clock" / "preload")
+    target = out / "lib" / "clock" / "libsimclock.so"
+    shared_library(target, files, [*includes(sim), "-fno-builtin", "-ldl"])
+
+
 def build_programs(out: Path, _work: Path) -> None:
     """One program per folder of native/programs, named after it."""
     (out / "bin").mkdir(parents=True, exist_ok=True)
@@ -243,7 +252,8 @@ def cdef_text(header: Path, folders: Sequence[Path]) -> str:
 
 
 def build_module(out: Path, work: Path, name: str) -> None:
-    """The cffi module `_<name>` over native/<name>/core, declared by native/<name>/cffi.h."""
+    """The cffi module `_<name>` over native/<name>/core (and clock, where it has one), declared by
+    native/<name>/cffi.h."""
     import cffi
 
     home = NATIVE / name
@@ -253,7 +263,7 @@ def build_module(out: Path, work: Path, name: str) -> None:
     ffi.set_source(
         f"vcuda_shim._{name}",
         '#define VCUDA_PLAIN\n#include "cffi.h"\n',
-        sources=[str(path) for path in sources(home / "core")],
+        sources=[str(path) for path in sources(home / "core", home / "clock")],
         include_dirs=[str(path) for path in folders],
         extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
     )
@@ -267,6 +277,7 @@ def build_module(out: Path, work: Path, name: str) -> None:
 STEPS: dict[str, Callable[[Path, Path], None]] = {
     "shims": build_shims,
     "driver": build_driver,
+    "clock": build_clock,
     "programs": build_programs,
     "shim-module": lambda out, work: build_module(out, work, "shim"),
     "sim-module": lambda out, work: build_module(out, work, "sim"),

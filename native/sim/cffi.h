@@ -1,4 +1,5 @@
 /* What Python sees of the simulated GPUs. */
+#include "clock/simclock.h"
 #include "core/image.h"
 #include "core/machine.h"
 #ifdef VCUDA_CDEF
@@ -12,6 +13,9 @@ unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsign
 unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity);
 int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out);
 uint64_t account_used(struct sim_state *state, unsigned gpu);
+
+/* The simulator's time here: of this page from now on; NULL: real. */
+void sim_use_clock(const uint64_t *word);
 
 /* The timeline, for tests that bring their own clock. */
 uint64_t sim_lock(struct sim_state *state);

@@ -109,4 +109,8 @@ void sim_reap(struct sim_state *state, uint64_t now);
 
 uint64_t sim_now(void);
 
+/* Take the time from this word instead of the system, for an observer of a run on a virtual clock;
+ * NULL: from the system again. The programs of such a run have their clock put under them. */
+void sim_use_clock(const uint64_t *word);
+
 #endif
