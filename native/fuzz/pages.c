@@ -51,13 +51,14 @@ static void account(struct session *session, unsigned device, uint64_t bytes)
 
 static void launch(struct session *session, unsigned device, uint64_t now, uint64_t cost)
 {
-    struct limiter_terms terms = limiter_terms(&session->config->limits[device]);
+    struct limiter_terms terms = limiter_terms(&session->config->limits[device], now);
     struct vcuda_meter *meter = &session->books.page->meters[device];
     FUZZ_CHECK(terms.rate_ppm >= 1);
     if (session->books.slot < 0)
         return; /* an observer's page is read-only */
     if (limiter_admit(meter, terms, now, cost) != 0)
         limiter_charge(meter, terms, now, cost);
+    limiter_serve(meter, now);
     limiter_settle(meter, terms, (int64_t)cost);
     limiter_settle(meter, terms, -(int64_t)(cost / 2));
 }

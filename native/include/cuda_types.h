@@ -197,6 +197,11 @@ enum {
 };
 
 enum {
+    CU_EVENT_DEFAULT = 0,
+    CU_EVENT_DISABLE_TIMING = 2,
+};
+
+enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };

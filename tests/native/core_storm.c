@@ -68,13 +68,15 @@ static void release(struct process *process, uint64_t address, uint64_t bytes)
 static void launch(struct process *process, unsigned *seed)
 {
     struct vcuda_meter *meter = &process->books.page->meters[0];
-    struct limiter_terms terms = limiter_terms(&config.limits[0]);
     uint64_t key = cost_key(rand_r(seed) % 2000, 1, 32), now = 1 + (uint64_t)rand_r(seed), cost;
+    struct limiter_terms terms = limiter_terms(&config.limits[0], now);
+    uint32_t certain = cost_certain(terms.rate_ppm, terms.others_ppm);
     cost_estimate(&process->costs, key, &cost);
     if (limiter_admit(meter, terms, now, cost) != 0)
         limiter_charge(meter, terms, now, cost);
     if (cost_due(&process->costs, key, cost))
-        cost_record(&process->costs, key, now, rand_r(seed) % 100000, terms.rate_ppm);
+        cost_record(&process->costs, key, now, rand_r(seed) % 100000, certain);
+    limiter_serve(meter, now);
     limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
 }
 

@@ -60,7 +60,7 @@ def test_a_neighbours_time_slices_do_not_raise_the_cost(table: Any) -> None:
     for _ in range(2000):
         now += 5 * MILLISECOND
         inflation = 1.0 if chance.random() < 0.05 else chance.uniform(1, 2)
-        lib.cost_record(table, 7, now, int(2 * MILLISECOND * inflation), 300_000)
+        lib.cost_record(table, 7, now, int(2 * MILLISECOND * inflation), HALF)
         cost = estimate(table, 7)
 
     assert cost == pytest.approx(2 * MILLISECOND, rel=0.01)
@@ -79,15 +79,39 @@ def test_a_kind_that_gets_longer_is_believed_within_two_windows(table: Any) -> N
 def test_varying_lengths_do_not_go_for_the_price_of_the_shortest(table: Any) -> None:
     for turn in range(100):
         length = MILLISECOND if turn % 2 else 9 * MILLISECOND
-        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, 300_000)
+        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, HALF)
 
     assert estimate(table, 7) == pytest.approx(2.5 * MILLISECOND, rel=0.01)
 
 
 def test_a_large_share_leaves_little_to_neighbours(table: Any) -> None:
-    lib.cost_record(table, 7, SECOND, MILLISECOND, 900_000)
+    certain = lib.cost_certain(900_000, 1_000_000)
+    lib.cost_record(table, 7, SECOND, MILLISECOND, certain)
 
-    assert lib.cost_record(table, 7, SECOND, 10 * MILLISECOND, 900_000) == 9 * MILLISECOND
+    assert lib.cost_record(table, 7, SECOND, 10 * MILLISECOND, certain) == 9 * MILLISECOND
+
+
+def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any) -> None:
+    for turn in range(100):
+        length = MILLISECOND if turn % 2 else 9 * MILLISECOND
+        alone = lib.cost_certain(300_000, 0)
+        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, alone)
+
+    assert estimate(table, 7) == 5 * MILLISECOND
+
+
+@pytest.mark.parametrize(
+    ("rate", "others", "certain"),
+    [
+        (300_000, 1_000_000, 500_000),  # nothing known of the others
+        (700_000, 1_000_000, 700_000),
+        (300_000, 200_000, 800_000),
+        (300_000, 0, 1_000_000),
+        (4_000_000, 4_000_000, 1_000_000),
+    ],
+)
+def test_neighbours_add_no_more_than_they_had(rate: int, others: int, certain: int) -> None:
+    assert lib.cost_certain(rate, others) == certain
 
 
 def test_a_kind_unused_for_long_is_learnt_anew(table: Any) -> None:

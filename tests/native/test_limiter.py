@@ -13,10 +13,11 @@ MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 START = 50 * SECOND
+MILLION = 1_000_000
 
 
 def terms(percent: int, burst: int = 20 * MILLISECOND) -> Any:
-    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst))[0]
+    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst, MILLION))[0]
 
 
 def meter() -> Any:
@@ -150,10 +151,8 @@ def test_a_launch_that_waits_for_the_work_in_flight_to_drain_waits_by_that_much_
     debt=st.integers(-(2**63), 2**63 - 1),
 )
 def test_no_figure_overflows(clock: int, now: int, cost: int, rate: int, debt: int) -> None:
-    one, share = (
-        meter(),
-        ffi.new("struct limiter_terms *", (rate, 20 * MILLISECOND, 20 * MILLISECOND))[0],
-    )
+    one, share = meter(), terms(30)
+    share.rate_ppm = rate
     one.virtual_time = clock
 
     wait = lib.limiter_admit(one, share, now, cost)
@@ -168,11 +167,114 @@ def test_no_figure_overflows(clock: int, now: int, cost: int, rate: int, debt: i
 def test_terms_come_from_the_configuration() -> None:
     limit: Any = ffi.new("struct vcuda_limit *")
     limit.core_percent = 30
-    default = lib.limiter_terms(limit)
+    default = lib.limiter_terms(limit, START)
     limit.rate_ppm, limit.burst_us = 450_000, 250_000
-    given_terms = lib.limiter_terms(limit)
+    given_terms = lib.limiter_terms(limit, START)
     limit.core_percent = limit.rate_ppm = 0
 
     assert (default.rate_ppm, default.burst_ns) == (300_000, 20 * MILLISECOND)
     assert (given_terms.rate_ppm, given_terms.burst_ns) == (450_000, 250 * MILLISECOND)
-    assert lib.limiter_terms(limit).rate_ppm == 1
+    assert lib.limiter_terms(limit, START).rate_ppm == 1
+
+
+@pytest.mark.parametrize(
+    ("until", "now", "rate", "others"),
+    [
+        (0, START, 700_000, MILLION),  # for good; but nobody knows of the others
+        (START, START - 1, 700_000, 200_000),
+        (START, START, 300_000, MILLION),
+        (START, START + SECOND, 300_000, MILLION),
+    ],
+)
+def test_what_the_manager_lends_holds_for_its_term_and_then_the_promise(
+    until: int, now: int, rate: int, others: int
+) -> None:
+    limit: Any = ffi.new("struct vcuda_limit *")
+    limit.core_percent, limit.rate_ppm, limit.others_ppm = 30, 700_000, 200_000
+    limit.share_until = until
+
+    lent = lib.limiter_terms(limit, now)
+
+    assert (lent.rate_ppm, lent.others_ppm) == (rate, others)
+
+
+@pytest.mark.parametrize(
+    ("served", "clock", "lag"),
+    [
+        (0, START, 20 * MILLISECOND),  # nothing known: the burst
+        (START, START, 20 * MILLISECOND),
+        (START, START - 5 * MILLISECOND, 20 * MILLISECOND),
+        (START, START - 300 * MILLISECOND, 300 * MILLISECOND),  # while it had work: all of it
+        (START, START - 7 * SECOND, SECOND),
+    ],
+)
+def test_the_clock_may_lag_by_what_neighbours_took_but_not_by_idle_time(
+    served: int, clock: int, lag: int
+) -> None:
+    assert lib.limiter_lag(served, clock, 20 * MILLISECOND) == lag
+
+
+def test_what_neighbours_took_while_there_was_work_can_be_had_later() -> None:
+    one, share = meter(), terms(50)
+    lib.limiter_admit(one, share, START, MILLISECOND)
+
+    lib.limiter_serve(one, START + 200 * MILLISECOND)  # it is seen on the GPU yet
+    now, at_once = START + 200 * MILLISECOND, 0
+    while lib.limiter_admit(one, share, now, MILLISECOND) == 0:
+        at_once += 1
+
+    lag = 20 + 200 - 2  # saved up at first, what came to it since, less what was paid
+    assert at_once == (lag + 20) // 2 + 1
+
+
+def test_a_light_load_saves_up_no_more_than_the_burst() -> None:
+    gpu = Gpu(terms(50))
+    for _ in range(2000):
+        gpu.launch(100 * MICROSECOND)
+        gpu.now += MILLISECOND
+
+    at_once = 0
+    while lib.limiter_admit(gpu.meter, gpu.terms, gpu.now, MILLISECOND) == 0:
+        at_once += 1
+
+    assert at_once <= 21
+
+
+@pytest.mark.parametrize(
+    ("previous", "begun", "elapsed", "now", "end"),
+    [(0, 10, 5, 100, 15), (12, 10, 5, 100, 17), (98, 10, 5, 100, 100), (0, 10, 2**64 - 1, 50, 50)],
+)
+def test_work_ends_no_earlier_than_what_was_before_it_and_its_own_length(
+    previous: int, begun: int, elapsed: int, now: int, end: int
+) -> None:
+    assert lib.limiter_end(previous, begun, elapsed, now) == end
+
+
+def test_what_is_known_to_be_served_never_goes_back() -> None:
+    one = meter()
+    lib.limiter_serve(one, START)
+    lib.limiter_serve(one, START - 1)
+
+    assert one.served_until == START
+
+
+def test_an_allowance_grows_while_it_is_used_up_and_shrinks_when_it_lies_about() -> None:
+    share, size, sizes = terms(50), 0, []
+    for _ in range(8):
+        size = lib.limiter_allowance(share, size, 2 * size)
+        sizes.append(size)
+    unused = lib.limiter_allowance(share, size, SECOND)
+
+    assert sizes[0] == lib.LIMITER_ALLOWANCE_NS // lib.LIMITER_ALLOWANCES_PER_BURST
+    assert sizes[1] == 2 * sizes[0]
+    assert sizes[-1] == lib.LIMITER_ALLOWANCE_NS
+    assert unused == sizes[-1] // 2
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(1, 4_000_000))
+def test_an_allowance_is_a_small_part_of_the_burst(last: int, age: int, burst_us: int) -> None:
+    share = terms(50, burst=burst_us * MICROSECOND)
+
+    size = lib.limiter_allowance(share, last, age)
+
+    assert size <= min(lib.LIMITER_ALLOWANCE_NS, share.burst_ns // 16)

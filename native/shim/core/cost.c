@@ -8,11 +8,13 @@ enum {
     SHAPE_BITS = 4,   /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
 
-static uint64_t mix(uint64_t value)
+/* On every launch's way: three products that do not wait for each other, and one of their sum. */
+static uint64_t mix(uint64_t first, uint64_t second, uint64_t third)
 {
-    value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    value = (value ^ (value >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    return value ^ (value >> 32);
+    uint64_t sum = first * UINT64_C(0xd6e8feb86659fd93) + second * UINT64_C(0x9e3779b97f4a7c15) +
+                   third * UINT64_C(0xc2b2ae3d27d4eb4f);
+    sum = (sum ^ (sum >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return sum ^ (sum >> 32);
 }
 
 /* A size with its lower bits dropped, as a short float would have it. */
@@ -24,7 +26,7 @@ static uint64_t coarse(uint64_t size)
 
 uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads)
 {
-    uint64_t key = mix(mix(mix(function) + coarse(blocks)) + threads);
+    uint64_t key = mix(function, coarse(blocks), threads);
     return key == 0 ? 1 : key;
 }
 
@@ -60,14 +62,14 @@ bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns)
     return kind != NULL;
 }
 
-bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns)
+bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
 {
     struct cost_kind *kind = known(table, key);
     if (kind == NULL)
         return true;
     uint64_t before =
-        atomic_fetch_add_explicit(&kind->unmeasured_ns, cost_ns, memory_order_relaxed);
-    return before + cost_ns >= COST_INTERVAL_NS * 3 / 2;
+        atomic_fetch_add_explicit(&kind->unmeasured_ns, work_ns, memory_order_relaxed);
+    return before + work_ns >= COST_INTERVAL_NS * 3 / 2;
 }
 
 /* All probes taken: the kind measured longest ago makes room. */
@@ -114,17 +116,23 @@ static void enter(struct cost_window *window, uint64_t measured_ns)
     window->count++;
 }
 
-/* The part of a measurement that neighbours cannot have added. */
-static uint64_t certain(uint64_t measured_ns, uint32_t rate_ppm)
-{
-    uint32_t part = rate_ppm > LIMITER_MILLION / 2 ? rate_ppm : LIMITER_MILLION / 2;
-    return part >= LIMITER_MILLION ? measured_ns
-                                   : (uint64_t)((double)measured_ns * part / LIMITER_MILLION);
-}
-
 static uint64_t larger(uint64_t left, uint64_t right)
 {
     return left > right ? left : right;
+}
+
+uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
+{
+    uint64_t own = others_ppm < LIMITER_MILLION ? LIMITER_MILLION - others_ppm : 0;
+    uint64_t part = larger(larger(rate_ppm, LIMITER_MILLION / 2), own);
+    return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
+}
+
+static uint64_t certain(uint64_t measured_ns, uint32_t certain_ppm)
+{
+    return certain_ppm >= LIMITER_MILLION
+               ? measured_ns
+               : (uint64_t)((double)measured_ns * certain_ppm / LIMITER_MILLION);
 }
 
 static uint64_t least(const struct cost_kind *kind)
@@ -141,7 +149,7 @@ static uint64_t head_start(uint64_t now)
 }
 
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t rate_ppm)
+                     uint32_t certain_ppm)
 {
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = claim(table, key, now, measured_ns);
@@ -151,8 +159,8 @@ uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint6
     uint64_t mean = (kind->current.sum_ns + kind->previous.sum_ns) /
                     (kind->current.count + kind->previous.count);
     uint64_t floor = least(kind);
-    atomic_store_explicit(&kind->estimate_ns, larger(floor, certain(mean, rate_ppm)),
+    atomic_store_explicit(&kind->estimate_ns, larger(floor, certain(mean, certain_ppm)),
                           memory_order_relaxed);
     pthread_mutex_unlock(&table->mutex);
-    return larger(floor, certain(measured_ns, rate_ppm));
+    return larger(floor, certain(measured_ns, certain_ppm));
 }

@@ -2,10 +2,9 @@
  *
  * A kind is a function with a launch shape. A measurement is the time between two events around one
  * launch; while another process has the GPU's time slices it shows more than the launch took, so
- * the least of the last seconds is believed rather than the mean. But not less than half of the
- * mean (or than the promised share of it, if that is more): neighbours alone cannot stretch
- * launches further on average, and kernels whose length varies must not go for the price of their
- * shortest.
+ * the least of the last seconds is believed rather than the mean. But not less than the part of
+ * the mean that neighbours cannot have added (cost_certain): kernels whose length varies must not
+ * go for the price of their shortest. With nobody else on the GPU that is the mean itself.
  *
  * A fixed table. Looking up is lock-free, recording takes a short mutex; any thread. All zero is a
  * valid empty table. Times are ns given by the caller.
@@ -56,11 +55,15 @@ uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads);
 /* What a launch of this kind costs; false, and COST_UNKNOWN_NS, if none was measured yet. */
 bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
 
-/* Count a launch of this kind: should it be measured? */
-bool cost_due(struct cost_table *table, uint64_t key, uint64_t cost_ns);
+/* Count work of this kind: should its next launch be measured? */
+bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns);
+
+/* The part of a mean, in millionths, that cannot be neighbours' time slices: the promised share,
+ * half of it, and what others did not have; whichever is most. others_ppm: a million if unknown. */
+uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm);
 
 /* Learn from a measurement. Returns what the measured launch is believed to have cost. */
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t rate_ppm);
+                     uint32_t certain_ppm);
 
 #endif

@@ -1,5 +1,7 @@
 #include "core/limiter.h"
 
+#include <stdbool.h>
+
 static uint64_t add(uint64_t left, uint64_t right)
 {
     return left > UINT64_MAX - right ? UINT64_MAX : left + right;
@@ -17,26 +19,61 @@ static uint64_t stretch(uint64_t cost, uint32_t rate_ppm)
     return time > INT64_MAX ? INT64_MAX : (uint64_t)time;
 }
 
-struct limiter_terms limiter_terms(const struct vcuda_limit *limit)
+static uint64_t smaller(uint64_t left, uint64_t right)
+{
+    return left < right ? left : right;
+}
+
+static uint64_t larger(uint64_t left, uint64_t right)
+{
+    return left > right ? left : right;
+}
+
+/* Does what the manager lent still hold? Without a term it holds for good. */
+static bool lent(uint64_t share_until, uint64_t now)
+{
+    return share_until == 0 || now < share_until;
+}
+
+/* Nobody knows of the others but for a term. */
+static uint32_t others(const struct vcuda_limit *limit, uint64_t share_until, uint64_t now)
+{
+    if (share_until == 0 || now >= share_until)
+        return LIMITER_MILLION;
+    uint32_t ppm = atomic_load_explicit(&limit->others_ppm, memory_order_relaxed);
+    return ppm < LIMITER_MILLION ? ppm : LIMITER_MILLION;
+}
+
+struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now)
 {
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
     uint32_t percent = atomic_load_explicit(&limit->core_percent, memory_order_relaxed);
     uint32_t burst_us = atomic_load_explicit(&limit->burst_us, memory_order_relaxed);
-    if (rate == 0) /* no elastic rate given: the promise itself */
+    uint64_t until = atomic_load_explicit(&limit->share_until, memory_order_relaxed);
+    if (rate == 0 || !lent(until, now)) /* the promise itself */
         rate = percent * (LIMITER_MILLION / 100);
     uint64_t burst_ns = (uint64_t)(burst_us == 0 ? LIMITER_BURST_US : burst_us) * 1000;
     return (struct limiter_terms){
         .rate_ppm = rate == 0 ? 1 : rate,
         .burst_ns = burst_ns,
         .lead_ns = (int64_t)burst_ns,
+        .others_ppm = others(limit, until, now),
     };
 }
 
-/* Where the clock stands after paying, having saved up no more than the burst. */
-static uint64_t paid(uint64_t clock, struct limiter_terms terms, uint64_t now, uint64_t cost)
+uint64_t limiter_lag(uint64_t served_until, uint64_t clock, uint64_t burst_ns)
 {
-    uint64_t oldest = subtract(now, terms.burst_ns);
-    return add(clock < oldest ? oldest : clock, stretch(cost, terms.rate_ppm));
+    uint64_t lag = subtract(served_until, clock);
+    return larger(smaller(lag, LIMITER_LAG_NS), burst_ns);
+}
+
+/* Where the clock stands after paying, lagging behind by no more than it may. */
+static uint64_t paid(const struct vcuda_meter *meter, uint64_t clock, struct limiter_terms terms,
+                     uint64_t now, uint64_t cost)
+{
+    uint64_t served = atomic_load_explicit(&meter->served_until, memory_order_relaxed);
+    uint64_t oldest = subtract(now, limiter_lag(served, clock, terms.burst_ns));
+    return add(larger(clock, oldest), stretch(cost, terms.rate_ppm));
 }
 
 /* The latest that the clock may show now for a launch to go. */
@@ -46,13 +83,13 @@ static uint64_t latest(struct limiter_terms terms, uint64_t now)
                              : add(now, (uint64_t)terms.lead_ns);
 }
 
-static void count(struct vcuda_meter *meter, uint64_t cost)
+/* Relaxed throughout: each word orders nothing but itself. */
+static void count(struct vcuda_meter *meter, uint64_t now, uint64_t cost)
 {
     atomic_fetch_add_explicit(&meter->charged_ns, cost, memory_order_relaxed);
-    atomic_fetch_add_explicit(&meter->launches, 1, memory_order_relaxed);
+    limiter_serve(meter, now); /* after the clock has been paid, which asks for it */
 }
 
-/* Relaxed throughout: the word orders nothing but itself. */
 uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, uint64_t now,
                        uint64_t cost)
 {
@@ -62,9 +99,9 @@ uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, ui
         if (clock > bound)
             return clock - bound;
     } while (!atomic_compare_exchange_weak_explicit(&meter->virtual_time, &clock,
-                                                    paid(clock, terms, now, cost),
+                                                    paid(meter, clock, terms, now, cost),
                                                     memory_order_relaxed, memory_order_relaxed));
-    count(meter, cost);
+    count(meter, now, cost);
     return 0;
 }
 
@@ -73,10 +110,10 @@ void limiter_charge(struct vcuda_meter *meter, struct limiter_terms terms, uint6
 {
     uint64_t clock = atomic_load_explicit(&meter->virtual_time, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&meter->virtual_time, &clock,
-                                                  paid(clock, terms, now, cost),
+                                                  paid(meter, clock, terms, now, cost),
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
-    count(meter, cost);
+    count(meter, now, cost);
 }
 
 static void move(VCUDA_ATOMIC(uint64_t) * word, int64_t change, uint64_t size)
@@ -93,4 +130,26 @@ void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
     move(&meter->virtual_time, debt, stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);
+}
+
+void limiter_serve(struct vcuda_meter *meter, uint64_t until)
+{
+    uint64_t known = atomic_load_explicit(&meter->served_until, memory_order_relaxed);
+    while (known < until &&
+           !atomic_compare_exchange_weak_explicit(&meter->served_until, &known, until,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+uint64_t limiter_end(uint64_t previous, uint64_t begun, uint64_t elapsed, uint64_t now)
+{
+    return smaller(add(larger(previous, begun), elapsed), now);
+}
+
+uint64_t limiter_allowance(struct limiter_terms terms, uint64_t last, uint64_t age)
+{
+    uint64_t most = smaller(LIMITER_ALLOWANCE_NS, terms.burst_ns / LIMITER_ALLOWANCES_PER_BURST);
+    bool used_up = age / 8 <= stretch(last, terms.rate_ppm); /* an eighth of what it might */
+    uint64_t size = used_up ? add(last, last) : last / 2;
+    return larger(smaller(size, most), most / LIMITER_ALLOWANCES_PER_BURST);
 }

@@ -2,9 +2,13 @@
  *
  * The generic cell rate algorithm. The clock tells up to when GPU time has been paid for: a launch
  * of cost c at a rate r moves it by c / r. A launch waits while the clock is more than `burst`
- * ahead of the time, which bounds the work in flight, and the clock is never left more than `burst`
- * behind, which bounds what an idle container saves up. All processes of the container move the
+ * ahead of the time, which bounds the work in flight. What the clock lags behind is time the
+ * container may still use. Of an idle container it keeps no more than `burst`; what neighbours took
+ * while it had work on the GPU it keeps, up to a second. All processes of the container move the
  * same word, by single atomic operations; there is nothing to unlock after a crash.
+ *
+ * A thread pays for many launches at once, for an allowance (cuda/allowance.h): how large, is
+ * decided here.
  *
  * Times are ns of CLOCK_MONOTONIC, given by the caller: this unit knows no clock and never sleeps.
  */
@@ -15,19 +19,29 @@
 
 enum {
     LIMITER_MILLION = 1000000,
-    LIMITER_BURST_US = 20000, /* where the configuration says 0 */
+    LIMITER_BURST_US = 20000,       /* where the configuration says 0 */
+    LIMITER_LAG_NS = 1000000000,    /* what neighbours took is made good up to this */
+    LIMITER_ALLOWANCE_NS = 1000000, /* of GPU time, at most, to one thread at once */
+    LIMITER_ALLOWANCES_PER_BURST = 16,
 };
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: the burst,
- * or less, even below 0, for a launch that waits for work in flight to drain. */
+ * or less, even below 0, for a launch that waits for work in flight to drain. others_ppm: GPU time
+ * that others may have had lately; a million where nobody knows. */
 struct limiter_terms {
     uint32_t rate_ppm;
     uint64_t burst_ns;
     int64_t lead_ns;
+    uint32_t others_ppm;
 };
 
-/* The terms of a limit as the manager last wrote it. */
-struct limiter_terms limiter_terms(const struct vcuda_limit *limit);
+/* The terms of a limit as the manager last wrote it: the rate it lends while that holds, then the
+ * promise. */
+struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now);
+
+/* How far the clock may lag behind the time, where the container is known to have had work on the
+ * GPU up to `served_until`. */
+uint64_t limiter_lag(uint64_t served_until, uint64_t clock, uint64_t burst_ns);
 
 /* 0: go, and `cost` is paid. Otherwise nothing changed: ns to wait before asking again. */
 uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, uint64_t now,
@@ -39,5 +53,16 @@ void limiter_charge(struct vcuda_meter *meter, struct limiter_terms terms, uint6
 
 /* A launch turned out to cost `debt` more (or, below 0, less) than was paid. */
 void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64_t debt);
+
+/* The container is known to have had work on the GPU up to this time. */
+void limiter_serve(struct vcuda_meter *meter, uint64_t until);
+
+/* The earliest end of work that ran for `elapsed`, submitted at `begun` behind work that ended at
+ * `previous`; seen ended `now`. */
+uint64_t limiter_end(uint64_t previous, uint64_t begun, uint64_t elapsed, uint64_t now);
+
+/* The size of a thread's next allowance. Its last was of this size, 0 if it had none, and was spent
+ * within `age`: it grows while the thread uses it up, so that one that ends takes little along. */
+uint64_t limiter_allowance(struct limiter_terms terms, uint64_t last, uint64_t age);
 
 #endif

@@ -5,8 +5,6 @@
  */
 #include "cuda/throttle.h"
 
-#define NOT_INLINE __attribute__((noinline))
-
 static uint64_t product(unsigned int x, unsigned int y, unsigned int z)
 {
     uint64_t result; /* 2^31 * 2^16 * 2^16 fits */

@@ -44,6 +44,15 @@ struct process *process_state(void)
     return fork_state(&process_place, sizeof(struct process));
 }
 
+/* A child begins with its parent's count, and so goes on from there. */
+static void choose_epoch(struct process *process)
+{
+    static _Atomic uint64_t epochs;
+    uint64_t none = 0;
+    if (process_epoch(process) == 0)
+        atomic_compare_exchange_strong(&process->epoch, &none, atomic_fetch_add(&epochs, 1) + 1);
+}
+
 static enum gate attach(struct process **process, bool again)
 {
     *process = process_state();
@@ -51,6 +60,7 @@ static enum gate attach(struct process **process, bool again)
         return GATE_REFUSED;
     switch (session_attach(&(*process)->session, manner, again)) {
     case SESSION_ATTACHED:
+        choose_epoch(*process);
         return GATE_LIMITED;
     case SESSION_UNMANAGED:
         return GATE_DRIVER;

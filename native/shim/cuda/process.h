@@ -7,6 +7,7 @@
 #include "core/pointers.h"
 #include "core/pools.h"
 #include "cuda/graph_state.h"
+#include "cuda/in_flight.h"
 #include "cuda/tally.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
@@ -23,9 +24,13 @@ enum holding {
     HOLDINGS,
 };
 
+/* A thread's own word that one instruction reaches, in a library that is loaded late, too. */
+#define PROCESS_NEAR __attribute__((tls_model("initial-exec")))
+
 /* Lies in pages that a forked child finds zero (runtime/fork.h). */
 struct process {
     struct session session;
+    _Atomic uint64_t epoch; /* another in each process of a line of forks; 0: not attached yet */
     struct pointers holdings[HOLDINGS];
     _Atomic uint64_t endings; /* of contexts, begun so far */
     struct pools pools;
@@ -36,6 +41,7 @@ struct process {
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
     _Atomic uint64_t measured_at;  /* by clock_now() */
     struct graph_memory graphs;
+    struct in_flight in_flight[VCUDA_DEVICES];
     struct timing timing;
     struct cost_table costs;
 };
@@ -48,7 +54,7 @@ enum gate {
 };
 
 /* Are we inside a hook on this thread? Then a call comes from the driver itself. */
-extern _Thread_local int process_depth;
+extern _Thread_local int process_depth PROCESS_NEAR;
 
 /* Enter a call of the driver, or several: until process_leave(), calls that come in on this thread
  * are the driver's own, and the thread cannot be cancelled, for what it has in its hands would then
@@ -70,6 +76,12 @@ struct process *process_state(void);
 static inline struct process *process_known(void)
 {
     return atomic_load_explicit(&process_place, memory_order_acquire);
+}
+
+/* Which process of a line of forks this is: what a thread kept of another one is not its own. */
+static inline uint64_t process_epoch(const struct process *process)
+{
+    return atomic_load_explicit(&process->epoch, memory_order_relaxed);
 }
 
 /* The process if it is attached and this call is the program's own, else NULL. Never attaches. */

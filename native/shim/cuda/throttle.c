@@ -1,24 +1,36 @@
 #include "cuda/throttle.h"
 
+#include "cuda/allowance.h"
 #include "runtime/clock.h"
 
 enum {
     MICROSECOND = 1000,
-    SLICE_NS = 50 * 1000 * MICROSECOND, /* then look again: the rate may have been raised */
-    PAUSE_FIRST_NS = 20 * MICROSECOND,  /* waiting for a measurement */
-    PAUSE_LAST_NS = 1000 * MICROSECOND,
-    OTHERS_NS = 100 * 1000 * MICROSECOND, /* patience with the measurement of another kind */
+    MILLISECOND = 1000 * MICROSECOND,
+    SLICE_NS = 50 * MILLISECOND,       /* then look again: the rate may have been raised */
+    PAUSE_FIRST_NS = 50 * MICROSECOND, /* waiting for the GPU: for an event, that is */
+    PAUSE_LAST_NS = MILLISECOND,
+    OTHERS_NS = 100 * MILLISECOND, /* patience with the measurement of other kinds */
+    CROWD_NS = 250 * MILLISECOND,  /* patience with work in flight */
+    IN_FLIGHT_NS = 20 * MILLISECOND,
+    MARKS = 8, /* in what may be in flight */
 };
 
 static const uint64_t patience_ns = UINT64_C(10000000000); /* then the launch is let through */
 static const uint64_t unknown_ns = UINT64_C(2000000000);   /* patience with one's own kind */
 
-/* How long one launch has waited, and for what. */
+/* How one launch waits to be paid for. */
 struct wait {
+    struct process *process;
+    struct vcuda_meter *meter;
+    struct in_flight *in_flight;
+    struct limiter_terms terms;
+    uint64_t key;
     uint64_t begun;
     uint64_t now;
     uint64_t pause;
-    uint64_t drain; /* how much of the work in flight has to drain first; 0 until refused */
+    uint64_t crowded; /* waited so long for work in flight */
+    uint64_t drain;   /* how much of that has to drain first; 0 until refused */
+    uint64_t asked;   /* to be paid */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -29,21 +41,46 @@ static CUresult find_device(struct process *process, int *device)
                                                       : process_current(process, device);
 }
 
-/* A kind that is being measured for the first time should not run on before its cost is known. */
-static bool awaits_measurement(const struct process *process, uint64_t key, bool known,
-                               const struct wait *wait)
-{
-    if (known || !timing_flying(&process->timing))
-        return false;
-    uint64_t patience = process->timing.key == key ? unknown_ns : OTHERS_NS;
-    return wait->now - wait->begun < patience;
-}
-
 static uint64_t longer_pause(struct wait *wait)
 {
     uint64_t pause = wait->pause;
     wait->pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
     return pause;
+}
+
+/* Is this worth waiting for, and for how long? A kind that is measured for the first time should
+ * not run on before its cost is known. Nobody waits twice for what does not end. */
+static uint64_t await_measurement(struct launch *launch, struct wait *wait)
+{
+    const struct timing *timing = &wait->process->timing;
+    bool own = timing_measures(timing, wait->key);
+    if (!own && !timing_full(timing))
+        return 0;
+    if (wait->now - wait->begun < (own ? unknown_ns : OTHERS_NS))
+        return longer_pause(wait);
+    timing_give_up(wait->process, launch->device, own ? wait->key : 0);
+    return 0;
+}
+
+/* What may be in flight. */
+static uint64_t room(struct limiter_terms terms)
+{
+    return terms.burst_ns > IN_FLIGHT_NS ? terms.burst_ns : IN_FLIGHT_NS;
+}
+
+/* So much work in flight, if it turns out to be more than was charged, takes long to drain. */
+static uint64_t await_room(struct launch *launch, struct wait *wait)
+{
+    if (in_flight_work(wait->in_flight) < room(wait->terms))
+        return 0;
+    if (wait->crowded < CROWD_NS) {
+        uint64_t pause = longer_pause(wait);
+        wait->crowded += pause;
+        return pause;
+    }
+    timing_give_up(wait->process, launch->device,
+                   0); /* a stream that waits for the host, perhaps */
+    return 0;
 }
 
 /* Who is refused once waits until the work in flight is done, give or take, and then launches in a
@@ -56,51 +93,83 @@ static uint64_t choose_drain(struct limiter_terms terms, uint64_t now)
     return terms.burst_ns / 4 + (uint64_t)((double)terms.burst_ns * (double)chance / (1 << 24));
 }
 
-static uint64_t try_to_enter(struct launch *launch, struct limiter_terms terms, struct wait *wait)
+static uint64_t try_to_enter(struct wait *wait)
 {
-    struct vcuda_meter *meter = &launch->process->session.books.page->meters[launch->device];
+    struct limiter_terms terms = wait->terms;
     terms.lead_ns -= (int64_t)wait->drain;
-    uint64_t pause = limiter_admit(meter, terms, wait->now, launch->paid_ns);
+    uint64_t pause = limiter_admit(wait->meter, terms, wait->now, wait->asked);
     if (pause > 0 && wait->drain == 0)
         pause += wait->drain = choose_drain(terms, wait->now);
     return pause;
 }
 
 /* Try to pay. 0: paid. Otherwise ns to wait. */
-static uint64_t try_to_pay(struct launch *launch, uint64_t key, struct wait *wait)
+static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
-    struct process *process = launch->process;
-    struct vcuda_meter *meter = &process->session.books.page->meters[launch->device];
-    struct limiter_terms terms = limiter_terms(&process->session.config->limits[launch->device]);
-    bool known = cost_estimate(&process->costs, key, &launch->paid_ns);
-    if (awaits_measurement(process, key, known, wait))
-        return longer_pause(wait);
+    struct process *process = wait->process;
+    uint64_t pause = 0;
+    wait->terms = limiter_terms(&process->session.config->limits[launch->device], wait->now);
+    if (!cost_estimate(&process->costs, wait->key, &launch->paid_ns))
+        pause = await_measurement(launch, wait);
+    if (pause == 0)
+        pause = await_room(launch, wait);
+    if (pause > 0)
+        return pause;
+    wait->asked = allowance_ask(wait->terms, wait->now, launch->paid_ns);
     if (wait->now - wait->begun < patience_ns)
-        return try_to_enter(launch, terms, wait);
-    limiter_charge(meter, terms, wait->now, launch->paid_ns);
+        return try_to_enter(wait);
+    limiter_charge(wait->meter, wait->terms, wait->now, wait->asked);
     return 0;
 }
 
-static void wait_and_pay(struct launch *launch, uint64_t key)
+static void look(struct launch *launch, struct wait *wait)
 {
-    struct process *process = launch->process;
-    struct wait wait = {.begun = clock_now(), .pause = PAUSE_FIRST_NS};
-    wait.now = wait.begun;
-    timing_poll(process, wait.now);
-    for (uint64_t pause; (pause = try_to_pay(launch, key, &wait)) > 0;) {
-        clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
-        wait.now = clock_now();
-        timing_poll(process, wait.now);
-    }
-    if (wait.now > wait.begun)
-        atomic_fetch_add(&process->session.books.page->meters[launch->device].throttled_ns,
-                         wait.now - wait.begun);
-    struct timing_subject subject = {key, launch->paid_ns, launch->device, launch->stream};
-    if (cost_due(&process->costs, key, launch->paid_ns))
-        launch->timed = timing_begin(process, subject, wait.now);
+    bool crowded = in_flight_work(wait->in_flight) > room(wait->terms) / 2;
+    wait->now = clock_now();
+    timing_poll(wait->process, launch->device, crowded, wait->now);
 }
 
-static CUresult begin_limited(struct launch *launch, struct process *process)
+static void count_wait(const struct wait *wait)
+{
+    if (wait->now == wait->begun)
+        return;
+    atomic_fetch_add_explicit(&wait->meter->throttled_ns, wait->now - wait->begun,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&wait->meter->throttled, 1, memory_order_relaxed);
+}
+
+/* Measure the launch, if it is time to, or let it carry a mark, or neither. */
+static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
+{
+    uint64_t key = cost_due(&wait->process->costs, wait->key, done) ? wait->key : 0;
+    uint64_t work = in_flight_mark(wait->in_flight, key != 0 ? 0 : room(wait->terms) / MARKS);
+    struct timing_subject subject = {key, launch->paid_ns, work, launch->device, launch->stream};
+    if (key != 0 || work > 0)
+        launch->flight = timing_begin(wait->process, subject, wait->now);
+}
+
+static void pay(struct launch *launch, uint64_t key)
+{
+    struct process *process = launch->process;
+    struct wait wait = {
+        .process = process,
+        .meter = &process->session.books.page->meters[launch->device],
+        .in_flight = &process->in_flight[launch->device],
+        .key = key,
+        .pause = PAUSE_FIRST_NS,
+    };
+    look(launch, &wait);
+    wait.begun = wait.now;
+    for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
+        clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
+        look(launch, &wait);
+    }
+    count_wait(&wait);
+    in_flight_add(wait.in_flight, wait.asked);
+    watch(launch, &wait, allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns));
+}
+
+static CUresult begin_limited(struct launch *launch, struct process *process, uint64_t key)
 {
     int device;
     CUresult result = find_device(process, &device);
@@ -111,41 +180,56 @@ static CUresult begin_limited(struct launch *launch, struct process *process)
     launch->process = process;
     launch->device = (unsigned)device;
     process_depth++; /* until throttle_end() */
-    wait_and_pay(launch, cost_key((uintptr_t)launch->function, launch->blocks, launch->threads));
+    allowance_turn(process, launch->device);
+    pay(launch, key);
     return CUDA_SUCCESS;
 }
 
-CUresult throttle_begin(struct launch *launch)
+static NOT_INLINE CUresult begin_slowly(struct launch *launch, uint64_t key)
 {
     struct process *process;
-    launch->process = NULL;
-    launch->timed = false;
     switch (process_gate(&process)) {
     case GATE_DRIVER:
         return CUDA_SUCCESS;
     case GATE_REFUSED:
         return CUDA_ERROR_SYSTEM_NOT_READY;
     default:
-        return begin_limited(launch, process);
+        return begin_limited(launch, process, key);
     }
 }
 
-static void give_back(const struct launch *launch)
+/* From what the thread has paid for already. */
+static bool begin_prepaid(struct launch *launch, uint64_t key)
 {
-    struct session *session = &launch->process->session;
-    limiter_settle(&session->books.page->meters[launch->device],
-                   limiter_terms(&session->config->limits[launch->device]),
-                   -(int64_t)launch->paid_ns);
+    struct process *process = process_known();
+    if (process == NULL || process_depth > 0 || process_epoch(process) == 0)
+        return false;
+    int device;
+    if (!cost_estimate(&process->costs, key, &launch->paid_ns) ||
+        find_device(process, &device) != CUDA_SUCCESS || device < 0 ||
+        !allowance_pay(process, (unsigned)device, launch->paid_ns))
+        return false;
+    launch->process = process;
+    process_depth++; /* until throttle_end() */
+    return true;
+}
+
+CUresult throttle_begin(struct launch *launch)
+{
+    uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
+    launch->process = NULL;
+    launch->flight = NULL;
+    return begin_prepaid(launch, key) ? CUDA_SUCCESS : begin_slowly(launch, key);
 }
 
 CUresult throttle_end(struct launch *launch, CUresult result)
 {
     if (launch->process == NULL)
         return result;
-    if (launch->timed)
-        timing_end(launch->process, launch->stream, result);
+    if (launch->flight != NULL)
+        timing_end(launch->process, launch->flight, launch->stream, result);
     if (result != CUDA_SUCCESS)
-        give_back(launch);
+        allowance_return(launch->paid_ns);
     process_depth--;
     return result;
 }

@@ -4,6 +4,8 @@
 
 #include "cuda/process.h"
 
+#define NOT_INLINE __attribute__((noinline))
+
 /* A launch: of which function and shape, and in which stream. */
 struct launch {
     CUfunction function;
@@ -12,7 +14,7 @@ struct launch {
     CUstream stream;
     /* Set by throttle_begin(): */
     struct process *process; /* NULL: not limited */
-    bool timed;
+    struct flight *flight;   /* that watches it, or NULL */
     unsigned device;
     uint64_t paid_ns;
 };

@@ -3,9 +3,9 @@
 #include "cuda/process.h"
 
 enum {
-    FAILURES = 3,                  /* in a row, and measuring ends */
+    FAILURES = 3,                  /* in a row, and watching ends */
     POLL_INTERVAL_NS = 100 * 1000, /* a query costs about a microsecond */
-    PATIENCE_S = 30,               /* a measurement nobody could finish is given up */
+    PATIENCE_S = 30,               /* a flight nobody could finish is left alone */
     NS_PER_MS = 1000 * 1000,
 };
 
@@ -36,148 +36,268 @@ static bool capturing(CUstream stream)
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static bool hold(struct timing *timing, enum timing_phase from)
+static enum flight_phase phase_of(const struct flight *flight)
+{
+    /* Pairs with the release in let_go(). */
+    return atomic_load_explicit(&flight->phase, memory_order_acquire);
+}
+
+static bool hold(struct flight *flight, enum flight_phase from)
 {
     /* Pairs with the release in let_go(): the new owner sees what the last one wrote. */
-    return atomic_compare_exchange_strong_explicit(&timing->phase, &from, TIMING_HELD,
+    return atomic_compare_exchange_strong_explicit(&flight->phase, &from, FLIGHT_HELD,
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-static void let_go(struct timing *timing, enum timing_phase to)
+static void let_go(struct flight *flight, enum flight_phase to)
 {
-    atomic_store_explicit(&timing->phase, to, memory_order_release);
+    atomic_store_explicit(&flight->phase, to, memory_order_release);
 }
 
-static void drop_events(struct timing *timing)
+static struct in_flight *counted(struct process *process, const struct flight *flight)
 {
-    if (timing->start != NULL)
-        REAL(cuEventDestroy_v2)(timing->start);
-    if (timing->end != NULL)
-        REAL(cuEventDestroy_v2)(timing->end);
-    timing->start = timing->end = NULL;
+    return &process->in_flight[atomic_load_explicit(&flight->device, memory_order_relaxed)];
+}
+
+/* Take out of the count what the flight stands for: once, whoever comes first. */
+static void retire(struct process *process, struct flight *flight)
+{
+    in_flight_done(counted(process, flight), atomic_exchange(&flight->work_ns, 0));
+}
+
+static void drop_events(struct flight *flight)
+{
+    if (flight->start != NULL)
+        REAL(cuEventDestroy_v2)(flight->start);
+    if (flight->end != NULL)
+        REAL(cuEventDestroy_v2)(flight->end);
+    flight->start = flight->end = NULL;
+}
+
+static void end_flight(struct process *process, struct flight *flight)
+{
+    retire(process, flight);
+    drop_events(flight);
+    let_go(flight, FLIGHT_NONE);
 }
 
 /* The driver would not: once may be a context that is going, more often is for good. */
-static void fail(struct process *process)
+static void fail(struct process *process, struct flight *flight)
 {
-    struct timing *timing = &process->timing;
-    drop_events(timing);
-    if (++timing->failures < FAILURES) {
-        let_go(timing, TIMING_IDLE);
+    end_flight(process, flight);
+    if (atomic_fetch_add(&process->timing.failures, 1) + 1 < FAILURES)
         return;
-    }
-    let_go(timing, TIMING_OFF);
+    atomic_store(&process->timing.off, true);
     process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
-static CUresult record_start(struct timing *timing, CUstream stream)
+static CUresult record_start(struct flight *flight, CUstream stream)
 {
-    CUresult result = REAL(cuEventCreate)(&timing->start, 0);
+    CUresult result = CUDA_SUCCESS;
+    unsigned int flags = flight->key == 0 ? CU_EVENT_DISABLE_TIMING : CU_EVENT_DEFAULT;
+    if (flight->key != 0)
+        result = REAL(cuEventCreate)(&flight->start, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS)
-        result = REAL(cuEventCreate)(&timing->end, 0);
-    if (result == CUDA_SUCCESS)
-        result = REAL(cuEventRecord)(timing->start, stream);
+        result = REAL(cuEventCreate)(&flight->end, flags);
+    if (result == CUDA_SUCCESS && flight->key != 0)
+        result = REAL(cuEventRecord)(flight->start, stream);
     return result;
 }
 
-/* With the struct held and the capture mode relaxed. */
-static bool begin_held(struct process *process, struct timing_subject subject, uint64_t now)
+static void enter(struct flight *flight, struct timing_subject subject, uint64_t now)
 {
-    struct timing *timing = &process->timing;
-    timing->start = timing->end = NULL;
-    timing->key = subject.key;
-    timing->paid_ns = subject.paid_ns;
-    timing->device = subject.device;
-    timing->begun_ns = timing->polled_ns = now;
-    timing->context = current_context();
-    if (timing->context == 0 || capturing(subject.stream)) {
-        let_go(timing, TIMING_IDLE);
+    flight->start = flight->end = NULL;
+    flight->paid_ns = subject.paid_ns;
+    flight->begun_ns = now;
+    atomic_store_explicit(&flight->device, subject.device, memory_order_relaxed);
+    atomic_store_explicit(&flight->key, subject.key, memory_order_relaxed);
+    atomic_store_explicit(&flight->work_ns, subject.work_ns, memory_order_relaxed);
+    atomic_store_explicit(&flight->polled_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&flight->given_up, false, memory_order_relaxed);
+}
+
+/* With the flight held and the capture mode relaxed. */
+static bool begin_held(struct process *process, struct flight *flight, CUstream stream)
+{
+    flight->context = current_context();
+    if (flight->context == 0 || capturing(stream)) {
+        end_flight(process, flight);
         return false;
     }
-    if (record_start(timing, subject.stream) == CUDA_SUCCESS)
+    if (record_start(flight, stream) == CUDA_SUCCESS)
         return true;
-    fail(process);
+    fail(process, flight);
     return false;
 }
 
-bool timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
+/* Measurements take from the end, marks from the beginning and not all. */
+static struct flight *find_free(struct timing *timing, bool measured)
 {
-    if (!hold(&process->timing, TIMING_IDLE))
-        return false;
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    bool begun = begin_held(process, subject, now);
-    exchange_mode(mode);
-    return begun;
+    int count = measured ? TIMING_FLIGHTS : TIMING_MARKS;
+    for (int index = 0; index < count; index++) {
+        struct flight *flight = &timing->flights[measured ? TIMING_FLIGHTS - 1 - index : index];
+        if (phase_of(flight) == FLIGHT_NONE && hold(flight, FLIGHT_NONE))
+            return flight;
+    }
+    return NULL;
 }
 
-void timing_end(struct process *process, CUstream stream, CUresult launched)
+struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
 {
-    struct timing *timing = &process->timing;
+    struct in_flight *in_flight = &process->in_flight[subject.device];
+    if (atomic_load_explicit(&process->timing.off, memory_order_relaxed)) {
+        in_flight_done(in_flight, subject.work_ns);
+        return NULL;
+    }
+    struct flight *flight = find_free(&process->timing, subject.key != 0);
+    if (flight == NULL) {
+        in_flight_unmark(in_flight, subject.work_ns);
+        return NULL;
+    }
+    enter(flight, subject, now);
+    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    bool begun = begin_held(process, flight, subject.stream);
+    exchange_mode(mode);
+    return begun ? flight : NULL;
+}
+
+void timing_end(struct process *process, struct flight *flight, CUstream stream, CUresult launched)
+{
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
-        drop_events(timing);
-        let_go(timing, TIMING_IDLE);
-    } else if (REAL(cuEventRecord)(timing->end, stream) == CUDA_SUCCESS) {
-        let_go(timing, TIMING_FLYING);
+        in_flight_unmark(counted(process, flight), atomic_exchange(&flight->work_ns, 0));
+        end_flight(process, flight);
+    } else if (REAL(cuEventRecord)(flight->end, stream) == CUDA_SUCCESS) {
+        let_go(flight, FLIGHT_FLYING);
     } else {
-        fail(process);
+        fail(process, flight);
     }
     exchange_mode(mode);
 }
 
 /* Correct what was paid for the measured launch, and what its kind will pay from now on. */
-static void settle(struct process *process, uint64_t now, float milliseconds)
+static void settle(struct process *process, struct flight *flight, uint64_t now, float milliseconds)
 {
-    struct timing *timing = &process->timing;
+    unsigned device = flight->device;
     struct session *session = &process->session;
-    struct limiter_terms terms = limiter_terms(&session->config->limits[timing->device]);
+    struct vcuda_meter *meter = &session->books.page->meters[device];
+    struct limiter_terms terms = limiter_terms(&session->config->limits[device], now);
+    _Atomic uint64_t *ended = &process->in_flight[device].ended_ns;
     uint64_t measured = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS) : 0;
-    uint64_t cost = cost_record(&process->costs, timing->key, now, measured, terms.rate_ppm);
-    limiter_settle(&session->books.page->meters[timing->device], terms,
-                   (int64_t)(cost - timing->paid_ns));
-    timing->failures = 0;
+    uint64_t cost = cost_record(&process->costs, flight->key, now, measured,
+                                cost_certain(terms.rate_ppm, terms.others_ppm));
+    limiter_settle(meter, terms, (int64_t)(cost - flight->paid_ns));
+    *ended = limiter_end(*ended, flight->begun_ns, measured, now);
+    limiter_serve(meter, *ended);
 }
 
-static void finish(struct process *process, uint64_t now)
+static void finish(struct process *process, struct flight *flight, uint64_t now)
 {
-    struct timing *timing = &process->timing;
     float milliseconds;
-    if (REAL(cuEventElapsedTime)(&milliseconds, timing->start, timing->end) != CUDA_SUCCESS) {
-        fail(process);
-        return;
+    if (flight->key != 0) {
+        if (REAL(cuEventElapsedTime)(&milliseconds, flight->start, flight->end) != CUDA_SUCCESS) {
+            fail(process, flight);
+            return;
+        }
+        settle(process, flight, now, milliseconds);
     }
-    settle(process, now, milliseconds);
-    drop_events(timing);
-    let_go(timing, TIMING_IDLE);
+    atomic_store(&process->timing.failures, 0);
+    end_flight(process, flight);
 }
 
-static void poll_held(struct process *process, uint64_t now)
+/* The launch, or work before it, is on the GPU yet. */
+static void stay(struct process *process, struct flight *flight, uint64_t now)
 {
-    struct timing *timing = &process->timing;
+    if (!flight->given_up)
+        limiter_serve(&process->session.books.page->meters[flight->device], now);
+    let_go(flight, FLIGHT_FLYING);
+}
+
+/* The events of a flight that is left alone are left to their context. */
+static void leave(struct process *process, struct flight *flight)
+{
+    flight->start = flight->end = NULL;
+    end_flight(process, flight);
+}
+
+static void poll_held(struct process *process, struct flight *flight, unsigned long long context,
+                      uint64_t now)
+{
     CUresult result = CUDA_ERROR_NOT_READY;
-    if (current_context() == timing->context) /* or it may be gone, and its events with it */
-        result = REAL(cuEventQuery)(timing->end);
+    if (context == flight->context) /* or it may be gone, and its events with it */
+        result = REAL(cuEventQuery)(flight->end);
     if (result == CUDA_SUCCESS)
-        finish(process, now);
+        finish(process, flight, now);
     else if (result != CUDA_ERROR_NOT_READY)
-        fail(process);
-    else if (now - timing->begun_ns > UINT64_C(1000000000) * PATIENCE_S)
-        let_go(timing, TIMING_IDLE); /* the events are left to their context */
+        fail(process, flight);
+    else if (now - flight->begun_ns > UINT64_C(1000000000) * PATIENCE_S)
+        leave(process, flight);
+    else if (context == flight->context)
+        stay(process, flight, now);
     else
-        let_go(timing, TIMING_FLYING);
+        let_go(flight, FLIGHT_FLYING);
 }
 
-void timing_poll(struct process *process, uint64_t now)
+static bool due(const struct flight *flight, unsigned device, bool crowded, uint64_t now)
 {
-    struct timing *timing = &process->timing;
-    if (!timing_flying(timing) || !hold(timing, TIMING_FLYING))
+    return phase_of(flight) == FLIGHT_FLYING && flight->device == device &&
+           (crowded || flight->key != 0) && now - flight->polled_ns >= POLL_INTERVAL_NS;
+}
+
+static bool any_due(const struct timing *timing, unsigned device, bool crowded, uint64_t now)
+{
+    for (int index = 0; index < TIMING_FLIGHTS; index++)
+        if (due(&timing->flights[index], device, crowded, now))
+            return true;
+    return false;
+}
+
+void timing_poll(struct process *process, unsigned device, bool crowded, uint64_t now)
+{
+    if (!any_due(&process->timing, device, crowded, now))
         return;
-    if (now - timing->polled_ns < POLL_INTERVAL_NS) {
-        let_go(timing, TIMING_FLYING);
-        return;
-    }
-    timing->polled_ns = now;
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    poll_held(process, now);
+    unsigned long long context = current_context();
+    for (int index = 0; index < TIMING_FLIGHTS; index++) {
+        struct flight *flight = &process->timing.flights[index];
+        if (!due(flight, device, crowded, now) || !hold(flight, FLIGHT_FLYING))
+            continue;
+        flight->polled_ns = now;
+        poll_held(process, flight, context, now);
+    }
     exchange_mode(mode);
+}
+
+bool timing_measures(const struct timing *timing, uint64_t key)
+{
+    for (int index = 0; index < TIMING_FLIGHTS; index++) {
+        const struct flight *flight = &timing->flights[index];
+        if (phase_of(flight) != FLIGHT_NONE && flight->key == key && !flight->given_up)
+            return true;
+    }
+    return false;
+}
+
+bool timing_full(const struct timing *timing)
+{
+    bool hope = false;
+    for (int index = 0; index < TIMING_FLIGHTS; index++) {
+        if (phase_of(&timing->flights[index]) == FLIGHT_NONE)
+            return false;
+        hope = hope || !timing->flights[index].given_up;
+    }
+    return hope;
+}
+
+void timing_give_up(struct process *process, unsigned device, uint64_t key)
+{
+    for (int index = 0; index < TIMING_FLIGHTS; index++) {
+        struct flight *flight = &process->timing.flights[index];
+        if (phase_of(flight) != FLIGHT_FLYING || flight->device != device)
+            continue;
+        if (key != 0 && flight->key != key)
+            continue;
+        flight->given_up = true;
+        retire(process, flight);
+    }
 }

@@ -1,0 +1,61 @@
+/* What this thread has paid for and not launched yet, so that most launches ask nobody.
+ *
+ * Paying means to read the clock and to move a word that all processes of the container share. So a
+ * thread pays for about a millisecond of GPU time at once, and its launches take from that by
+ * arithmetic of its own; the one that no longer finds enough pays for the next. What is paid and
+ * not used is no more than one allowance for each thread, has no term, and is lost with the thread;
+ * a thread's allowance is about what it used of the one before, so that threads that live short
+ * take little. Meters move with an allowance, not with each launch.
+ *
+ * The launch that ends an allowance stands for all that it paid for: whether to measure its kind is
+ * decided by the work since, and kinds that take much of it are met more often. Nothing is counted
+ * for each launch.
+ */
+#ifndef SHIM_CUDA_ALLOWANCE_H
+#define SHIM_CUDA_ALLOWANCE_H
+
+#include "cuda/process.h"
+
+/* All zero: none. Of one device: a thread that turns to another gives the rest back first. */
+struct allowance {
+    uint64_t epoch;      /* of the process that paid; a forked child is another */
+    uint64_t credit_ns;  /* left */
+    uint64_t granted_ns; /* what was left when it was last paid for */
+    uint64_t size_ns;    /* asked for then; taken is a random part of it */
+    uint64_t taken_ns;   /* when, by clock_now() */
+    uint32_t device;
+    uint32_t launches; /* since */
+};
+
+/* In the thread's own block, which one instruction reaches: the space that the loader has for this
+ * is scarce, so no more of it than this. */
+extern _Thread_local struct allowance allowance PROCESS_NEAR;
+
+/* Pay for a launch of this cost from what there is. Only for the device and process it is of. */
+static inline bool allowance_pay(const struct process *process, unsigned device, uint64_t cost)
+{
+    struct allowance *own = &allowance;
+    if (cost >= own->credit_ns || own->device != device || own->epoch != process_epoch(process))
+        return false;
+    own->credit_ns -= cost;
+    own->launches++;
+    return true;
+}
+
+/* Make the thread's allowance one of this process and device; what it had of another is given
+ * back. */
+void allowance_turn(struct process *process, unsigned device);
+
+/* What to pay for, so that there is enough for a launch of this cost and some more. */
+uint64_t allowance_ask(struct limiter_terms terms, uint64_t now, uint64_t cost);
+
+/* That was paid: take the launch from it. Returns the work done since the last payment, with it. */
+uint64_t allowance_take(struct limiter_terms terms, uint64_t now, uint64_t paid, uint64_t cost);
+
+/* A launch failed that was paid for on this thread. */
+static inline void allowance_return(uint64_t cost)
+{
+    allowance.credit_ns += cost;
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* How much of the work that this process paid for on a device is not known to be done.
+ *
+ * Counted in what was charged. Now and then a launch carries a mark (timing.h), which stands for
+ * the work since the last one and takes it out again when the GPU has come past it. Streams run at
+ * the same time, and a mark knows only of its own: the figure is right on average, and to within
+ * the work of a mark.
+ *
+ * All zero is nothing. Any thread; relaxed, for the words order nothing but themselves.
+ */
+#ifndef SHIM_CUDA_IN_FLIGHT_H
+#define SHIM_CUDA_IN_FLIGHT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct in_flight {
+    _Atomic uint64_t work_ns;     /* charged, not known to be done */
+    _Atomic uint64_t unmarked_ns; /* of that: no mark stands for it yet */
+    _Atomic uint64_t ended_ns;    /* when the last measured launch ended, at the earliest */
+};
+
+static inline uint64_t in_flight_work(const struct in_flight *in_flight)
+{
+    return atomic_load_explicit(&in_flight->work_ns, memory_order_relaxed);
+}
+
+/* So much more was charged. */
+static inline void in_flight_add(struct in_flight *in_flight, uint64_t work)
+{
+    atomic_fetch_add_explicit(&in_flight->work_ns, work, memory_order_relaxed);
+    atomic_fetch_add_explicit(&in_flight->unmarked_ns, work, memory_order_relaxed);
+}
+
+/* What a mark is to stand for now; 0 while it is less than `least`. Each is taken out by
+ * in_flight_done() or given back by in_flight_unmark(), once. */
+static inline uint64_t in_flight_mark(struct in_flight *in_flight, uint64_t least)
+{
+    if (atomic_load_explicit(&in_flight->unmarked_ns, memory_order_relaxed) < least)
+        return 0;
+    return atomic_exchange_explicit(&in_flight->unmarked_ns, 0, memory_order_relaxed);
+}
+
+static inline void in_flight_unmark(struct in_flight *in_flight, uint64_t work)
+{
+    atomic_fetch_add_explicit(&in_flight->unmarked_ns, work, memory_order_relaxed);
+}
+
+static inline void in_flight_done(struct in_flight *in_flight, uint64_t work)
+{
+    atomic_fetch_sub_explicit(&in_flight->work_ns, work, memory_order_relaxed);
+}
+
+#endif
