@@ -103,9 +103,10 @@ struct vcuda_meter {
     VCUDA_ATOMIC(uint64_t) memory_denied; /* reservations refused at the limit */
     VCUDA_ATOMIC(uint64_t) throttled;     /* launches made to wait */
     VCUDA_ATOMIC(uint64_t)
-    served_until; /* limiter: ns of CLOCK_MONOTONIC up to which the container
-                     is known to have had work on the GPU */
-    uint8_t reserved[64];
+    served_until;                      /* limiter: ns of CLOCK_MONOTONIC up to which the container
+                                          is known to have had work on the GPU */
+    VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
+    uint8_t reserved[56];
 };
 
 struct vcuda_books {

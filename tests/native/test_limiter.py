@@ -14,10 +14,11 @@ MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 START = 50 * SECOND
 MILLION = 1_000_000
+PRICE = 1 << lib.LIMITER_PRICE_BITS
 
 
 def terms(percent: int, burst: int = 20 * MILLISECOND) -> Any:
-    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst, MILLION))[0]
+    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst, MILLION, PRICE))[0]
 
 
 def meter() -> Any:
@@ -178,24 +179,24 @@ def test_terms_come_from_the_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("until", "now", "rate", "others"),
+    ("until", "now", "rate", "others", "price"),
     [
-        (0, START, 700_000, MILLION),  # for good; but nobody knows of the others
-        (START, START - 1, 700_000, 200_000),
-        (START, START, 300_000, MILLION),
-        (START, START + SECOND, 300_000, MILLION),
+        (0, START, 700_000, MILLION, PRICE * 3 // 2),  # for good; but nobody knows of the others
+        (START, START - 1, 700_000, 200_000, PRICE * 3 // 2),
+        (START, START, 300_000, MILLION, PRICE),
+        (START, START + SECOND, 300_000, MILLION, PRICE),
     ],
 )
 def test_what_the_manager_lends_holds_for_its_term_and_then_the_promise(
-    until: int, now: int, rate: int, others: int
+    until: int, now: int, rate: int, others: int, price: int
 ) -> None:
     limit: Any = ffi.new("struct vcuda_limit *")
     limit.core_percent, limit.rate_ppm, limit.others_ppm = 30, 700_000, 200_000
-    limit.share_until = until
+    limit.cost_ppm, limit.share_until = 1_500_000, until
 
     lent = lib.limiter_terms(limit, now)
 
-    assert (lent.rate_ppm, lent.others_ppm) == (rate, others)
+    assert (lent.rate_ppm, lent.others_ppm, lent.price) == (rate, others, price)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +249,13 @@ def test_work_ends_no_earlier_than_what_was_before_it_and_its_own_length(
     previous: int, begun: int, elapsed: int, now: int, end: int
 ) -> None:
     assert lib.limiter_end(previous, begun, elapsed, now) == end
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_a_price_is_the_time_multiplied_and_never_overflows(price: int, length: int) -> None:
+    exact = length * price // PRICE
+
+    assert lib.limiter_price(price, length) == min(exact, 2**63 - 1)
 
 
 def test_what_is_known_to_be_served_never_goes_back() -> None:

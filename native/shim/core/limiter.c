@@ -44,6 +44,14 @@ static uint32_t others(const struct vcuda_limit *limit, uint64_t share_until, ui
     return ppm < LIMITER_MILLION ? ppm : LIMITER_MILLION;
 }
 
+static uint64_t price(const struct vcuda_limit *limit, uint64_t share_until, uint64_t now)
+{
+    uint64_t ppm = atomic_load_explicit(&limit->cost_ppm, memory_order_relaxed);
+    if (ppm == 0 || !lent(share_until, now))
+        ppm = LIMITER_MILLION;
+    return (ppm << LIMITER_PRICE_BITS) / LIMITER_MILLION;
+}
+
 struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now)
 {
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
@@ -58,6 +66,7 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now
         .burst_ns = burst_ns,
         .lead_ns = (int64_t)burst_ns,
         .others_ppm = others(limit, until, now),
+        .price = price(limit, until, now),
     };
 }
 
@@ -130,6 +139,11 @@ void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
     move(&meter->virtual_time, debt, stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);
+}
+
+void limiter_retire(struct vcuda_meter *meter, uint64_t charged)
+{
+    atomic_fetch_add_explicit(&meter->retired_ns, charged, memory_order_relaxed);
 }
 
 void limiter_serve(struct vcuda_meter *meter, uint64_t until)

@@ -23,21 +23,36 @@ enum {
     LIMITER_LAG_NS = 1000000000,    /* what neighbours took is made good up to this */
     LIMITER_ALLOWANCE_NS = 1000000, /* of GPU time, at most, to one thread at once */
     LIMITER_ALLOWANCES_PER_BURST = 16,
+    LIMITER_PRICE_BITS = 20, /* after the point */
 };
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: the burst,
  * or less, even below 0, for a launch that waits for work in flight to drain. others_ppm: GPU time
- * that others may have had lately; a million where nobody knows. */
+ * that others may have had lately; a million where nobody knows. price: of a nanosecond that events
+ * show, with LIMITER_PRICE_BITS after the point; all costs given to the functions below are priced.
+ */
 struct limiter_terms {
     uint32_t rate_ppm;
     uint64_t burst_ns;
     int64_t lead_ns;
     uint32_t others_ppm;
+    uint64_t price;
 };
 
 /* The terms of a limit as the manager last wrote it: the rate it lends while that holds, then the
  * promise. */
 struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now);
+
+/* What work costs that takes so long by what events show. */
+#ifdef VCUDA_CDEF /* knows no bodies */
+uint64_t limiter_price(uint64_t price, uint64_t ns);
+#else
+static inline uint64_t limiter_price(uint64_t price, uint64_t ns)
+{
+    unsigned __int128 cost = (unsigned __int128)ns * price >> LIMITER_PRICE_BITS;
+    return cost > INT64_MAX ? INT64_MAX : (uint64_t)cost;
+}
+#endif
 
 /* How far the clock may lag behind the time, where the container is known to have had work on the
  * GPU up to `served_until`. */
@@ -53,6 +68,9 @@ void limiter_charge(struct vcuda_meter *meter, struct limiter_terms terms, uint6
 
 /* A launch turned out to cost `debt` more (or, below 0, less) than was paid. */
 void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64_t debt);
+
+/* Work has ended that was charged so much. */
+void limiter_retire(struct vcuda_meter *meter, uint64_t charged);
 
 /* The container is known to have had work on the GPU up to this time. */
 void limiter_serve(struct vcuda_meter *meter, uint64_t until);

@@ -51,6 +51,7 @@ uint64_t allowance_take(struct limiter_terms terms, uint64_t now, uint64_t paid,
     uint64_t done = allowance.granted_ns - allowance.credit_ns + cost;
     allowance.size_ns = limiter_allowance(terms, allowance.size_ns, now - allowance.taken_ns);
     allowance.taken_ns = now;
+    allowance.price = terms.price;
     allowance.credit_ns += paid - cost;
     allowance.granted_ns = allowance.credit_ns;
     allowance.launches++;

@@ -23,6 +23,7 @@ struct allowance {
     uint64_t granted_ns; /* what was left when it was last paid for */
     uint64_t size_ns;    /* asked for then; taken is a random part of it */
     uint64_t taken_ns;   /* when, by clock_now() */
+    uint64_t price;      /* of a nanosecond then (core/limiter.h) */
     uint32_t device;
     uint32_t launches; /* since */
 };
@@ -30,6 +31,12 @@ struct allowance {
 /* In the thread's own block, which one instruction reaches: the space that the loader has for this
  * is scarce, so no more of it than this. */
 extern _Thread_local struct allowance allowance PROCESS_NEAR;
+
+/* What a launch that takes so long costs here; 0 before the first payment. */
+static inline uint64_t allowance_price(uint64_t ns)
+{
+    return limiter_price(allowance.price, ns);
+}
 
 /* Pay for a launch of this cost from what there is. Only for the device and process it is of. */
 static inline bool allowance_pay(const struct process *process, unsigned device, uint64_t cost)

@@ -1,9 +1,9 @@
-/* How much of the work that this process paid for on a device is not known to be done.
+/* How much of the work that this process launched on a device is not known to be done.
  *
- * Counted in what was charged. Now and then a launch carries a mark (timing.h), which stands for
- * the work since the last one and takes it out again when the GPU has come past it. Streams run at
- * the same time, and a mark knows only of its own: the figure is right on average, and to within
- * the work of a mark.
+ * Counted in what was charged, when an allowance ends (allowance.h). Now and then a launch carries
+ * a mark (timing.h), which stands for the work since the last one and takes it out again when the
+ * GPU has come past it. Streams run at the same time, and a mark knows only of its own: the figure
+ * is right on average, and to within the work of a mark.
  *
  * All zero is nothing. Any thread; relaxed, for the words order nothing but themselves.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct in_flight {
-    _Atomic uint64_t work_ns;     /* charged, not known to be done */
+    _Atomic uint64_t work_ns;     /* launched, not known to be done */
     _Atomic uint64_t unmarked_ns; /* of that: no mark stands for it yet */
     _Atomic uint64_t ended_ns;    /* when the last measured launch ended, at the earliest */
 };
@@ -24,7 +24,7 @@ static inline uint64_t in_flight_work(const struct in_flight *in_flight)
     return atomic_load_explicit(&in_flight->work_ns, memory_order_relaxed);
 }
 
-/* So much more was charged. */
+/* So much more was launched. */
 static inline void in_flight_add(struct in_flight *in_flight, uint64_t work)
 {
     atomic_fetch_add_explicit(&in_flight->work_ns, work, memory_order_relaxed);

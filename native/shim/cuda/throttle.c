@@ -111,6 +111,7 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     wait->terms = limiter_terms(&process->session.config->limits[launch->device], wait->now);
     if (!cost_estimate(&process->costs, wait->key, &launch->paid_ns))
         pause = await_measurement(launch, wait);
+    launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
     if (pause == 0)
         pause = await_room(launch, wait);
     if (pause > 0)
@@ -165,8 +166,9 @@ static void pay(struct launch *launch, uint64_t key)
         look(launch, &wait);
     }
     count_wait(&wait);
-    in_flight_add(wait.in_flight, wait.asked);
-    watch(launch, &wait, allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns));
+    uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
+    in_flight_add(wait.in_flight, done);
+    watch(launch, &wait, done);
 }
 
 static CUresult begin_limited(struct launch *launch, struct process *process, uint64_t key)
@@ -205,9 +207,12 @@ static bool begin_prepaid(struct launch *launch, uint64_t key)
     if (process == NULL || process_depth > 0 || process_epoch(process) == 0)
         return false;
     int device;
-    if (!cost_estimate(&process->costs, key, &launch->paid_ns) ||
-        find_device(process, &device) != CUDA_SUCCESS || device < 0 ||
-        !allowance_pay(process, (unsigned)device, launch->paid_ns))
+    uint64_t estimate;
+    if (!cost_estimate(&process->costs, key, &estimate) ||
+        find_device(process, &device) != CUDA_SUCCESS || device < 0)
+        return false;
+    launch->paid_ns = allowance_price(estimate);
+    if (!allowance_pay(process, (unsigned)device, launch->paid_ns))
         return false;
     launch->process = process;
     process_depth++; /* until throttle_end() */

@@ -59,10 +59,17 @@ static struct in_flight *counted(struct process *process, const struct flight *f
     return &process->in_flight[atomic_load_explicit(&flight->device, memory_order_relaxed)];
 }
 
-/* Take out of the count what the flight stands for: once, whoever comes first. */
-static void retire(struct process *process, struct flight *flight)
+static struct vcuda_meter *meter_of(struct process *process, const struct flight *flight)
 {
-    in_flight_done(counted(process, flight), atomic_exchange(&flight->work_ns, 0));
+    unsigned device = atomic_load_explicit(&flight->device, memory_order_relaxed);
+    return &process->session.books.page->meters[device];
+}
+
+/* What it stands for is no longer counted as in flight. Once: whoever comes first. */
+static void uncount(struct process *process, struct flight *flight)
+{
+    if (!atomic_exchange(&flight->given_up, true))
+        in_flight_done(counted(process, flight), flight->work_ns);
 }
 
 static void drop_events(struct flight *flight)
@@ -76,7 +83,8 @@ static void drop_events(struct flight *flight)
 
 static void end_flight(struct process *process, struct flight *flight)
 {
-    retire(process, flight);
+    uncount(process, flight);
+    limiter_retire(meter_of(process, flight), flight->work_ns);
     drop_events(flight);
     let_go(flight, FLIGHT_NONE);
 }
@@ -147,6 +155,7 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
     struct in_flight *in_flight = &process->in_flight[subject.device];
     if (atomic_load_explicit(&process->timing.off, memory_order_relaxed)) {
         in_flight_done(in_flight, subject.work_ns);
+        limiter_retire(&process->session.books.page->meters[subject.device], subject.work_ns);
         return NULL;
     }
     struct flight *flight = find_free(&process->timing, subject.key != 0);
@@ -165,7 +174,8 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
 {
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
-        in_flight_unmark(counted(process, flight), atomic_exchange(&flight->work_ns, 0));
+        in_flight_unmark(counted(process, flight), flight->work_ns);
+        flight->work_ns = 0;
         end_flight(process, flight);
     } else if (REAL(cuEventRecord)(flight->end, stream) == CUDA_SUCCESS) {
         let_go(flight, FLIGHT_FLYING);
@@ -186,7 +196,9 @@ static void settle(struct process *process, struct flight *flight, uint64_t now,
     uint64_t measured = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS) : 0;
     uint64_t cost = cost_record(&process->costs, flight->key, now, measured,
                                 cost_certain(terms.rate_ppm, terms.others_ppm));
-    limiter_settle(meter, terms, (int64_t)(cost - flight->paid_ns));
+    int64_t debt = (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
+    limiter_settle(meter, terms, debt);
+    limiter_retire(meter, (uint64_t)debt); /* below 0, too */
     *ended = limiter_end(*ended, flight->begun_ns, measured, now);
     limiter_serve(meter, *ended);
 }
@@ -297,7 +309,6 @@ void timing_give_up(struct process *process, unsigned device, uint64_t key)
             continue;
         if (key != 0 && flight->key != key)
             continue;
-        flight->given_up = true;
-        retire(process, flight);
+        uncount(process, flight);
     }
 }

@@ -34,7 +34,7 @@ struct flight {
     _Atomic(enum flight_phase) phase;
     _Atomic uint32_t device;
     _Atomic uint64_t key;       /* the kind that is measured (core/cost.h); 0: only a mark */
-    _Atomic uint64_t work_ns;   /* that it stands for in the count of work in flight */
+    _Atomic uint64_t work_ns;   /* that it stands for, in what was charged */
     _Atomic uint64_t polled_ns; /* when it was last looked at */
     atomic_bool given_up;       /* it was waited for long enough: nobody waits for it any more */
     CUevent start, end;
