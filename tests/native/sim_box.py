@@ -146,6 +146,9 @@ class SimBox:
     def play(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.run([str(vcuda_shim.PROGRAMS / "cuda-play"), *words], **environment)
 
+    def work(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run([str(vcuda_shim.PROGRAMS / "cuda-work"), *words], **environment)
+
     def __enter__(self) -> Self:
         return self
 
