@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,11 +20,16 @@ import vcuda_shim
 from gpumanager.errors import GpuManagerError
 from vcuda_shim import _sim
 
-EPOCH_NS: Final = 1_000_000_000_000
+NS: Final = 1_000_000_000
+"""A second."""
+
+EPOCH_NS: Final = 1000 * NS
 """Where virtual time begins; 0 would be never to many."""
 
 PATIENCE_SECONDS: Final = 60.0
 """Of real time, for one sleep: somebody computes, or waits for what this clock knows nothing of."""
+
+_LOOK_SECONDS: Final = 0.002
 
 _STATES: Final = {
     _sim.lib.SIMCLOCK_RUNNING: "running",
@@ -48,7 +54,12 @@ class Taker:
 
 
 class Clock(Protocol):
-    """CLOCK_MONOTONIC in nanoseconds, as the programs of the simulation see it."""
+    """CLOCK_MONOTONIC in nanoseconds, as the programs of the simulation see it.
+
+    one_by_one: programs are to be started so, for the run to be repeatable.
+    """
+
+    one_by_one: bool
 
     def now(self) -> int: ...
 
@@ -57,28 +68,32 @@ class Clock(Protocol):
     def environment(self) -> Mapping[str, str]:
         """What a program needs to live by it."""
 
-    def asleep_until(self, pid: int) -> int | None:
-        """When the process goes on: that of its threads which does so first. None: unknown yet."""
+    async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
+        """Let a process that was started just now come to where it sleeps until its start."""
 
 
 class RealClock:
     """The system's."""
 
+    one_by_one = False
+
     def now(self) -> int:
         return time.monotonic_ns()
 
     async def sleep_until(self, deadline: int) -> None:
-        await asyncio.sleep(max(deadline - self.now(), 0) / 1e9)
+        await asyncio.sleep(max(deadline - self.now(), 0) / NS)
 
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    def asleep_until(self, pid: int) -> int | None:  # noqa: ARG002 - nobody is asked
-        return None
+    async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
+        """Nothing: it gets there by itself."""
 
 
 class VirtualClock:
     """The page at `path`, made by `virtual_clock`, of which this process is the conductor."""
+
+    one_by_one = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -86,14 +101,15 @@ class VirtualClock:
         self._self: int = _sim.lib.simclock_join(self._page, os.getpid(), os.getpid(), True)
         _check(min(self._self, 0), "joining", path)
         _check(_sim.lib.simclock_wait(self._page, self._self, 1000), "beginning", path)
+        self._sleeper = ThreadPoolExecutor(1, thread_name_prefix="virtual-clock")
 
     def now(self) -> int:
         return int(_sim.lib.simclock_peek(self._page))
 
     async def sleep_until(self, deadline: int) -> None:
-        """Let everybody go on until then; raises ClockStuck."""
-        result = await asyncio.shield(asyncio.to_thread(self._sleep, deadline))
-        if result != 0:
+        """Let everybody go on until then; raises ClockStuck. One caller at a time."""
+        loop = asyncio.get_running_loop()
+        if await loop.run_in_executor(self._sleeper, self._sleep, deadline) != 0:
             states = ", ".join(f"process {one.pid} {one.state}" for one in self.takers())
             raise ClockStuck(f"virtual time stands since {PATIENCE_SECONDS:.0f} s: {states}")
 
@@ -104,7 +120,19 @@ class VirtualClock:
     def environment(self) -> Mapping[str, str]:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
 
-    def asleep_until(self, pid: int) -> int | None:
+    async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
+        """Until all its threads sleep, and not to go on before `start`; 0: and then not at once."""
+        while not ended():
+            until, now = self._asleep_until(pid), self.now()
+            if until is None:
+                await asyncio.sleep(_LOOK_SECONDS)
+            elif until >= start and until > now:
+                return
+            else:
+                await self.sleep_until(max(until, now) + 1)  # it goes first, and we after it
+
+    def _asleep_until(self, pid: int) -> int | None:
+        """When the first thread of a process goes on; None if one is awake, or none known."""
         found = [taker for taker in self.takers() if taker.pid == pid]
         if not found or any(taker.state != "asleep" for taker in found):
             return None
@@ -119,7 +147,10 @@ class VirtualClock:
         )
 
     def close(self) -> None:
-        """Take no part any more; nobody may be asleep in `sleep_until`."""
+        """Take no part any more. Waits for a `sleep_until` that was cancelled: when all others
+        have ended, that is over soon.
+        """
+        self._sleeper.shutdown()
         _sim.lib.simclock_leave(self._page, self._self)
         _sim.lib.simclock_close(self._page)
 

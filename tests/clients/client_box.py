@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from shim_container import HERE as NATIVE_TESTS
-from shim_container import lay_out
 from sim_box import SimBox
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import DeviceAccount
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

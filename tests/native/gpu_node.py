@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shim_container import Container, lay_out
+from shim_container import Container
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shim_container import Container, lay_out
+from shim_container import Container
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

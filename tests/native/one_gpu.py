@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from shim_container import GPU, Container, lay_out
+from shim_container import GPU, Container
 
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

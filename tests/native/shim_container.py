@@ -6,7 +6,6 @@ lays them; the allocation's directory is mounted at /etc/vcuda, served by the re
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,10 @@ from typing import Any
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "native" / "include"
@@ -31,18 +30,6 @@ ALLOCATION = AllocationID("one")
 LIMIT = 64 * MIB
 SECONDS = 40.0
 """Bound for one container; the slowest waits 10 s for a manager that is silent."""
-
-
-def lay_out(folder: Path, cuda: Path, nvml: Path) -> Path:
-    """The driver folder of a container: shims, and the driver's own files beside them."""
-    folder.mkdir(parents=True)
-    for file in (SHIM_CUDA, SHIM_NVML, LINK_CUDA, LINK_NVML):
-        shutil.copy2(file, folder / file.name)
-    (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
-    (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)
-    (folder / "libvcuda-real.so.1").symlink_to(cuda)
-    (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
-    return folder
 
 
 def build_stand_in(folder: Path, *, symbolic: bool) -> Path:

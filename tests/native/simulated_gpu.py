@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from shim_container import GPU, Container, lay_out
+from shim_container import GPU, Container
 
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets

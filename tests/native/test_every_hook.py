@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from hook_table import TABLE, load
-from shim_container import INCLUDE, Container, lay_out
+from shim_container import INCLUDE, Container
 from sim_box import SimBox, machine, sim_box
 
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets

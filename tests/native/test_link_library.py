@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from hook_table import hooked, recorded, unhooked
-from shim_container import lay_out
 
+from gpumanager.sim.libraries import lay_out
 from vcuda_shim import LINK_CUDA, LINK_NVML, SIMULATED_DRIVER
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from shim_container import Container, allocation, lay_out
+from shim_container import Container, allocation
 
+from gpumanager.sim.libraries import lay_out
 from gpumanager.virtual.manager import VirtualSockets
 
 VARIABLE = "VCUDA_REAL_LIBRARIES"

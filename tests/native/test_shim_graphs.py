@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from gpu_node import Node, SimulatedMachine
 from one_gpu import SimulatedGpu
-from shim_container import GPU, Container, lay_out
+from shim_container import GPU, Container
 
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shim_container import Container, lay_out, reached
+from shim_container import Container, reached
 from sim_box import SimBox, machine, sim_box
 
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit

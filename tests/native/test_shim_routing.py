@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from hook_table import hooked, recorded
-from shim_container import lay_out
 
+from gpumanager.sim.libraries import lay_out
 from vcuda_shim import SIMULATED_DRIVER
 
 FOUND, UNKNOWN, TOO_OLD = 0, 1, 2

@@ -54,10 +54,12 @@ void self_unreserve(int taker)
         simclock_leave(self_clock, taker);
 }
 
+/* Not for the child of a vfork(), which has its parent's variables. */
 void self_end(void)
 {
-    if (self >= 0)
-        simclock_end(self_clock, self);
+    if (self < 0 || self_clock->takers[self].pid != getpid())
+        return;
+    simclock_end(self_clock, self);
     self = -1;
 }
 

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLL_NS UINT64_C(1000000) /* between two looks whether a thread or a process has ended */
+/* Between two looks whether a thread or a process has ended. */
+#define POLL_FIRST_NS UINT64_C(100000)
+#define POLL_LAST_NS UINT64_C(10000000)
 
 typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
@@ -59,14 +61,21 @@ OVERRIDE int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     return error;
 }
 
+static void poll_later(uint64_t *pause)
+{
+    self_sleep_until(simclock_peek(self_clock) + *pause);
+    *pause = *pause * 2 < POLL_LAST_NS ? *pause * 2 : POLL_LAST_NS;
+}
+
 OVERRIDE int pthread_join(pthread_t thread, void **result)
 {
     int (*real)(pthread_t, void **) = (int (*)(pthread_t, void **))self_next("pthread_join");
     if (self_clock == NULL)
         return real(thread, result);
     int error;
+    uint64_t pause = POLL_FIRST_NS;
     while ((error = pthread_tryjoin_np(thread, result)) == EBUSY)
-        self_sleep_until(simclock_peek(self_clock) + POLL_NS);
+        poll_later(&pause);
     return error;
 }
 
@@ -86,12 +95,25 @@ OVERRIDE pid_t fork(void)
 
 OVERRIDE pid_t wait4(pid_t child, int *status, int options, struct rusage *usage)
 {
-    for (;;) {
-        int now = self_clock != NULL ? WNOHANG : 0;
-        pid_t found = (pid_t)syscall(SYS_wait4, child, status, options | now, usage);
+    int at_once = self_clock != NULL ? WNOHANG : 0;
+    for (uint64_t pause = POLL_FIRST_NS;; poll_later(&pause)) {
+        pid_t found = (pid_t)syscall(SYS_wait4, child, status, options | at_once, usage);
         if (found != 0 || (options & WNOHANG) != 0)
             return found;
-        self_sleep_until(simclock_peek(self_clock) + POLL_NS);
+    }
+}
+
+OVERRIDE int waitid(idtype_t kind, id_t child, siginfo_t *out, int options)
+{
+    int at_once = self_clock != NULL ? WNOHANG : 0;
+    siginfo_t found = {0};
+    for (uint64_t pause = POLL_FIRST_NS;; poll_later(&pause)) {
+        int result = (int)syscall(SYS_waitid, kind, child, &found, options | at_once, NULL);
+        if (result == 0 && found.si_pid == 0 && (options & WNOHANG) == 0)
+            continue;
+        if (out != NULL)
+            *out = found;
+        return result;
     }
 }
 

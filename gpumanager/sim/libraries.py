@@ -1,0 +1,34 @@
+"""A folder of driver libraries for the programs of a container: with the shim in front, or not.
+
+The volume manager mirrors a whole driver (gpumanager.volume); this is the little of it that a
+program needs to find the driver and nothing else.
+"""
+
+import shutil
+from pathlib import Path
+
+from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
+
+
+def lay_out(folder: Path, cuda: Path, nvml: Path, *, shim: bool = True) -> Path:
+    """Make `folder`, for LD_LIBRARY_PATH, over a driver's two files.
+
+    Under the names by which whatever stands in front of the driver needs it, it is there in any
+    case.
+    """
+    folder.mkdir(parents=True)
+    (folder / "libvcuda-real.so.1").symlink_to(cuda)
+    (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
+    if shim:
+        _put_shims(folder)
+    else:
+        (folder / SHIM_CUDA.name).symlink_to(cuda)
+        (folder / SHIM_NVML.name).symlink_to(nvml)
+    return folder
+
+
+def _put_shims(folder: Path) -> None:
+    for file in (SHIM_CUDA, SHIM_NVML, LINK_CUDA, LINK_NVML):
+        shutil.copy2(file, folder / file.name)
+    (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
+    (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)

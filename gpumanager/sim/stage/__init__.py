@@ -1,0 +1,133 @@
+"""A stage: one simulated GPU, tenants with shares of it, and what each of them got.
+
+    played = await play([Tenant("a", 30, "kernel=2ms for=5s"),
+                         Tenant("b", 60, "kernel=10ms pattern=sync for=5s")], seconds=5)
+    played.share("a")                       # by the simulated GPU's own account
+
+The programs are real processes behind the real shim, served by the real virtual manager in this
+process's loop. On the virtual clock a run is repeatable to the nanosecond and takes as long as the
+computer needs; on the system's clock it takes as long as it says.
+
+Programs are started one after another, each as far as its start line, before the time of the
+stage begins. From then on the stage sleeps, and wakes at the end of each interval to read the
+account, and whenever something changes. On the system's clock they load all at once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.stage.company import Company, LimiterKind
+from gpumanager.sim.stage.values import Played, StageFailed, Tenant
+from gpumanager.virtual.manager import VirtualSockets
+
+__all__ = ["Played", "StageFailed", "Tenant", "play"]
+
+MACHINE: Final = "h100"
+ASSEMBLY_SECONDS: Final = 1.0
+EACH_SECONDS: Final = 0.3
+"""Before the stage's start, for programs to load: for all of them, and more for each."""
+
+CURTAIN_SECONDS: Final = 5.0
+"""After the stage's end, for programs to finish what they have queued and to say what they did."""
+
+CURTAIN_STEP: Final = NS // 20
+LATE: Final = NS // 20
+
+ClockKind: TypeAlias = Literal["virtual", "real"]
+Manage: TypeAlias = Callable[[float], None]
+
+
+async def play(
+    tenants: Sequence[Tenant],
+    seconds: float,
+    *,
+    clock: ClockKind = "virtual",
+    interval: float = 0.1,
+    slice_ms: float | None = None,
+    limiter: LimiterKind = "shim",
+    manage: Manage | None = None,
+) -> Played:
+    """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
+
+    slice_ms: for how long a process has the GPU while others want it. limiter: the shim, or "none",
+    or a library to preload in its place, which finds its limit in BASELINE_PERCENT. manage: called
+    at the end of each interval with the clock's seconds, to hand out idle shares.
+    """
+    if missing := await asyncio.to_thread(namespaces_available):
+        raise GpuManagerError(missing)
+    async with contextlib.AsyncExitStack() as last_first:
+        disk = make_disk()
+        last_first.callback(disk.remove)
+        time = last_first.enter_context(_clock(clock, disk))
+        gpus = furnish(disk, replace(load_machine(MACHINE)))
+        last_first.callback(gpus.close)
+        manager = VirtualSockets(disk.virtual)
+        last_first.push_async_callback(manager.stop)
+        company = Company(disk, gpus, tenants, manager=manager, limiter=limiter)
+        last_first.push_async_callback(company.close)
+        count = sum(tenant.processes for tenant in tenants)
+        begin = await _assembled(company, time, count)
+        marks = [company.received()]
+        for at, changed in agenda(tenants, seconds, interval):
+            await time.sleep_until(begin + round(at * NS))
+            company.check()
+            if changed is not None:
+                await company.promise(changed)
+                continue
+            marks.append(company.received())
+            if manage is not None:
+                manage(time.now() / NS)
+        await _curtain(company, time)
+        return Played(seconds, interval, _received(marks), company.reports())
+
+
+def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager[Clock]:
+    if kind == "virtual":
+        return virtual_clock(disk.base / "clock")
+    return contextlib.nullcontext(RealClock())
+
+
+async def _assembled(company: Company, clock: Clock, count: int) -> int:
+    """The clock at the stage's start, which is now."""
+    begin = clock.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
+    await company.assemble(clock, begin)
+    await clock.sleep_until(begin)
+    if clock.now() > begin + LATE:
+        raise StageFailed("not all programs were loaded in time: the machine is busy")
+    return begin
+
+
+def agenda(
+    tenants: Sequence[Tenant], seconds: float, interval: float
+) -> Sequence[tuple[float, Tenant | None]]:
+    """Moments in seconds, and the tenant that has a new promise then; None: an interval ends."""
+    ends = [(step * interval, None) for step in range(1, round(seconds / interval) + 1)]
+    changes = [
+        (at, replace(tenant, cores=cores)) for tenant in tenants for at, cores in tenant.changes
+    ]
+    return sorted([*ends, *changes], key=lambda row: row[0])
+
+
+async def _curtain(company: Company, clock: Clock) -> None:
+    """Let the programs end by themselves; who does not is ended with the stage."""
+    last = clock.now() + round(CURTAIN_SECONDS * NS)
+    while clock.now() < last and not company.ended:
+        await clock.sleep_until(clock.now() + CURTAIN_STEP)
+    company.check()
+
+
+def _received(marks: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[float, ...]]:
+    """Of each tenant, the seconds between one mark and the next."""
+    return {
+        name: tuple((after[name] - before[name]) / NS for before, after in pairwise(marks))
+        for name in marks[0]
+    }
