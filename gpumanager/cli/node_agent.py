@@ -21,11 +21,13 @@ from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
+from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.volume.config import SHIPPED, VolumeConfig, read_config
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
@@ -56,6 +58,7 @@ async def serve(settings: AgentSettings) -> None:
     virtual = VirtualSockets(
         settings.virtual_manager_path,
         meter=NvmlMeter(),
+        utilization=NvmlUtilization(),
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
@@ -115,6 +118,7 @@ async def _until_stopped(
     settings: AgentSettings,
 ) -> None:
     measuring = asyncio.create_task(virtual.measure_every(MEASURE_SECONDS))
+    sharing = asyncio.create_task(virtual.share_every(TICK_SECONDS))
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
@@ -125,7 +129,7 @@ async def _until_stopped(
             log.info("registered with the kubelet")
         await told
     finally:
-        for task in (measuring, reconciling, registering, told):
+        for task in (measuring, sharing, reconciling, registering, told):
             task.cancel()
 
 

@@ -4,56 +4,24 @@ Of a GPU that is split into instances (MIG) the instances are asked; a process t
 memory, too. What the driver does not tell is left out, or None, but never taken for 0.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pynvml
 
-from gpumanager.gpu.nvml import NvmlError, ask, if_supported, text
+from gpumanager.gpu.nvml import if_supported, text
+from gpumanager.gpu.nvml_session import NvmlSession, instances
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 
 
-class NvmlMeter:
-    """Opens NVML at its first question and keeps it open until close(); one thread at a time.
-
-    A question that fails closes it, so that the next begins anew: the driver may have been updated.
-    """
-
-    def __init__(self) -> None:
-        self._open = False
+class NvmlMeter(NvmlSession):
+    """What processes hold; one thread at a time."""
 
     def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
         """GPU → host pid → bytes; raises NvmlError."""
-        try:
-            self._begin()
-            return ask(_measure, "asking what processes hold")
-        except NvmlError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            if_supported(pynvml.nvmlShutdown, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _begin(self) -> None:
-        if not self._open:
-            ask(pynvml.nvmlInit, "opening NVML")
-            self._open = True
+        return self.answer(_measure, "asking what processes hold")
 
 
 def _measure() -> dict[GpuUUID, dict[int, Bytes | None]]:
@@ -65,22 +33,8 @@ def _measure() -> dict[GpuUUID, dict[int, Bytes | None]]:
 
 
 def _measure_gpu(index: int) -> dict[GpuUUID, dict[int, Bytes | None]]:
-    handles = _instances(pynvml.nvmlDeviceGetHandleByIndex(index))
+    handles = instances(pynvml.nvmlDeviceGetHandleByIndex(index))
     return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(one))): _processes(one) for one in handles}
-
-
-def _instances(device: Any) -> Iterator[Any]:
-    """The MIG devices of a GPU that has them; otherwise the GPU."""
-    enabled, _pending = if_supported(partial(pynvml.nvmlDeviceGetMigMode, device), (0, 0))
-    if not enabled:
-        yield device
-        return
-    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
-        found = if_supported(
-            partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index), None
-        )
-        if found is not None:
-            yield found
 
 
 def _processes(handle: Any) -> dict[int, Bytes | None]:

@@ -15,6 +15,11 @@ GpuUUID = NewType("GpuUUID", str)
 """As NVML writes it: `GPU-` and 36 characters."""
 
 
+def bare(gpu: GpuUUID) -> GpuUUID:
+    """Without its kind: an instance of a GPU is `MIG-…` to NVML and `GPU-…` in our files."""
+    return GpuUUID(gpu.partition("-")[2])
+
+
 class Level(IntEnum):
     """Where two GPUs meet; the value is the quality of the pair (go-gpuallocator's scores)."""
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpumanager.compute.values import Grant, Reading
 from gpumanager.virtual.alive import locked
 from gpumanager.virtual.books import BOOKS, Books, boot_id
 from gpumanager.virtual.config import CONFIG, Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
+from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Outcome, Overheads, plain
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
@@ -75,6 +77,7 @@ class ServedAllocation:
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.directory = directory
+        self.allocation = allocation
         self._measuring = measuring
         self._sizes = sizes or ContextSizes()
         self._on_size = on_size or self.write_contexts
@@ -87,6 +90,7 @@ class ServedAllocation:
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
             self._books = undo.enter_context(Books.prepare(directory, boot_id()))
             self._overheads = Overheads(self._config, self._books, self._sizes)
+            self._meters = Meters(allocation, self._config.limits(), self._books)
             self._exchange_sizes()
             self._reconcile()
             self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
@@ -100,6 +104,20 @@ class ServedAllocation:
     def write(self, limits: Sequence[Limit]) -> None:
         self._config.write(limits)
         self.write_contexts()
+        self._meters = Meters(self.allocation, self._config.limits(), self._books)
+
+    @property
+    def seated(self) -> bool:
+        """Whether any process of it is known."""
+        return bool(self._seats)
+
+    def readings(self) -> Iterator[Reading]:
+        """What its meters say of each of its GPUs."""
+        return self._meters.read(frozenset(process.pid for process in self._seats))
+
+    def grant(self, device: int, grant: Grant, until_ns: int) -> None:
+        """What it may charge of a GPU until then."""
+        self._config.grant(device, grant, until_ns)
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""

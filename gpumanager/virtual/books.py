@@ -131,6 +131,7 @@ class Books(Region):
             charged_ns=meter.charged_ns,
             throttled_ns=meter.throttled_ns,
             launches=meter.launches,
+            throttled=meter.throttled,
         )
 
     def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gpumanager.compute.values import MILLION, Grant
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import CONFIG_NAME
@@ -19,7 +20,7 @@ from vcuda_shim._shim import ffi, lib
 
 CONFIG: Final = Layout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
 MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
-MILLION: Final = 1_000_000
+MOST_PPM: Final = 2**32 - 1
 
 _GPU_PREFIX: Final = "GPU-"
 
@@ -68,6 +69,11 @@ class Config(Region):
             lib.region_device_add(self.words, gpu)
         lib.region_config_publish(self.words)
 
+    def grant(self, device: int, grant: Grant, until_ns: int) -> None:
+        """What may be charged from now until then; no file is written, nobody is woken."""
+        rate, others = min(grant.rate_ppm, MOST_PPM), grant.others_ppm
+        lib.region_share_store(self.words, device, rate, others, until_ns)
+
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
         """What is known of a context on each GPU; a file keeps it for the next manager."""
         for device, limit in enumerate(self.limits()):
@@ -88,8 +94,9 @@ def withdrawn(gpu: GpuUUID) -> Limit:
 
 def _store_limit(words: Any, device: int, limit: Limit) -> None:
     rate = min(limit.cores, CORES_PER_GPU) * MILLION // CORES_PER_GPU
-    burst_us = 0  # the shim's own choice
-    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling, rate, burst_us)
+    lib.region_limit_store(
+        words, device, limit.memory, limit.cores, limit.ceiling, rate, limit.burst_us
+    )
 
 
 def _config_head(allocation: AllocationID) -> bytes:
@@ -101,7 +108,8 @@ def _config_head(allocation: AllocationID) -> bytes:
 
 def _read_limit(words: Any) -> Limit:
     gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(words.uuid)))))
-    return Limit(gpu, Bytes(words.memory_bytes), words.core_percent, words.core_ceiling)
+    memory, burst_us = Bytes(words.memory_bytes), words.burst_us
+    return Limit(gpu, memory, words.core_percent, words.core_ceiling, burst_us)
 
 
 def gpu_bytes(gpu: GpuUUID) -> bytes:

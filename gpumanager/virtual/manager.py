@@ -13,18 +13,22 @@ import asyncio
 import logging
 import re
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
 from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
+from gpumanager.virtual.sharing import Sharing
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -45,10 +49,10 @@ class VirtualManagerFailed(GpuManagerError):
 class VirtualSockets:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
-    meter: asks the driver what each process holds; None where nobody does. models: of the GPUs, so
+    meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
+    busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
     that what is learnt of one helps with others. deadline_seconds: for a caller to finish its
-    HELLO. sweep_seconds: between two looks for
-    programs that have gone without a word.
+    HELLO. sweep_seconds: between two looks for programs that have gone without a word.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class VirtualSockets:
         root: Path = DEFAULT_ROOT,
         *,
         meter: Meter | None = None,
+        utilization: UtilizationMeter | None = None,
         models: Mapping[GpuUUID, str] | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
@@ -65,6 +70,8 @@ class VirtualSockets:
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter)
+        self._sampling = None if utilization is None else Sampling(utilization)
+        self._sharing = Sharing()
         self._sizes = ContextSizes(models or {})
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
@@ -125,6 +132,28 @@ class VirtualSockets:
             return  # said already; what was known stands
         for name, served in self._served.items():
             served.enter(marks.get(name, {}), held)
+
+    async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
+        """Keep the compute shares of all containers current, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._sampling is not None:
+                group.create_task(self._sampling.sample_every(sample_seconds, self._anybody))
+            while True:
+                answers = {} if self._sampling is None else self._sampling.take()
+                self.share_now(time.monotonic_ns(), answers)
+                await asyncio.sleep(seconds)
+
+    def share_now(self, now_ns: int, answers: Answers) -> None:
+        """One look at all meters, and what follows from it.
+
+        now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.
+        answers: what the driver has told since then of how busy processes kept the GPUs.
+        """
+        bared = {bare(gpu): answer for gpu, answer in answers.items()}
+        self._sharing.tick(now_ns, self._served.values(), bared)
+
+    def _anybody(self) -> bool:
+        return any(served.seated for served in self._served.values())
 
     def _spread_sizes(self) -> None:
         for served in self._served.values():

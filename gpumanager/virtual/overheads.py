@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import bare
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.config import Config
@@ -45,7 +45,7 @@ class Overheads:
         if mark is None:
             return Outcome.MOVED
         figures = [
-            self._figure(slot, pid, device, held.get(_plain(limit.gpu)))
+            self._figure(slot, pid, device, held.get(bare(limit.gpu)))
             for device, limit in enumerate(self._config.limits())
         ]
         if not self._books.enter_measured(slot, mark, figures):
@@ -103,11 +103,6 @@ class Overheads:
         self._unlisted = True
 
 
-def _plain(gpu: GpuUUID) -> GpuUUID:
-    """A UUID without its kind: an instance of a GPU is `MIG-…` to NVML and `GPU-…` in our files."""
-    return GpuUUID(gpu.partition("-")[2])
-
-
 def plain(held: Held) -> Held:
     """Figures by plain UUIDs, once for all who read them."""
-    return {_plain(gpu): by_pid for gpu, by_pid in held.items()}
+    return {bare(gpu): by_pid for gpu, by_pid in held.items()}

@@ -13,6 +13,7 @@ class DeviceUsage:
     held, peak: bytes reserved by all its processes, now and at most.
     denied: reservations refused at the limit.
     charged_ns, throttled_ns: GPU time paid for, and time launches were made to wait.
+    launches, throttled: how many there were, and how many of them had to wait.
     """
 
     limit: Limit
@@ -22,6 +23,7 @@ class DeviceUsage:
     charged_ns: int
     throttled_ns: int
     launches: int
+    throttled: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,16 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
     atomic_store_explicit(&limit->burst_us, burst_us, memory_order_relaxed);
 }
 
+void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
+                        uint32_t others_ppm, uint64_t share_until)
+{
+    struct vcuda_limit *limit = &config->limits[device];
+    atomic_store_explicit(&limit->rate_ppm, rate_ppm, memory_order_relaxed);
+    atomic_store_explicit(&limit->others_ppm, others_ppm, memory_order_relaxed);
+    /* release, and last: pairs with the limiter's acquire load of the lease */
+    atomic_store_explicit(&limit->share_until, share_until, memory_order_release);
+}
+
 int region_device_add(struct vcuda_config *config, const uint8_t *uuid)
 {
     uint32_t device = config->device_count;

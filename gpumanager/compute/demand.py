@@ -1,0 +1,54 @@
+"""What a container would use of a GPU now, guessed from what it did in the last moments.
+
+Who was made to wait wants all it may have, and so does who suddenly uses much more than was kept
+for it. Both are believed at the next look and for a moment after, so that what was given away is
+back at once. Who works and never waits wants what it uses, and a little room to grow. Who charges
+nothing wants nothing: that, too, shows within a moment.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.compute.history import History
+from gpumanager.compute.values import SECOND, Reading
+
+MOMENT_NS: Final = SECOND * 3 // 10
+"""What counts as now: longer than what lies between two looks, and a part of the half second within
+which idle share shall be in use."""
+
+PAID_NS: Final = 3 * SECOND
+"""How long at most a container is believed to wait for what its last launch has cost it."""
+
+ROOM: Final = 1.1
+ROOM_MORE: Final = 0.02
+RISE: Final = 1.2
+
+
+@dataclass(slots=True)
+class Demand:
+    """Of one container on one GPU."""
+
+    eager_until: int = 0
+    want: float = 0.0
+
+    def update(self, now: int, reading: Reading, history: History) -> float:
+        """The share it would use now, its ceiling at most; the reading is in the history."""
+        used = history.share(now, MOMENT_NS)
+        if self._waits(now, history) or self._rises(now, history):
+            paid_until = min(reading.paid_until, now + PAID_NS)
+            self.eager_until = max(now + MOMENT_NS, paid_until)
+        most = max(reading.ceiling, reading.promise)
+        kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
+        self.want = most if now < self.eager_until else kept
+        return self.want
+
+    def _waits(self, now: int, history: History) -> bool:
+        """Has a launch waited since the last look?"""
+        return len(history.marks) > 1 and history.waited(now, now)
+
+    def _rises(self, now: int, history: History) -> bool:
+        """Has it used much more since the last look than was kept for it?"""
+        if len(history.marks) < 2:  # noqa: PLR2004
+            return False
+        step = now - history.marks[-2].time
+        return history.share(now, step) > RISE * self.want + ROOM_MORE

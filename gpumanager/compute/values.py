@@ -1,0 +1,50 @@
+"""What the decisions about GPU time take and give. Times are ns of CLOCK_MONOTONIC.
+
+A `Reading` is what the pages of one container say of one GPU at one moment, a `Grant` what is
+written back. Shares are parts of one GPU's time: 0.3 is 30 percent.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.gpu.values import GpuUUID
+
+SECOND: Final = 1_000_000_000
+MILLION: Final = 1_000_000
+
+Holder = tuple[str, int]
+"""A container on one of its GPUs: the name of its allocation, and the place of the GPU in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """promise, ceiling: shares; a promise of 1 or more is a container without limit.
+
+    burst_ns: how much unused time the limiter saves up, and lets be in flight. pids: of the host.
+    paid_until: how far the limiter's clock stands. The others only grow: GPU time charged, time
+    that launches waited, launches that waited, launches.
+    """
+
+    holder: Holder
+    gpu: GpuUUID
+    promise: float
+    ceiling: float
+    burst_ns: int
+    pids: frozenset[int]
+    paid_until: int
+    charged_ns: int
+    throttled_ns: int
+    throttled: int
+    launches: int
+
+    @property
+    def limited(self) -> bool:
+        return 0 < self.promise < 1
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """In millionths: GPU time per time that may be charged now, and what others took lately."""
+
+    rate_ppm: int
+    others_ppm: int

@@ -1,0 +1,36 @@
+"""How busy each process kept a GPU lately, as its driver samples it. Values only.
+
+A driver divides time into periods of its own, a sixth of a second to a second long, and tells at
+the end of each, in whole percents, for how much of it every process had a kernel running. A process
+that had none is not listed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpumanager.gpu.values import GpuUUID
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One process in one period. ended_ns: of the period, CLOCK_MONOTONIC. percent: 0 to 100."""
+
+    pid: int
+    ended_ns: int
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one GPU answered. asked_ns: when, CLOCK_MONOTONIC.
+
+    samples: those that are newer than what was told before; None of a GPU that never tells, as an
+    instance of a split one (MIG), or one with an old driver.
+    """
+
+    asked_ns: int
+    samples: tuple[Sample, ...] | None
+
+
+Answers = Mapping[GpuUUID, Answer]
+"""Of every GPU that could be asked; one that is missing may be lost, or answer the next time."""

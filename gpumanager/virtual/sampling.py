@@ -1,0 +1,92 @@
+"""How busy processes keep the GPUs, asked of the driver again and again: one sampler for the node.
+
+NVML may hang, so it is asked in a thread of its own, and nobody waits for it longer than a bound:
+while it does not answer, nothing new is known, and that is all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.samples import Answer, Answers
+from gpumanager.gpu.values import GpuUUID
+
+log = logging.getLogger(__name__)
+
+SAMPLE_SECONDS: Final = 0.15
+"""More often than any driver has news: every sixth of a second at most."""
+
+PASS_SECONDS: Final = 0.8
+
+
+class UtilizationMeter(Protocol):
+    """Asks the driver, in a thread; raises GpuManagerError where it cannot answer.
+
+    Each sample is told once.
+    """
+
+    def __call__(self) -> Answers: ...
+
+
+class Sampling:
+    """One question at a time. What was answered waits here until it is taken."""
+
+    def __init__(self, meter: UtilizationMeter, *, pass_seconds: float = PASS_SECONDS) -> None:
+        self._meter = meter
+        self._pass_seconds = pass_seconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sampling")
+        self._running: asyncio.Future[Answers] | None = None
+        self._answers: dict[GpuUUID, Answer] = {}
+        self._complained = False
+
+    async def sample_every(self, seconds: float, wanted: Callable[[], bool]) -> None:
+        """Until cancelled; only while it is wanted."""
+        while True:
+            if wanted():
+                await self.sample()
+            await asyncio.sleep(seconds)
+
+    async def sample(self) -> None:
+        """Ask once, or go on waiting for an answer that did not come in time."""
+        if self._running is None:
+            loop = asyncio.get_running_loop()
+            self._running = loop.run_in_executor(self._thread, self._meter)
+        try:
+            async with asyncio.timeout(self._pass_seconds):
+                answers = await asyncio.shield(self._running)
+        except TimeoutError as error:
+            self._complain(error)
+            return
+        except GpuManagerError as error:
+            self._running = None
+            self._complain(error)
+            return
+        self._running = None
+        self._complained = False
+        self._keep(answers)
+
+    def take(self) -> Answers:
+        """What was answered since the last time."""
+        taken, self._answers = self._answers, {}
+        return taken
+
+    def _keep(self, answers: Answers) -> None:
+        for gpu, answer in answers.items():
+            earlier = self._answers.get(gpu)
+            self._answers[gpu] = answer if earlier is None else _joined(earlier, answer)
+
+    def _complain(self, error: Exception) -> None:
+        """Once, until it works again."""
+        if not self._complained:
+            log.warning("how busy processes keep the GPUs is not known: %s", error or "no answer")
+        self._complained = True
+
+
+def _joined(earlier: Answer, later: Answer) -> Answer:
+    """Two answers that nobody took in between."""
+    if earlier.samples is None or later.samples is None:
+        return later
+    return Answer(later.asked_ns, earlier.samples + later.samples)
