@@ -19,6 +19,11 @@ ANNOTATION_DEVICE: Final = "tencent.com/vcuda-device"
 ANNOTATION_CORE_LIMIT: Final = "tencent.com/vcuda-core-limit"
 """Pod annotation by the user: the compute share it may burst up to, percent."""
 
+ANNOTATION_PROFILE: Final = "tencent.com/vcuda-profile"
+"""Pod annotation by the user, new: `latency` lets the share be used in longer bursts."""
+
+PROFILE_LATENCY: Final = "latency"
+
 ANNOTATION_PREDICATE_TIME: Final = "tencent.com/predicate-time"
 ANNOTATION_PREDICATE_GPU_INDEX: Final = "tencent.com/predicate-gpu-idx-"
 ANNOTATION_PREDICATE_NODE: Final = "tencent.com/predicate-node"

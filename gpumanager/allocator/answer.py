@@ -106,7 +106,10 @@ def limits(allocation: Allocation, memory_blocks: int) -> tuple[Limit, ...]:
         return ()
     ceiling = max(allocation.ceiling or 0, allocation.cores)
     memory = Bytes(memory_blocks * MEMORY_BLOCK)
-    return tuple(Limit(gpu, memory, allocation.cores, ceiling) for gpu in allocation.gpus)
+    return tuple(
+        Limit(gpu, memory, allocation.cores, ceiling, allocation.burst_us)
+        for gpu in allocation.gpus
+    )
 
 
 def _mounts(

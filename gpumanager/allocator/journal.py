@@ -53,6 +53,7 @@ class Allocation:
     admission: shared by the containers of one pod, which may reuse each other's device IDs.
     gpus: where the capacity really is; it may differ from what the IDs name.
     ceiling: percent of the GPU it may burst up to; None: what it asked for.
+    burst_us: how much unused GPU time it may save up; 0: the shim's own choice.
     candidate: who it was thought to be for; pod: who it is for.
     doubted: the kubelet has since given its devices to another pod, so its own was rejected or has
     ended, and nobody has told us; it counts nowhere unless it is settled after all.
@@ -69,6 +70,7 @@ class Allocation:
     time: float
     state: State = State.ANSWERED
     ceiling: int | None = None
+    burst_us: int = 0
     candidate: Claimant | None = None
     pod: Claimant | None = None
     doubted: bool = False
@@ -188,6 +190,7 @@ def _record(allocation: Allocation) -> dict[str, Any]:
         "why": allocation.why,
         "time": allocation.time,
         "ceiling": allocation.ceiling,
+        "burst_us": allocation.burst_us,
         "candidate": _claimant_record(allocation.candidate),
         "pod": _claimant_record(allocation.pod),
         "doubted": allocation.doubted,
@@ -207,6 +210,7 @@ def _allocation(record: Mapping[str, Any]) -> Allocation:
         why=record["why"],
         time=float(record["time"]),
         ceiling=record["ceiling"],
+        burst_us=int(record.get("burst_us", 0)),  # journals of before have none
         candidate=_claimant(record["candidate"]),
         pod=_claimant(record["pod"]),
         doubted=bool(record["doubted"]),

@@ -8,6 +8,7 @@ both have the same limits, and each takes its own allocation in the order of adm
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gpumanager.allocator.admission import View
 from gpumanager.allocator.journal import Allocation, Claimant, State
@@ -15,9 +16,18 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.errors import GpuManagerError
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_PROFILE,
+    PROFILE_LATENCY,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.values import AllocationID
+
+LATENCY_BURST_US: Final = 250_000
+"""Enough for an answer that needs the GPU whole and seldom; the share over seconds is the same."""
 
 
 class NotSettled(GpuManagerError):
@@ -142,6 +152,7 @@ def settle(
         pod=_claimant(allocation, container, pod),
         doubted=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
+        burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
     )
 
 
@@ -151,6 +162,12 @@ def ceiling(annotations: Mapping[str, str]) -> int | None:
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
         return None
     return min(int(text), CORES_PER_GPU)
+
+
+def burst_us(annotations: Mapping[str, str]) -> int:
+    """How much unused GPU time a pod's containers may save up; 0 for the shim's own choice."""
+    profile = annotations.get(ANNOTATION_PROFILE, "").strip()
+    return LATENCY_BURST_US if profile == PROFILE_LATENCY else 0
 
 
 def _claimant(allocation: Allocation, container: Container, pod: PodView | None) -> Claimant:

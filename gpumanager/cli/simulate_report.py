@@ -62,6 +62,8 @@ def _record(result: ContainerResult) -> dict[str, Any]:
         "memory_denied": result.measured.memory_denied,
         "share_target_percent": result.share_target,
         "share_achieved_percent": result.measured.share,
+        "throttled_launches": result.measured.throttled,
+        "throttled_seconds": result.measured.throttled_seconds,
         "exit_code": result.exit_code,
         "refused": result.refused,
     }

@@ -20,12 +20,15 @@ class Measured:
     """Over all GPUs of the container, in bytes and percent.
 
     memory_denied: allocations refused at the limit. share: mean over the GPUs it launched on; None
-    if it launched nothing.
+    if it launched nothing. throttled, throttled_seconds: launches that were made to wait for their
+    share, and how long all of them together.
     """
 
     memory_peak: int = 0
     memory_denied: int = 0
     share: float | None = None
+    throttled: int = 0
+    throttled_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def memory_limit(container: Container, gpus: Sequence[Gpu]) -> int:
 def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
     """account: of its namespace; None if it never met a GPU. allocation: its books' directory."""
     devices = account.devices.values() if account is not None else ()
+    used = read_usage(allocation).devices if allocation is not None else ()
     shares = [
         share
         for device in devices
@@ -68,18 +72,16 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
     ]
     return Measured(
         memory_peak=sum(device.bytes_peak for device in devices),
-        memory_denied=denied(allocation) if allocation is not None else 0,
+        memory_denied=sum(one.denied for one in used),
         share=round(sum(shares) / len(shares), 1) if shares else None,
+        throttled=sum(one.throttled for one in used),
+        throttled_seconds=round(sum(one.throttled_ns for one in used) / 1e9, 3),
     )
 
 
 def share_of(busy: int, first_launch: int, last_end: int) -> float | None:
     """Percent of the time between the first launch and the end of the last kernel."""
     return 100 * busy / (last_end - first_launch) if last_end > first_launch else None
-
-
-def denied(allocation: Path) -> int:
-    return sum(device.denied for device in read_usage(allocation).devices)
 
 
 def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:

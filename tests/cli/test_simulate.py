@@ -137,6 +137,8 @@ def test_json_has_the_fields_others_script_against(
         "memory_denied": 3,
         "share_target_percent": 50,
         "share_achieved_percent": 49.8,
+        "throttled_launches": 0,
+        "throttled_seconds": 0.0,
         "exit_code": 0,
         "refused": None,
     }
