@@ -33,22 +33,11 @@ class Demand:
 
     def update(self, now: int, reading: Reading, history: History) -> float:
         """The share it would use now, its ceiling at most; the reading is in the history."""
-        used = history.share(now, MOMENT_NS)
-        if self._waits(now, history) or self._rises(now, history):
+        used = history.share(MOMENT_NS)
+        if history.waited or history.newest > RISE * self.want + ROOM_MORE:
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
         most = max(reading.ceiling, reading.promise)
         kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
         self.want = most if now < self.eager_until else kept
         return self.want
-
-    def _waits(self, now: int, history: History) -> bool:
-        """Has a launch waited since the last look?"""
-        return len(history.marks) > 1 and history.waited(now, now)
-
-    def _rises(self, now: int, history: History) -> bool:
-        """Has it used much more since the last look than was kept for it?"""
-        if len(history.marks) < 2:  # noqa: PLR2004
-            return False
-        step = now - history.marks[-2].time
-        return history.share(now, step) > RISE * self.want + ROOM_MORE

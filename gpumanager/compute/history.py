@@ -1,26 +1,24 @@
-"""What one meter said lately, to ask for any stretch of it.
+"""What one meter said at the last looks, to ask for the stretch up to now.
 
 Meters grow while nobody looks: between two looks they are taken to have grown evenly.
 """
 
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.values import SECOND, Reading
+from gpumanager.compute.values import SECOND
 
-KEPT_NS: Final = 3 * SECOND
+KEPT_NS: Final = SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One look. waits: a number that grows with each launch that was made to wait."""
+    """One look. waits: a number that grows whenever a launch was made to wait."""
 
     time: int
     charged: int
     waits: int
-    launches: int
 
 
 @dataclass(slots=True)
@@ -29,60 +27,40 @@ class History:
 
     marks: deque[Mark] = field(default_factory=deque)
 
-    def enter(self, now: int, reading: Reading) -> None:
-        waits = reading.throttled + reading.throttled_ns
-        mark = Mark(now, reading.charged_ns, waits, reading.launches)
-        if self.marks and (mark.waits < self.marks[-1].waits or now < self.marks[-1].time):
-            self.marks.clear()  # begun anew
-        if self.marks and now == self.marks[-1].time:
-            self.marks.pop()
-        self.marks.append(mark)
-        while len(self.marks) > 2 and self.marks[1].time <= now - KEPT_NS:  # noqa: PLR2004
-            self.marks.popleft()
-
-    def reaches(self, time: int) -> bool:
-        """Whether anything is known of this moment."""
-        return bool(self.marks) and self.marks[0].time <= time <= self.marks[-1].time
-
-    def charged(self, begin: int, end: int) -> float:
-        """GPU time charged in between, in ns; a correction may make it less than nothing."""
-        return self._charged_at(end) - self._charged_at(begin)
-
-    def waited(self, begin: int, end: int) -> bool:
-        """Whether a launch has waited, from the look before `begin` to the one at `end`."""
+    def enter(self, mark: Mark) -> None:
+        """A look; one that contradicts what was seen begins the history anew."""
         marks = self.marks
-        first, last = self._place(begin), self._place(end)
-        return bool(marks) and marks[last].waits > marks[max(0, first - 1)].waits
+        if marks and (mark.time <= marks[-1].time or mark.waits < marks[-1].waits):
+            marks.clear()
+        marks.append(mark)
+        while len(marks) > 2 and marks[1].time <= mark.time - KEPT_NS:  # noqa: PLR2004
+            marks.popleft()
 
-    def share(self, now: int, span: int) -> float:
+    @property
+    def waited(self) -> bool:
+        """Whether a launch was made to wait since the look before the last."""
+        return len(self.marks) > 1 and self.marks[-1].waits > self.marks[-2].waits
+
+    @property
+    def newest(self) -> float:
+        """The share charged since the look before the last."""
+        step = self.marks[-1].time - self.marks[-2].time if len(self.marks) > 1 else 0
+        return self.share(step)
+
+    def share(self, span: int) -> float:
         """The share of the last `span` that was charged for; of less, while less is known."""
-        if not self.marks:
+        last = self.marks[-1] if self.marks else Mark(0, 0, 0)
+        begin = max(self.marks[0].time, last.time - span) if self.marks else 0
+        if begin >= last.time:
             return 0.0
-        begin = max(self.marks[0].time, now - span)
-        return max(0.0, self.charged(begin, now)) / (now - begin) if now > begin else 0.0
-
-    def cost(self) -> float:
-        """What a launch costs lately, in ns, as charged: the most between any two looks."""
-        steps = zip(self.marks, list(self.marks)[1:], strict=False)
-        return max(
-            (
-                (after.charged - before.charged) / (after.launches - before.launches)
-                for before, after in steps
-                if after.launches > before.launches
-            ),
-            default=0.0,
-        )
-
-    def _place(self, time: int) -> int:
-        """Of the first look at or after a moment; of the last one if there is none."""
-        found = bisect_left(self.marks, time, key=lambda mark: mark.time)
-        return min(found, len(self.marks) - 1)
+        return max(0.0, last.charged - self._charged_at(begin)) / (last.time - begin)
 
     def _charged_at(self, time: int) -> float:
-        place = self._place(time)
-        after = self.marks[place]
-        before = self.marks[place - 1] if place > 0 else after
-        if time >= after.time or after.time == before.time or time <= before.time:
-            return float(after.charged if time >= after.time else before.charged)
-        part = (time - before.time) / (after.time - before.time)
-        return before.charged + part * (after.charged - before.charged)
+        """Between the first look and the last."""
+        after = self.marks[-1]
+        for before in reversed(self.marks):
+            if before.time <= time:
+                part = (time - before.time) / max(1, after.time - before.time)
+                return before.charged + part * (after.charged - before.charged)
+            after = before
+        return float(after.charged)

@@ -1,7 +1,8 @@
 """The shares of all GPUs, decided anew at each look at the meters.
 
 Knows what it saw and nothing else: no clock, no driver, no page. Who starts it anew loses
-the trims and a moment's histories; until they are learnt again every container has its promise.
+what costs are multiplied by, and a moment's histories; until they are learnt again every container
+has its promise.
 """
 
 from collections import defaultdict
@@ -9,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpumanager.compute import correction
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim, offers
-from gpumanager.compute.history import History
+from gpumanager.compute.history import History, Mark
 from gpumanager.compute.periods import LONGEST_NS, Period, Periods
-from gpumanager.compute.trim import Evidence, Trim
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
@@ -24,37 +25,48 @@ LATELY_NS: Final = SECOND // 2
 
 @dataclass(slots=True)
 class Member:
-    """One container on one GPU, and what is known of it."""
+    """One container on one GPU, and what is known of it.
+
+    debt: what it turned out to owe at this look. sampled_until: the end of its last sample.
+    """
 
     reading: Reading
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
-    trim: Trim = field(default_factory=Trim)
+    account: correction.Account = field(default_factory=correction.Account)
+    sampled_until: int = 0
+    debt: int = 0
 
     def look(self, now: int, reading: Reading) -> None:
-        self.reading = reading
-        self.history.enter(now, reading)
+        self.reading, self.debt = reading, 0
+        charged = reading.charged_ns - self.account.corrected
+        self.history.enter(Mark(now, charged, reading.waits))
         self.demand.update(now, reading, self.history)
-        self.trim.expire(now)
+        self._read(now)
 
     def claim(self) -> Claim:
         reading = self.reading
         return Claim(reading.promise, self.demand.want, max(reading.ceiling, reading.promise))
 
-    def took(self, now: int) -> float:
+    def took(self) -> float:
         """The share of the GPU that it took lately."""
-        return self.history.share(now, LATELY_NS) * self.trim.ratio
+        return self.history.share(LATELY_NS)
 
-    def learn(self, period: Period) -> None:
-        """From a period in which the limiter held it back."""
-        history, reading = self.history, self.reading
-        known = history.reaches(period.begin) and history.reaches(period.end)
-        if not known or not history.waited(period.begin, period.end):
-            return
-        own = [percent for pid, percent in period.percents.items() if pid in reading.pids]
-        in_flight = history.cost() + reading.burst_ns * max(reading.promise, self.demand.want)
-        charged = history.charged(period.begin, period.end)
-        self.trim.learn(Evidence(period, min(100, sum(own)), len(own), charged, in_flight))
+    def learn(self, now: int, period: Period) -> None:
+        """What the driver saw it use."""
+        if period.begin != self.sampled_until:
+            self.account = correction.Account(scale=self.account.scale)
+            self._read(now)
+        self.sampled_until = period.end
+        percent = sum(period.percents.get(pid, 0) for pid in self.reading.pids)
+        busy = min(100, percent) * period.length // 100
+        sample = correction.Sample(period.begin, period.end, busy)
+        self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
+        self.debt += wrong
+
+    def _read(self, now: int) -> None:
+        reading = correction.Reading(now, self.reading.charged_ns, self.reading.retired_ns)
+        self.account = correction.read(self.account, reading)
 
 
 class SharedGpu:
@@ -72,10 +84,10 @@ class SharedGpu:
         """The grants of those that have a limit."""
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
-            self._learn(answer)
+            self._learn(now, answer)
         if now > self._strangers_until:
             self._strangers = 0.0
-        return self._grants(now)
+        return self._grants()
 
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
         known = self._members
@@ -85,10 +97,10 @@ class SharedGpu:
         for reading in readings:
             self._members[reading.holder].look(now, reading)
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, now: int, answer: Answer) -> None:
         for period in self._periods.enter(answer):
             for member in self._members.values():
-                member.learn(period)
+                member.learn(now, period)
             self._strangers = self._taken_by_strangers(period.percents)
             self._strangers_until = period.end + LONGEST_NS
 
@@ -97,15 +109,17 @@ class SharedGpu:
         limited = frozenset[int]().union(*(m.reading.pids for m in self._members.values()))
         return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
 
-    def _grants(self, now: int) -> dict[Holder, Grant]:
+    def _grants(self) -> dict[Holder, Grant]:
         members = self._members.values()
         shares = offers([member.claim() for member in members], 1 - self._strangers)
-        took = [member.took(now) for member in members]
+        took = [member.took() for member in members]
         total = sum(took) + self._strangers
         return {
             member.reading.holder: Grant(
-                rate_ppm=max(1, round(share / member.trim.ratio * MILLION)),
+                rate_ppm=max(1, round(share * MILLION)),
                 others_ppm=_ppm(total - own),
+                cost_ppm=round(member.account.scale * MILLION),
+                debt_ns=member.debt,
             )
             for member, share, own in zip(members, shares, took, strict=True)
         }

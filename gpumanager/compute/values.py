@@ -20,22 +20,20 @@ Holder = tuple[str, int]
 class Reading:
     """promise, ceiling: shares; a promise of 1 or more is a container without limit.
 
-    burst_ns: how much unused time the limiter saves up, and lets be in flight. pids: of the host.
-    paid_until: how far the limiter's clock stands. The others only grow: GPU time charged, time
-    that launches waited, launches that waited, launches.
+    pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
+    time charged, and that part of it of work that is known to have ended. waits: a number that
+    grows whenever a launch was made to wait.
     """
 
     holder: Holder
     gpu: GpuUUID
     promise: float
     ceiling: float
-    burst_ns: int
     pids: frozenset[int]
     paid_until: int
     charged_ns: int
-    throttled_ns: int
-    throttled: int
-    launches: int
+    retired_ns: int
+    waits: int
 
     @property
     def limited(self) -> bool:
@@ -44,7 +42,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """In millionths: GPU time per time that may be charged now, and what others took lately."""
+    """In millionths: GPU time per time that may be charged now, what others took lately, and what
+    costs that the limiter learns are to be multiplied by.
+
+    debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
+    """
 
     rate_ppm: int
     others_ppm: int
+    cost_ppm: int = MILLION
+    debt_ns: int = 0

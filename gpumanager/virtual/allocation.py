@@ -118,6 +118,8 @@ class ServedAllocation:
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
         self._config.grant(device, grant, until_ns)
+        if grant.debt_ns:
+            self._books.settle(device, grant)
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gpumanager.compute.values import Grant
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
 from gpumanager.virtual.mapping import Layout, Region, begin, create, lost_with_the_machine
@@ -114,6 +115,10 @@ class Books(Region):
     def enter_sample(self, slot: int) -> None:
         """All devices of a slot are measured."""
         lib.region_sample_publish(self.words, slot)
+
+    def settle(self, device: int, grant: Grant) -> None:
+        """Charge GPU time that was taken without being paid for, at the rate that holds now."""
+        lib.region_debt_settle(self.words, device, grant.rate_ppm, grant.debt_ns)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and whose it is."""

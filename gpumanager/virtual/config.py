@@ -20,7 +20,6 @@ from vcuda_shim._shim import ffi, lib
 
 CONFIG: Final = Layout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
 MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
-MOST_PPM: Final = 2**32 - 1
 
 _GPU_PREFIX: Final = "GPU-"
 
@@ -71,8 +70,8 @@ class Config(Region):
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What may be charged from now until then; no file is written, nobody is woken."""
-        rate, others = min(grant.rate_ppm, MOST_PPM), grant.others_ppm
-        lib.region_share_store(self.words, device, rate, others, until_ns)
+        words = (grant.rate_ppm, grant.others_ppm, grant.cost_ppm)
+        lib.region_share_store(self.words, device, *words, until_ns)
 
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
         """What is known of a context on each GPU; a file keeps it for the next manager."""

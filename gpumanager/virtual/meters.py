@@ -6,17 +6,13 @@ terms once, and again when it is changed.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from gpumanager.compute.values import Reading
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim._shim import lib
-
-BURST_US: Final[int] = lib.LIMITER_BURST_US
-"""Where the configuration leaves it to the shim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +21,6 @@ class _Device:
     gpu: GpuUUID
     promise: float
     ceiling: float
-    burst_ns: int
     words: Any
 
     def read(self, pids: frozenset[int]) -> Reading:
@@ -35,13 +30,11 @@ class _Device:
             gpu=self.gpu,
             promise=self.promise,
             ceiling=self.ceiling,
-            burst_ns=self.burst_ns,
             pids=pids,
             paid_until=words.virtual_time,
             charged_ns=words.charged_ns,
-            throttled_ns=words.throttled_ns,
-            throttled=words.throttled,
-            launches=words.launches,
+            retired_ns=words.retired_ns,
+            waits=words.throttled + words.throttled_ns,
         )
 
 
@@ -55,7 +48,6 @@ class Meters:
                 gpu=bare(limit.gpu),
                 promise=limit.cores / CORES_PER_GPU,
                 ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
-                burst_ns=(limit.burst_us or BURST_US) * 1000,
                 words=books.words.meters[place],
             )
             for place, limit in enumerate(limits)

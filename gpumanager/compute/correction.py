@@ -146,10 +146,10 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
 
 
 def _begin(account: Account, sample: Sample) -> Account:
-    """From here on: whatever was charged until now counts as measured."""
+    """From here on: whatever was charged until then counts as measured."""
     if not account.readings:
         return account
-    charged = account.readings[-1].charged
+    charged = _charged(account, sample)
     measured = charged + account.corrected
     contact = Contact(sample.until, measured, charged)
     return replace(account, measured=measured, contact=contact, variation=Variation())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpumanager.virtual.correction import (
+from gpumanager.compute.correction import (
     IDLE_NS,
     SCALE_LEAST,
     SCALE_MOST,
