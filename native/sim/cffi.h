@@ -2,6 +2,7 @@
 #include "clock/simclock.h"
 #include "core/image.h"
 #include "core/machine.h"
+#include "core/task.h"
 #ifdef VCUDA_CDEF
 struct sim_state;
 struct sim_process;
@@ -23,11 +24,14 @@ void sim_unlock(struct sim_state *state);
 int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out);
 void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now);
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
-                    uint64_t duration_ns, uint64_t now, uint64_t *position);
+                    const struct sim_task *task, uint64_t *position);
+bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
+                      unsigned gpu, struct sim_reach reach);
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
-                          unsigned gpu, uint64_t position);
+                          unsigned gpu, struct sim_reach reach);
 uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, uint64_t position);
+void process_clear(struct sim_state *state, struct sim_process *process);
 #else
 #include "core/account.h"
 #include "core/process.h"

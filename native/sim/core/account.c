@@ -1,5 +1,6 @@
 #include "core/account.h"
 #include "core/ledger.h"
+#include "core/period.h"
 #include "core/timeline.h"
 #include <errno.h>
 
@@ -41,6 +42,8 @@ static bool occupies(const struct sim_process *process, unsigned gpu)
 static struct sim_occupant occupant(const struct sim_state *state,
                                     const struct sim_process *process, unsigned gpu)
 {
+    uint64_t sample_ns;
+    unsigned percent = period_latest(state, process, gpu, &sample_ns);
     return (struct sim_occupant){
         .pid = process->pid,
         .gpu = gpu,
@@ -48,9 +51,10 @@ static struct sim_occupant occupant(const struct sim_state *state,
         .bytes = process->bytes[gpu],
         .allocations = process->allocations[gpu],
         .busy_ns = process->busy_ns[gpu],
+        .sm_ns = process->sm_ns[gpu],
         .contexts = process->contexts[gpu],
-        .sm_percent = process->queues[gpu].sm_percent,
-        .sample_ns = state->timelines[gpu].period_start_ns,
+        .sm_percent = percent,
+        .sample_ns = sample_ns,
     };
 }
 

@@ -12,6 +12,7 @@ enum {
     SIM_PROCESSES = 256,
     SIM_TENANTS = 256,
     SIM_NAME_SIZE = 96,
+    SIM_SAMPLES = 8,  /* periods of utilisation that are remembered */
     SIM_NOWHERE = -1, /* numa_node: the machine does not say */
 };
 
@@ -29,12 +30,23 @@ struct sim_gpu {
     uint32_t threads_per_sm;
     uint32_t capability_major;
     uint32_t capability_minor;
+    uint32_t copy_latency_ns;  /* of a copy between host and device; 0: SIM_COPY_LATENCY_NS */
+    uint64_t link_bandwidth;   /* to the host, bytes a second each way; 0: SIM_LINK_BANDWIDTH */
+    uint64_t memory_bandwidth; /* of the device's own, read plus written; 0: SIM_MEMORY_BANDWIDTH */
 };
 
-/* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). */
+/* What a GPU has that says nothing of it: of a PCIe 3.0 card's order. */
+#define SIM_COPY_LATENCY_NS 2000
+#define SIM_LINK_BANDWIDTH 12000000000
+#define SIM_MEMORY_BANDWIDTH 500000000000
+#define SIM_SLICE_NS 2000000
+
+/* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). slice_ns:
+ * for how long a process has a GPU that others want too; 0: SIM_SLICE_NS. */
 struct sim_machine {
     uint32_t gpu_count;
     int32_t cuda_version;
+    uint64_t slice_ns;
     char driver_version[SIM_NAME_SIZE];
     struct sim_gpu gpus[SIM_GPUS];
     uint8_t level[SIM_GPUS][SIM_GPUS];
@@ -42,7 +54,8 @@ struct sim_machine {
 };
 
 /* One tenant on one GPU. Times are nanoseconds of CLOCK_MONOTONIC; 0: never.
- * busy_ns: GPU time received. refused: allocations beyond the physical memory. */
+ * busy_ns: GPU time received, in which it had the GPU and something ran. sm_ns: the same, times the
+ * SMs that worked. launches: of kernels. refused: allocations beyond the physical memory. */
 struct sim_usage {
     uint64_t bytes;
     uint64_t peak_bytes;
@@ -51,6 +64,7 @@ struct sim_usage {
     uint64_t first_launch_ns;
     uint64_t last_end_ns;
     uint64_t launches;
+    uint64_t sm_ns;
 };
 
 /* A tenant is a mount namespace: on a node, a container. The kernel gives the inode of a namespace
@@ -63,7 +77,8 @@ struct sim_tenant {
     struct sim_usage gpus[SIM_GPUS];
 };
 
-/* One process on one GPU. sm_percent: share of the last sample period, which ended at sample_ns. */
+/* One process on one GPU. sm_percent: share of the latest sample period it used the GPU in, which
+ * ended at sample_ns; 0 if there was none among the last SIM_SAMPLES. */
 struct sim_occupant {
     int32_t pid;
     uint32_t gpu;
@@ -74,6 +89,7 @@ struct sim_occupant {
     uint32_t contexts;
     uint32_t sm_percent;
     uint64_t sample_ns;
+    uint64_t sm_ns;
 };
 
 #endif

@@ -1,5 +1,6 @@
 #include "core/process.h"
 #include "core/share.h"
+#include "core/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -89,8 +90,9 @@ bool process_alive(const struct sim_process *process)
            !other_program;
 }
 
-void process_clear(struct sim_process *process)
+void process_clear(struct sim_state *state, struct sim_process *process)
 {
+    timeline_forget(state, process);
     process->pid = 0;
     memset(process, 0, sizeof *process);
 }
@@ -133,14 +135,16 @@ static int find_tenant(struct sim_state *state, uint64_t mount_namespace, uint64
 
 /* Slots of this very process from before an exec. Another copy of the library in the same image
  * keeps its own slot. */
-static void forget_earlier_image(struct sim_state *state, const struct sim_process *self)
+static void forget_earlier_image(struct sim_state *state, const struct sim_process *self,
+                                 uint64_t now)
 {
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
         if (process->pid == self->pid && process->pid_namespace == self->pid_namespace &&
             process->image != self->image) {
+            timeline_settle(state, now);
             share_leave(state, process);
-            process_clear(process);
+            process_clear(state, process);
         }
     }
 }
@@ -167,7 +171,7 @@ int process_attach(struct sim_state *state, uint64_t now, struct sim_process **o
         .image = own_image(),
     };
     sim_reap(state, now);
-    forget_earlier_image(state, &self);
+    forget_earlier_image(state, &self, now);
     int tenant =
         find_tenant(state, namespace_inode("/proc/self/ns/mnt"), mount_namespace_identity());
     if (tenant < 0)

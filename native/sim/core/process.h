@@ -12,7 +12,8 @@ int process_attach(struct sim_state *state, uint64_t now, struct sim_process **o
  * when it cannot be told. */
 bool process_alive(const struct sim_process *process);
 
-void process_clear(struct sim_process *process);
+/* Free the slot; the GPUs' past is settled. */
+void process_clear(struct sim_state *state, struct sim_process *process);
 
 /* The account of the process's tenant on a GPU. */
 struct sim_usage *process_usage(struct sim_state *state, const struct sim_process *process,

@@ -123,7 +123,7 @@ void sim_reap(struct sim_state *state, uint64_t now)
             continue;
         timeline_settle(state, now); /* what it received until now was received */
         share_leave(state, process);
-        process_clear(process);
+        process_clear(state, process);
     }
 }
 

@@ -18,29 +18,58 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 2,
+    SIM_VERSION = 3,
     SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
+    SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */
+    SIM_ENGINES = 2,        /* copy engines: to the device, to the host */
 };
 
 #define REAP_PERIOD_NS UINT64_C(20000000)
 
-/* One piece of work. work_end: the queue's work up to and including it. end_ns: when it ended. */
+/* One piece of work (work.h). next: the one after it in its lane. work_end: the lane's work up to
+ * and including it. after: one past the position of work that it waits for besides, 0 for none.
+ * finish: the progress of the queue at which it ends, of a copy the time. end_ns: when it ended, 0
+ * before. */
 struct sim_work {
+    uint64_t next;
     uint64_t work_end;
+    uint64_t duration_ns;
+    uint64_t after;
+    uint64_t finish;
     uint64_t end_ns;
+    uint32_t sms;
+    uint8_t kind;
+    uint8_t lane;
+    bool crossing; /* waits, or may, for more than the one before it in its lane */
+    uint8_t reserved;
 };
 
-/* What one process has queued on one GPU, in order. Positions and work (nanoseconds of GPU time)
- * only grow; position p lies at p modulo the depth until p plus the depth is submitted. */
+/* What is queued in one lane, first in, first out. head and tail have a meaning while it is not
+ * empty. crossings: pieces of work that are `crossing`. */
+struct sim_lane {
+    uint64_t head;
+    uint64_t tail;
+    uint64_t work_end;
+    uint64_t crossings;
+};
+
+/* What one process has queued on one GPU. Positions only grow; position p lies at p modulo the
+ * depth until p plus the depth is submitted. completed: all before it has ended. The masks are of
+ * lanes: not empty, and what became of the work at their head. progress: nanoseconds of unhindered
+ * work done while it had the GPU, times 2^16. demand: SMs wanted by what runs. */
 struct sim_queue {
     uint64_t submitted;
     uint64_t completed;
-    uint64_t work_submitted;
-    uint64_t work_done;
+    uint64_t filled;
+    uint64_t blocked;
+    uint64_t running;
+    uint64_t copying;
+    uint64_t progress;
+    uint64_t demand;
     uint64_t period_busy_ns;
-    uint32_t sm_percent;
-    uint32_t reserved;
+    uint64_t history; /* percent of the last sample periods, one byte each, the latest lowest */
+    struct sim_lane lanes[SIM_LANES];
 };
 
 /* pid 0: free. start_time guards against reuse of the pid; image (AT_RANDOM) tells exec to the
@@ -56,6 +85,7 @@ struct sim_process {
     uint64_t bytes[SIM_GPUS];
     uint64_t allocations[SIM_GPUS];
     uint64_t busy_ns[SIM_GPUS];
+    uint64_t sm_ns[SIM_GPUS];
     struct sim_queue queues[SIM_GPUS];
 };
 
@@ -69,12 +99,18 @@ struct sim_share {
     uint8_t holders[SIM_PROCESSES / 8]; /* a bit for each slot */
 };
 
+/* One GPU. holder: the slot that has it or had it last, until slice_end_ns if others want it. The
+ * masks are of slots: with work that wants the SMs, and with copies under way. */
 struct sim_timeline {
     uint64_t clock_ns; /* the GPU's past is settled up to here */
+    uint64_t slice_end_ns;
+    uint64_t engine_free_ns[SIM_ENGINES]; /* when a copy engine has done all it was given */
+    uint64_t runnable[SIM_PROCESSES / 64];
+    uint64_t copying[SIM_PROCESSES / 64];
     uint64_t period_start_ns;
     uint64_t period_busy_ns;
     uint32_t busy_percent; /* of the last whole sample period: any kernel running */
-    uint32_t reserved;
+    uint32_t holder;
 };
 
 struct sim_state {

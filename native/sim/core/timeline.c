@@ -1,129 +1,126 @@
 #include "core/timeline.h"
+#include "core/period.h"
 #include "core/process.h"
+#include "core/slots.h"
+#include "core/work.h"
 #include <errno.h>
+#include <string.h>
 
-static struct sim_work *work_at(const struct sim_state *state, const struct sim_process *process,
-                                unsigned gpu, uint64_t position)
+static unsigned slot_of(const struct sim_state *state, const struct sim_process *process)
 {
-    unsigned slot = (unsigned)(process - state->processes);
-    return (struct sim_work *)&state->work[slot][gpu][position % SIM_QUEUE_DEPTH];
+    return (unsigned)(process - state->processes);
 }
 
-static uint64_t pending(const struct sim_queue *queue)
+static bool wanted_by_others(const struct sim_timeline *timeline)
 {
-    return queue->work_submitted - queue->work_done;
+    unsigned next = slots_next(timeline->runnable, timeline->holder);
+    return next < SIM_PROCESSES && next != timeline->holder;
 }
 
-/* How many processes share the GPU now, and the work after which the first of them completes
- * something. */
-static unsigned sharers(const struct sim_state *state, unsigned gpu, uint64_t *step)
+static bool keeps_turn(const struct sim_timeline *timeline)
 {
-    unsigned count = 0;
-    for (unsigned slot = 0; slot < state->process_limit; slot++) {
-        const struct sim_process *process = &state->processes[slot];
-        const struct sim_queue *queue = &process->queues[gpu];
-        if (pending(queue) == 0)
-            continue;
-        const struct sim_work *head = work_at(state, process, gpu, queue->completed);
-        uint64_t left = head->work_end - queue->work_done;
-        if (count++ == 0 || left < *step)
-            *step = left;
-    }
-    return count;
+    return slots_have(timeline->runnable, timeline->holder) &&
+           (timeline->clock_ns < timeline->slice_end_ns || !wanted_by_others(timeline));
 }
 
-static void complete(struct sim_state *state, const struct sim_process *process, unsigned gpu,
-                     struct sim_queue *queue)
-{
-    while (queue->completed < queue->submitted) {
-        struct sim_work *head = work_at(state, process, gpu, queue->completed);
-        if (head->work_end > queue->work_done)
-            break;
-        head->end_ns = state->timelines[gpu].clock_ns;
-        queue->completed++;
-    }
-}
-
-/* `step` nanoseconds of GPU time for every process with pending work. */
-static void give(struct sim_state *state, unsigned gpu, uint64_t step)
-{
-    for (unsigned slot = 0; slot < state->process_limit; slot++) {
-        struct sim_process *process = &state->processes[slot];
-        struct sim_queue *queue = &process->queues[gpu];
-        if (pending(queue) == 0)
-            continue;
-        struct sim_usage *usage = process_usage(state, process, gpu);
-        queue->work_done += step;
-        queue->period_busy_ns += step;
-        process->busy_ns[gpu] += step;
-        usage->busy_ns += step;
-        usage->last_end_ns = state->timelines[gpu].clock_ns;
-        complete(state, process, gpu, queue);
-    }
-}
-
-static uint32_t percent(uint64_t busy_ns)
-{
-    uint64_t rounded = (busy_ns * 100 + SAMPLE_PERIOD_NS / 2) / SAMPLE_PERIOD_NS;
-    return rounded < 100 ? (uint32_t)rounded : 100;
-}
-
-/* Close the sample period: what was counted becomes what NVML shows. */
-static void publish_period(struct sim_state *state, unsigned gpu)
+/* Give the GPU to who is due, and let it do what takes no time. False if nobody wants it. */
+static bool dispatch(struct sim_state *state, unsigned gpu)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
-    timeline->busy_percent = percent(timeline->period_busy_ns);
-    timeline->period_busy_ns = 0;
-    timeline->period_start_ns += SAMPLE_PERIOD_NS;
-    for (unsigned slot = 0; slot < state->process_limit; slot++) {
-        struct sim_queue *queue = &state->processes[slot].queues[gpu];
-        queue->sm_percent = percent(queue->period_busy_ns);
-        queue->period_busy_ns = 0;
+    uint64_t sm_count = state->machine.gpus[gpu].sm_count;
+    for (;;) {
+        if (!keeps_turn(timeline)) {
+            unsigned next = slots_next(timeline->runnable, timeline->holder);
+            if (next == SIM_PROCESSES)
+                return false;
+            timeline->holder = next;
+            timeline->slice_end_ns = timeline->clock_ns + timeline_slice(state);
+        }
+        struct work_queue queue = work_queue(state, timeline->holder, gpu);
+        work_proceed(&queue, 0, sm_count);
+        if (queue.queue->running != 0)
+            return true;
     }
 }
 
-/* Whole periods in which nothing ran need no counting one by one. */
-static void pass_idle(struct sim_state *state, unsigned gpu, uint64_t now)
+/* When the first of the copies under way ends. */
+static uint64_t next_copy(const struct sim_state *state, unsigned gpu)
 {
-    struct sim_timeline *timeline = &state->timelines[gpu];
-    for (int closed = 0; closed < 2 && now - timeline->period_start_ns >= SAMPLE_PERIOD_NS;
-         closed++)
-        publish_period(state, gpu);
-    uint64_t whole = (now - timeline->period_start_ns) / SAMPLE_PERIOD_NS;
-    timeline->period_start_ns += whole * SAMPLE_PERIOD_NS;
-    timeline->clock_ns = now;
+    const uint64_t *copying = state->timelines[gpu].copying;
+    uint64_t first = UINT64_MAX;
+    for (unsigned slot = slots_from(copying, 0); slot < SIM_PROCESSES;
+         slot = slots_from(copying, slot + 1)) {
+        struct work_queue queue = work_queue(state, slot, gpu);
+        uint64_t end = work_next_copy(&queue);
+        first = end < first ? end : first;
+    }
+    return first;
 }
 
-/* The largest step for `count` sharers that stays inside the sample period and before now. */
-static uint64_t bounded_step(const struct sim_timeline *timeline, uint64_t step, unsigned count,
-                             uint64_t now)
+static void end_copies(struct sim_state *state, unsigned gpu)
 {
-    uint64_t period_end = timeline->period_start_ns + SAMPLE_PERIOD_NS;
-    uint64_t until = now < period_end ? now : period_end;
-    uint64_t room = until > timeline->clock_ns ? (until - timeline->clock_ns) / count : 0;
-    return step < room ? step : room;
+    const uint64_t *copying = state->timelines[gpu].copying;
+    for (unsigned slot = slots_from(copying, 0); slot < SIM_PROCESSES;
+         slot = slots_from(copying, slot + 1)) {
+        struct work_queue queue = work_queue(state, slot, gpu);
+        work_end_copies(&queue);
+    }
+}
+
+static uint64_t earlier(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* Up to when nothing changes: nothing ends, the turn does not pass on, the period does not end. */
+static uint64_t quiet_until(const struct sim_state *state, unsigned gpu, bool busy, uint64_t now)
+{
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    uint64_t until = earlier(earlier(now, period_end(timeline)), next_copy(state, gpu));
+    if (!busy)
+        return until;
+    struct work_queue queue = work_queue(state, timeline->holder, gpu);
+    uint64_t end = work_next_end(&queue, state->machine.gpus[gpu].sm_count);
+    until = earlier(until, timeline->clock_ns + end);
+    return wanted_by_others(timeline) ? earlier(until, timeline->slice_end_ns) : until;
+}
+
+/* The holder had the GPU for `step` nanoseconds. */
+static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
+{
+    struct sim_timeline *timeline = &state->timelines[gpu];
+    struct sim_process *process = &state->processes[timeline->holder];
+    struct sim_usage *usage = process_usage(state, process, gpu);
+    struct work_queue queue = work_queue(state, timeline->holder, gpu);
+    uint64_t sm_count = state->machine.gpus[gpu].sm_count;
+    uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
+    timeline->period_busy_ns += step;
+    queue.queue->period_busy_ns += step;
+    process->busy_ns[gpu] += step;
+    process->sm_ns[gpu] += sm_step;
+    usage->busy_ns += step;
+    usage->sm_ns += sm_step;
+    usage->last_end_ns = timeline->clock_ns;
+    work_proceed(&queue, step, sm_count);
 }
 
 void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     while (timeline->clock_ns < now) {
-        uint64_t step = 0;
-        unsigned count = sharers(state, gpu, &step);
-        if (count == 0) {
-            pass_idle(state, gpu, now);
+        bool busy = dispatch(state, gpu);
+        if (!busy && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
+            period_pass_idle(state, gpu, now);
             return;
         }
-        /* Less than a nanosecond for each is left for later: no time is lost. */
-        step = bounded_step(timeline, step, count, now);
-        timeline->clock_ns += step * count;
-        timeline->period_busy_ns += step * count;
-        if (step > 0)
-            give(state, gpu, step);
-        else if (now - timeline->period_start_ns < SAMPLE_PERIOD_NS)
-            return;
-        else
-            publish_period(state, gpu);
+        uint64_t until = quiet_until(state, gpu, busy, now);
+        uint64_t step = until - timeline->clock_ns;
+        timeline->clock_ns = until;
+        if (busy)
+            receive(state, gpu, step);
+        end_copies(state, gpu);
+        if (until == period_end(timeline))
+            period_publish(state, gpu);
     }
 }
 
@@ -133,43 +130,59 @@ void timeline_settle(struct sim_state *state, uint64_t now)
         timeline_advance(state, gpu, now);
 }
 
-int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
-                    uint64_t duration_ns, uint64_t now, uint64_t *position)
+void timeline_prepare(struct sim_state *state, const struct sim_process *process, unsigned gpu)
 {
-    struct sim_queue *queue = &process->queues[gpu];
-    if (queue->submitted - queue->completed == SIM_QUEUE_DEPTH)
+    if (process->queues[gpu].submitted == 0)
+        memset(state->work[slot_of(state, process)][gpu], 0, sizeof state->work[0][0]);
+}
+
+static void count_launch(struct sim_state *state, const struct sim_process *process, unsigned gpu)
+{
+    struct sim_usage *usage = process_usage(state, process, gpu);
+    usage->launches++;
+    if (usage->first_launch_ns == 0)
+        usage->first_launch_ns = state->timelines[gpu].clock_ns;
+}
+
+int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                    const struct sim_task *task, uint64_t *position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    if (queue.queue->submitted - queue.queue->completed == SIM_QUEUE_DEPTH)
         return -EAGAIN;
-    struct sim_work *work = work_at(state, process, gpu, queue->submitted);
-    *work = (struct sim_work){.work_end = queue->work_submitted + duration_ns};
-    *position = queue->submitted++;
-    queue->work_submitted += duration_ns;
-    complete(state, process, gpu, queue);
-    if (duration_ns > 0) {
-        struct sim_usage *usage = process_usage(state, process, gpu);
-        usage->launches++;
-        if (usage->first_launch_ns == 0)
-            usage->first_launch_ns = now;
-    }
+    *position = work_add(&queue, task);
+    if (task->kind == SIM_KERNEL)
+        count_launch(state, process, gpu);
+    dispatch(state, gpu); /* what takes no time is done at once on a GPU that is free */
     return 0;
 }
 
-uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
-                          unsigned gpu, uint64_t position)
+bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
+                      unsigned gpu, struct sim_reach reach)
 {
-    uint64_t end = state->timelines[gpu].clock_ns;
-    const struct sim_queue *own = &process->queues[gpu];
-    if (position < own->completed)
-        return end;
-    uint64_t left = work_at(state, process, gpu, position)->work_end - own->work_done;
-    for (unsigned slot = 0; slot < state->process_limit; slot++) {
-        uint64_t other = pending(&state->processes[slot].queues[gpu]);
-        end += other < left ? other : left; /* the others get as much meanwhile, if they want */
-    }
-    return end;
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    return work_reached(&queue, reach);
 }
 
 uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, uint64_t position)
 {
-    return work_at(state, process, gpu, position)->end_ns;
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    return work_at(&queue, position)->end_ns;
+}
+
+unsigned timeline_lane(const struct sim_state *state, const struct sim_process *process,
+                       unsigned gpu, uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    return work_at(&queue, position)->lane;
+}
+
+void timeline_forget(struct sim_state *state, const struct sim_process *process)
+{
+    unsigned slot = slot_of(state, process);
+    for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++) {
+        state->timelines[gpu].runnable[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+        state->timelines[gpu].copying[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+    }
 }

@@ -1,33 +1,61 @@
 /* GPU time, computed instead of spent: nothing runs, everything has an end.
  *
- * Each process has one queue per GPU, worked off in order. Processes with work pending share the
- * GPU equally at every instant (the ideal of the short time slices a real GPU gives them in turn):
- * with n of them each proceeds at 1/n. Nobody advances the timeline in the background; whoever
- * looks at it first settles the past up to now. A host that is late therefore delays its own next
- * launch and never distorts what was received.
+ * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
+ * by slot, for machine.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
+ * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
+ * slice is used up by then. Within a process: work.h.
+ *
+ * Nobody advances the timeline in the background; whoever looks at it first settles the past up to
+ * now. A host that is late therefore delays its own next launch and never distorts what was
+ * received. Whose turn is next is decided when time moves on, not when work ends: a process that
+ * queues more at the very moment its last work ends keeps its turn.
+ *
+ * What it is not: see docs/simulated-gpu.md.
  */
 #ifndef SIM_TIMELINE_H
 #define SIM_TIMELINE_H
 
 #include "core/state.h"
-
-#define SAMPLE_PERIOD_NS UINT64_C(166666667) /* of NVML's utilisation: a sixth of a second */
+#include "core/task.h"
 
 /* Settle the past of one GPU, or of all. */
 void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now);
 void timeline_settle(struct sim_state *state, uint64_t now);
 
-/* Queue work of `duration_ns` (0: a marker, such as an event). 0 and its position, or -EAGAIN when
- * the queue is full. The GPU must be settled up to `now`. */
+/* Before a process's first work on a GPU: see that the memory for it is there, so that no page fault
+ * on a file falls between two launches. */
+void timeline_prepare(struct sim_state *state, const struct sim_process *process, unsigned gpu);
+
+/* Queue work. 0 and its position, or -EAGAIN when the queue is full. The GPU must be settled up to
+ * now. */
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
-                    uint64_t duration_ns, uint64_t now, uint64_t *position);
+                    const struct sim_task *task, uint64_t *position);
 
-/* When the work at `position` will have ended if nothing is added. */
+/* Has the work ended, as far as the GPU is settled? */
+bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
+                      unsigned gpu, struct sim_reach reach);
+
+/* A time that is not after the end of that work, and after the time up to which the GPU is settled:
+ * when to look again. Exact if every lane of the process and of its competitors is a plain sequence
+ * of kernels that need not share the SMs, and nobody dies. */
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
-                          unsigned gpu, uint64_t position);
+                          unsigned gpu, struct sim_reach reach);
 
-/* When the work at a position that is completed and still in the queue's memory ended. */
+/* When the work at a position ended; 0 before. It is still in the queue's memory. */
 uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, uint64_t position);
+
+/* The lane of the work at such a position. */
+unsigned timeline_lane(const struct sim_state *state, const struct sim_process *process,
+                       unsigned gpu, uint64_t position);
+
+/* How long a process has the GPU if others want it. */
+static inline uint64_t timeline_slice(const struct sim_state *state)
+{
+    return state->machine.slice_ns != 0 ? state->machine.slice_ns : SIM_SLICE_NS;
+}
+
+/* A process is gone, and what it had queued with it. The GPUs must be settled. */
+void timeline_forget(struct sim_state *state, const struct sim_process *process);
 
 #endif

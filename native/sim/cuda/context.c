@@ -1,6 +1,7 @@
 /* Contexts: the stack of each thread, contexts made by hand, and the primary one of each device. */
 #include "cuda/context.h"
 #include "core/ledger.h"
+#include "core/timeline.h"
 #include "cuda/array.h"
 #include "cuda/capture.h"
 #include "cuda/memory.h"
@@ -55,6 +56,7 @@ CUresult context_open(struct driver *driver, struct context *context, CUdevice d
     uint64_t now = sim_lock(driver->state);
     unsigned gpu = driver->gpus[device];
     int charged = ledger_open_context(driver->state, driver->process, gpu, now);
+    timeline_prepare(driver->state, driver->process, gpu);
     sim_unlock(driver->state);
     if (charged != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;

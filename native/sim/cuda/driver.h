@@ -10,6 +10,7 @@
 #define SIM_CUDA_DRIVER_H
 
 #include "core/state.h"
+#include "core/task.h"
 #include "cuda/api.h"
 #include <stdatomic.h>
 
@@ -106,14 +107,14 @@ struct physical_table {
     size_t count;
 };
 
-/* Physical memory for graphs on one device. live: of allocations that are not freed. busy: a
- * position of the queue up to which graphs that use memory may be running. */
+/* Physical memory for graphs on one device. live: of allocations that are not freed. busy: the
+ * work up to which graphs that use memory may be running. */
 struct graph_store {
     uint64_t reserved;
     uint64_t reserved_high;
     uint64_t used_high;
     uint64_t live;
-    uint64_t busy;
+    struct sim_reach busy;
 };
 
 struct driver {
@@ -140,6 +141,7 @@ struct driver {
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
+    atomic_uint lanes;                                /* how many streams were made */
 };
 
 /* This process's driver; CUDA_ERROR_NOT_INITIALIZED before cuInit. */

@@ -74,7 +74,7 @@ API CUresult cuEventRecord(CUevent event, CUstream handle)
     if (capture_has(stream))
         return capture_record(driver, stream, event);
     capture_forget(event);
-    queue_submit(driver, stream, device, 0, event);
+    queue_submit(driver, stream, device, (struct sim_task){.kind = SIM_MARKER}, event);
     ipc_event_recorded(driver, event);
     return CUDA_SUCCESS;
 }
@@ -121,7 +121,7 @@ API CUresult cuEventSynchronize(CUevent event)
     if (event->page != NULL) {
         ipc_event_wait(driver, event);
     } else if (event->recorded) {
-        queue_wait(driver, event->device, event->position + 1);
+        queue_wait(driver, event->device, queue_event_reach(event));
         pool_synchronised(driver, event->device);
     }
     return CUDA_SUCCESS;

@@ -1,7 +1,9 @@
-/* cuMemset*: `count` elements of 1, 2 or 4 bytes. */
+/* cuMemset*: `count` elements of 1, 2 or 4 bytes. All return before the device has done it, the
+ * synchronous ones too, as documented. */
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
 #include "cuda/queue.h"
+#include "cuda/tasks.h"
 #include <string.h>
 
 struct fill {
@@ -39,7 +41,14 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill)
     return result;
 }
 
-CUresult fill_run(struct driver *driver, const struct fill_params *params)
+static struct sim_task work_of(const struct driver *driver, int device, uint64_t count,
+                               uint64_t width)
+{
+    return count > 0 ? task_memory(driver, device, count * width) : NO_WORK;
+}
+
+CUresult fill_run(struct driver *driver, int device, const struct fill_params *params,
+                  struct sim_task *out)
 {
     CUresult result = CUDA_SUCCESS;
     for (size_t y = 0; y < params->height && result == CUDA_SUCCESS; y++) {
@@ -47,6 +56,7 @@ CUresult fill_run(struct driver *driver, const struct fill_params *params)
                            params->width};
         result = row.count > 0 ? write_checked(driver, &row) : CUDA_SUCCESS;
     }
+    *out = work_of(driver, device, params->width * params->height, params->element);
     return result;
 }
 
@@ -71,7 +81,7 @@ static CUresult fill_async(struct fill fill, CUstream handle)
     if (result == CUDA_SUCCESS && fill.count > 0)
         result = write_checked(driver, &fill);
     if (result == CUDA_SUCCESS)
-        queue_submit(driver, stream, device, 0, NULL);
+        queue_submit(driver, stream, device, work_of(driver, device, fill.count, fill.width), NULL);
     return result;
 }
 

@@ -112,8 +112,10 @@ void node_release(struct driver *driver, struct node *node);
 /* Run the graph's own work, memory nodes included, in a stream. */
 CUresult exec_launch(struct driver *driver, struct exec *exec, CUstream handle);
 
-/* What the runner of a node does; transfer.c, fill.c. */
-CUresult copy_run(struct driver *driver, const struct copy_params *params);
-CUresult fill_run(struct driver *driver, const struct fill_params *params);
+/* What the runner of a node does, and the work it is for the device; transfer.c, fill.c. */
+CUresult copy_run(struct driver *driver, int device, const struct copy_params *params,
+                  struct sim_task *out);
+CUresult fill_run(struct driver *driver, int device, const struct fill_params *params,
+                  struct sim_task *out);
 
 #endif

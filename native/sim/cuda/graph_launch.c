@@ -2,6 +2,7 @@
 #include "cuda/capture.h"
 #include "cuda/graph.h"
 #include "cuda/queue.h"
+#include "cuda/tasks.h"
 
 /* Where the nodes of one launch go. */
 struct place {
@@ -23,33 +24,60 @@ static CUresult run_child(const struct place *place, const struct graph *graph)
     return result;
 }
 
-static CUresult run(const struct place *place, struct node *node)
+static struct sim_task kernel_task(const struct place *place, const struct kernel_work *kernel)
 {
-    CUresult result = CUDA_SUCCESS;
+    const struct kernel_params_v1 *params = &kernel->params.v1;
+    CUlaunchConfig shape = {.gridDimX = params->grid_x,
+                            .gridDimY = params->grid_y,
+                            .gridDimZ = params->grid_z,
+                            .blockDimX = params->block_x,
+                            .blockDimY = params->block_y,
+                            .blockDimZ = params->block_z};
+    return task_kernel(place->driver, place->device, &shape, kernel->duration_ns);
+}
+
+static struct sim_task wait_task(const struct place *place, const struct event *event)
+{
+    return event->recorded && event->page == NULL && event->device == place->device
+               ? queue_waiting_for(event)
+               : NO_WORK;
+}
+
+/* What a node does that is no work for the device, and what is. */
+static CUresult perform(const struct place *place, struct node *node, struct sim_task *out)
+{
     switch (node->type) {
+    case NODE_KERNEL:
+        *out = kernel_task(place, &node->kernel);
+        return CUDA_SUCCESS;
     case NODE_COPY:
-        result = copy_run(place->driver, &node->copy);
-        break;
+        return copy_run(place->driver, place->device, &node->copy, out);
     case NODE_FILL:
-        result = fill_run(place->driver, &node->fill);
-        break;
+        return fill_run(place->driver, place->device, &node->fill, out);
     case NODE_HOST:
         node->host.call(node->host.data);
-        break;
-    case NODE_CHILD:
-        return run_child(place, node->child);
+        return CUDA_SUCCESS;
+    case NODE_WAIT:
+        *out = wait_task(place, node->event);
+        return CUDA_SUCCESS;
     case NODE_ALLOC:
         block_allocate(place->driver, node->block);
-        break;
+        return CUDA_SUCCESS;
     case NODE_FREE:
-        result = block_free(place->driver, node->block);
-        break;
+        return block_free(place->driver, node->block);
     default:
-        break;
+        return CUDA_SUCCESS;
     }
-    uint64_t duration = node->type == NODE_KERNEL ? node->kernel.duration_ns : 0;
+}
+
+static CUresult run(const struct place *place, struct node *node)
+{
+    struct sim_task task = NO_WORK;
+    if (node->type == NODE_CHILD)
+        return run_child(place, node->child);
+    CUresult result = perform(place, node, &task);
     if (result == CUDA_SUCCESS)
-        queue_submit(place->driver, place->stream, place->device, duration,
+        queue_submit(place->driver, place->stream, place->device, task,
                      node->type == NODE_RECORD ? node->event : NULL);
     return result;
 }

@@ -214,7 +214,7 @@ void graph_memory_busy(struct driver *driver, const struct exec *exec)
 {
     for (unsigned device = 0; device < driver->device_count; device++)
         if (exec->footprint[device] > 0)
-            driver->graphs[device].busy = queue_reach(driver, NULL, (int)device);
+            driver->graphs[device].busy = queue_all(driver, (int)device);
 }
 
 void graph_memory_unmap(struct driver *driver, struct exec *exec)

@@ -4,10 +4,10 @@
  */
 #include "core/timeline.h"
 #include "cuda/ipc.h"
+#include "cuda/queue.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DISABLE_TIMING = 2, INTERPROCESS = 4 };
@@ -18,6 +18,7 @@ struct event_page {
     uint32_t slot;
     uint64_t start_time;
     uint32_t gpu;
+    uint32_t lane;
     uint64_t position;
 };
 
@@ -62,6 +63,7 @@ void ipc_event_recorded(struct driver *driver, struct event *event)
                             .slot = (uint32_t)(driver->process - driver->state->processes),
                             .start_time = driver->process->start_time,
                             .gpu = driver->gpus[event->device],
+                            .lane = event->lane,
                             .position = event->position};
     sim_unlock(driver->state);
 }
@@ -75,8 +77,9 @@ static uint64_t expected(struct driver *driver, const struct event *event)
     const struct sim_process *process = &driver->state->processes[page.slot % SIM_PROCESSES];
     if (page.pid != 0 && process->pid == page.pid && process->start_time == page.start_time) {
         timeline_advance(driver->state, page.gpu, now);
-        if (process->queues[page.gpu].completed <= page.position)
-            end = timeline_predict(driver->state, process, page.gpu, page.position);
+        struct sim_reach reach = {page.position + 1, UINT64_C(1) << page.lane % SIM_LANES};
+        if (!timeline_reached(driver->state, process, page.gpu, reach))
+            end = timeline_predict(driver->state, process, page.gpu, reach);
     }
     sim_unlock(driver->state);
     return end;
@@ -89,10 +92,9 @@ bool ipc_event_happened(struct driver *driver, const struct event *event)
 
 void ipc_event_wait(struct driver *driver, const struct event *event)
 {
-    while (expected(driver, event) != 0) {
-        const struct timespec moment = {.tv_nsec = 200000};
-        nanosleep(&moment, NULL);
-    }
+    uint64_t again;
+    while ((again = expected(driver, event)) != 0)
+        queue_sleep(again);
 }
 
 static bool is_event(const struct event *event)

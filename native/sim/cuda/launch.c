@@ -5,6 +5,7 @@
 #include "cuda/capture.h"
 #include "cuda/module.h"
 #include "cuda/queue.h"
+#include "cuda/tasks.h"
 #include <string.h>
 
 #define DEFAULT_KERNEL_NS UINT64_C(10000)
@@ -86,7 +87,7 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
     if (result == CUDA_SUCCESS)
         result = launch_duration(function, parameters, extra, &duration_ns);
     if (result == CUDA_SUCCESS)
-        queue_submit(driver, stream, device, duration_ns, NULL);
+        queue_submit(driver, stream, device, task_kernel(driver, device, shape, duration_ns), NULL);
     return result;
 }
 ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);

@@ -50,9 +50,9 @@ static void give_back(struct driver *driver, const struct pool *pool, uint64_t b
 /* Is the work done that the free of a block waits for? */
 static bool done(struct driver *driver, struct block *block)
 {
-    if (block->reach > 0 && queue_reached(driver, block->device, block->reach))
-        block->reach = 0;
-    return block->reach == 0;
+    if (block->reach.end > 0 && queue_reached(driver, block->device, block->reach))
+        block->reach = (struct sim_reach){0};
+    return block->reach.end == 0;
 }
 
 static bool usable(struct driver *driver, struct block *block, struct pool_stream stream)
@@ -261,7 +261,8 @@ void pool_give(struct driver *driver, const struct allocation *gone, struct pool
     block->used = false;
     block->device = stream.device;
     block->stream = stream.number;
-    block->reach = pool->imported || stream.device < 0 ? 0 : stream.reach;
+    bool at_once = pool->imported || stream.device < 0;
+    block->reach = at_once ? (struct sim_reach){0} : stream.reach;
     pool->live--;
     pool->used -= gone->bytes;
     if (pool->imported)

@@ -31,7 +31,7 @@ struct block {
     bool used;
     int device;      /* where it was freed, */
     uint64_t stream; /* in which stream (its number; 0 a default stream), */
-    uint64_t reach;  /* and how far the work before that reaches; 0: it is done */
+    struct sim_reach reach; /* and the work before that; nothing: it is done */
 };
 
 struct chunk {
@@ -46,7 +46,7 @@ struct chunk {
 struct pool_stream {
     int device;
     uint64_t number;
-    uint64_t reach;
+    struct sim_reach reach;
 };
 
 /* Of a free that does not wait for anything. */

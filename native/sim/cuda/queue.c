@@ -3,13 +3,13 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define LONGEST_SLEEP_NS UINT64_C(2000000)
+/* A launcher that met a full queue goes on when so many places are free, but waits no longer for
+ * that than this after the first: so it is not woken for each. */
+enum { FREED_AT_ONCE = SIM_QUEUE_DEPTH / 16 };
+#define LONGEST_HOLD_NS UINT64_C(1000000)
 
-static void sleep_until(uint64_t deadline)
+void queue_sleep(uint64_t deadline)
 {
-    uint64_t now = sim_now();
-    if (deadline > now + LONGEST_SLEEP_NS)
-        deadline = now + LONGEST_SLEEP_NS;
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
                              .tv_nsec = (long)(deadline % 1000000000)};
     int slack = prctl(PR_GET_TIMERSLACK);
@@ -59,96 +59,153 @@ static void keep_event(struct driver *driver, int device, uint64_t position)
     *marker = NULL;
 }
 
+unsigned queue_lane(struct driver *driver, bool blocking)
+{
+    unsigned first = blocking ? SIM_BLOCKING_LANES : SIM_OTHER_LANES;
+    unsigned count = blocking ? SIM_OTHER_LANES - SIM_BLOCKING_LANES : SIM_LANES - SIM_OTHER_LANES;
+    /* Relaxed: any two streams may share a lane. */
+    return first + atomic_fetch_add_explicit(&driver->lanes, 1, memory_order_relaxed) % count;
+}
+
 static void remember(struct driver *driver, struct stream *stream, int device, struct event *event,
                      uint64_t position)
 {
     if (stream != NULL)
-        stream->reach = position + 1;
+        stream->end = position + 1;
     if (event == NULL)
         return;
     queue_forget_event(driver, event);
     event->device = device;
     event->position = position;
+    event->lane = stream != NULL ? stream->lane : SIM_LEGACY_LANE;
     event->end_ns = 0;
     event->recorded = true;
     driver->markers[device][position % SIM_QUEUE_DEPTH] = event;
 }
 
-/* One attempt. 0, or when to try again. */
-static uint64_t try_submit(struct driver *driver, struct stream *stream, int device,
-                           uint64_t duration_ns, struct event *event)
+/* When the work at a position that has not ended will have, at the earliest. */
+static uint64_t end_of(const struct driver *driver, int device, uint64_t position)
 {
     unsigned gpu = driver->gpus[device];
+    unsigned lane = timeline_lane(driver->state, driver->process, gpu, position);
+    struct sim_reach reach = {position + 1, UINT64_C(1) << lane};
+    return timeline_predict(driver->state, driver->process, gpu, reach);
+}
+
+/* When to try again with a queue that is full. */
+static uint64_t room_again(const struct driver *driver, int device)
+{
+    uint64_t first = queue_of(driver, device)->completed;
+    uint64_t one = end_of(driver, device, first);
+    uint64_t many = end_of(driver, device, first + FREED_AT_ONCE - 1);
+    uint64_t latest = one + LONGEST_HOLD_NS;
+    many = many < latest ? many : latest;
+    return one > many ? one : many;
+}
+
+/* One attempt. 0 and the position, or when to try again. */
+static uint64_t try_submit(struct driver *driver, struct stream *stream, int device,
+                           const struct sim_task *task, struct event *event, uint64_t *position)
+{
     const struct sim_queue *queue = queue_of(driver, device);
-    uint64_t position = 0, again = 0;
+    uint64_t again = 0;
     pthread_mutex_lock(&driver->mutex);
-    uint64_t now = lock_settled(driver, device);
+    lock_settled(driver, device);
     if (queue->submitted - queue->completed < SIM_QUEUE_DEPTH) {
         keep_event(driver, device, queue->submitted);
-        timeline_submit(driver->state, driver->process, gpu, duration_ns, now, &position);
-        remember(driver, stream, device, event, position);
+        timeline_submit(driver->state, driver->process, driver->gpus[device], task, position);
+        remember(driver, stream, device, event, *position);
     } else {
-        again = timeline_predict(driver->state, driver->process, gpu, queue->completed);
+        again = room_again(driver, device);
     }
     sim_unlock(driver->state);
     pthread_mutex_unlock(&driver->mutex);
     return again;
 }
 
-void queue_submit(struct driver *driver, struct stream *stream, int device, uint64_t duration_ns,
-                  struct event *event)
+struct sim_reach queue_submit(struct driver *driver, struct stream *stream, int device,
+                              struct sim_task task, struct event *event)
 {
-    uint64_t again;
-    while ((again = try_submit(driver, stream, device, duration_ns, event)) != 0)
-        sleep_until(again);
+    uint64_t again, position;
+    task.lane = stream != NULL ? stream->lane : SIM_LEGACY_LANE;
+    while ((again = try_submit(driver, stream, device, &task, event, &position)) != 0)
+        queue_sleep(again);
+    return (struct sim_reach){position + 1, UINT64_C(1) << task.lane};
 }
 
-bool queue_reached(struct driver *driver, int device, uint64_t reach)
+struct sim_task queue_waiting_for(const struct event *event)
+{
+    return (struct sim_task){.kind = SIM_MARKER, .after = event->position + 1};
+}
+
+bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 {
     lock_settled(driver, device);
-    bool reached = queue_of(driver, device)->completed >= reach;
+    bool reached =
+        timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
     sim_unlock(driver->state);
     return reached;
 }
 
-void queue_wait(struct driver *driver, int device, uint64_t reach)
+/* 0, or when to look again. */
+static uint64_t left_until(struct driver *driver, int device, struct sim_reach reach)
 {
     unsigned gpu = driver->gpus[device];
-    for (;;) {
-        lock_settled(driver, device);
-        bool reached = queue_of(driver, device)->completed >= reach;
-        uint64_t end =
-            reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach - 1);
-        sim_unlock(driver->state);
-        if (reached)
-            return;
-        sleep_until(end);
-    }
+    lock_settled(driver, device);
+    bool reached = timeline_reached(driver->state, driver->process, gpu, reach);
+    uint64_t end =
+        reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
+    sim_unlock(driver->state);
+    return end;
 }
 
-uint64_t queue_reach(struct driver *driver, const struct stream *stream, int device)
+void queue_wait(struct driver *driver, int device, struct sim_reach reach)
 {
-    if (stream != NULL)
-        return stream->reach;
+    uint64_t again;
+    while ((again = left_until(driver, device, reach)) != 0)
+        queue_sleep(again);
+}
+
+static struct sim_reach submitted(struct driver *driver, int device, uint64_t lanes)
+{
     sim_lock(driver->state);
-    uint64_t reach = queue_of(driver, device)->submitted;
+    uint64_t end = queue_of(driver, device)->submitted;
     sim_unlock(driver->state);
-    return reach;
+    return (struct sim_reach){end, lanes};
+}
+
+struct sim_reach queue_reach(struct driver *driver, const struct stream *stream, int device)
+{
+    static const uint64_t LEGACY_AND_BLOCKING = (UINT64_C(1) << SIM_OTHER_LANES) - 1;
+    if (stream != NULL)
+        return (struct sim_reach){stream->end, UINT64_C(1) << stream->lane};
+    return submitted(driver, device, LEGACY_AND_BLOCKING);
+}
+
+struct sim_reach queue_all(struct driver *driver, int device)
+{
+    return submitted(driver, device, UINT64_MAX);
 }
 
 CUresult queue_finish(struct driver *driver, int device)
 {
-    queue_wait(driver, device, queue_reach(driver, NULL, device));
+    queue_wait(driver, device, queue_all(driver, device));
     return CUDA_SUCCESS;
+}
+
+struct sim_reach queue_event_reach(const struct event *event)
+{
+    return (struct sim_reach){event->position + 1, UINT64_C(1) << event->lane};
 }
 
 bool queue_event_happened(struct driver *driver, struct event *event)
 {
+    unsigned gpu = driver->gpus[event->device];
     pthread_mutex_lock(&driver->mutex);
     lock_settled(driver, event->device);
-    if (event->end_ns == 0 && queue_of(driver, event->device)->completed > event->position)
-        event->end_ns = timeline_end(driver->state, driver->process, driver->gpus[event->device],
-                                     event->position);
+    if (event->end_ns == 0 &&
+        timeline_reached(driver->state, driver->process, gpu, queue_event_reach(event)))
+        event->end_ns = timeline_end(driver->state, driver->process, gpu, event->position);
     sim_unlock(driver->state);
     bool happened = event->end_ns != 0;
     pthread_mutex_unlock(&driver->mutex);

@@ -1,12 +1,13 @@
 /* This process's work on a device: queueing it, and waiting for it.
  *
- * All streams of a process share its one queue per device; a stream remembers how far its own work
- * reaches. Waiting computes when the work will end and sleeps until then, in bounded steps, because
- * other processes may arrive or die meanwhile.
+ * A stream has a lane of the process's queue for the device (core/work.h) and remembers how far its
+ * own work reaches. Waiting computes when the work will end at the earliest, sleeps until then and
+ * looks again.
  */
 #ifndef SIM_CUDA_QUEUE_H
 #define SIM_CUDA_QUEUE_H
 
+#include "core/task.h"
 #include "cuda/driver.h"
 
 struct stream {
@@ -16,20 +17,22 @@ struct stream {
     unsigned flags;
     int priority;
     uint64_t number;
-    uint64_t reach; /* one past the position of its last work */
+    unsigned lane;
+    uint64_t end; /* one past the position of its last work */
     struct capture *capture;
     struct node_set *after;  /* while captured: what its next node comes after */
     struct edge_data *edges; /* as many as a query of `after` was last told of */
     struct stream *also_captured;
 };
 
-/* end_ns: when it happened, 0 while not known. */
+/* position, lane: of its marker in the queue. end_ns: when it happened, 0 while not known. */
 struct event {
     uint32_t kind;
     int device;
     unsigned flags;
     bool recorded;
     uint64_t position;
+    unsigned lane;
     uint64_t end_ns;
     struct event_page *page; /* of an event that other processes may know (ipc.h), or NULL */
     int file;                /* its page's; 0 for none of our own */
@@ -40,21 +43,34 @@ struct event {
 /* A stream handle made plain: a stream of ours, or NULL with a device for the default streams. */
 CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **stream, int *device);
 
-/* Queue work on a stream (NULL: a default stream of `device`). With a full queue this waits, as the
- * real driver does. event: a marker to remember, or NULL. */
-void queue_submit(struct driver *driver, struct stream *stream, int device, uint64_t duration_ns,
-                  struct event *event);
+/* A lane for a new stream: streams get those of their sort in turn. */
+unsigned queue_lane(struct driver *driver, bool blocking);
 
-/* Wait for all work up to, but not including, position `reach`; or for everything queued now. */
-void queue_wait(struct driver *driver, int device, uint64_t reach);
+/* Queue work on a stream (NULL: the legacy default stream of `device`); its lane is filled in. With
+ * a full queue this waits until there is room, as the real driver does. event: a marker to
+ * remember, or NULL. Returns what to wait for if the work is to be waited for. */
+struct sim_reach queue_submit(struct driver *driver, struct stream *stream, int device,
+                              struct sim_task task, struct event *event);
+
+/* A marker that waits for an event recorded on the same device. */
+struct sim_task queue_waiting_for(const struct event *event);
+
+/* Wait for that work, or for everything queued now. */
+void queue_wait(struct driver *driver, int device, struct sim_reach reach);
 CUresult queue_finish(struct driver *driver, int device);
 
-bool queue_reached(struct driver *driver, int device, uint64_t reach);
+bool queue_reached(struct driver *driver, int device, struct sim_reach reach);
 
-/* How far the device's queue, or the stream's part of it, reaches now. */
-uint64_t queue_reach(struct driver *driver, const struct stream *stream, int device);
+/* What is queued now: in the stream (in the legacy one also what it would wait for), or at all. */
+struct sim_reach queue_reach(struct driver *driver, const struct stream *stream, int device);
+struct sim_reach queue_all(struct driver *driver, int device);
 
-/* Whether a recorded event has happened; its end_ns is then known. */
+/* Sleep until that time of sim_now(), or until a signal. */
+void queue_sleep(uint64_t deadline);
+
+/* What to wait for, for a recorded event; whether it has happened: its end_ns is
+ * then known. */
+struct sim_reach queue_event_reach(const struct event *event);
 bool queue_event_happened(struct driver *driver, struct event *event);
 
 /* Forget an event that is to be destroyed or recorded again; driver->mutex is held. */

@@ -4,7 +4,10 @@
 #include "cuda/queue.h"
 #include <stdlib.h>
 
-enum { EXTERNAL = 1 }; /* to a capture: the event becomes a node, no edge */
+enum {
+    EXTERNAL = 1,     /* to a capture: the event becomes a node, no edge */
+    NON_BLOCKING = 1, /* with the legacy default stream */
+};
 
 /* A stream handle of any kind, for a function that needs one. */
 static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream, int *device)
@@ -30,7 +33,8 @@ API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int prior
                               .context = context,
                               .flags = flags,
                               .priority = priority,
-                              .number = driver_number(driver)};
+                              .number = driver_number(driver),
+                              .lane = queue_lane(driver, (flags & NON_BLOCKING) == 0)};
     *out = stream;
     return CUDA_SUCCESS;
 }
@@ -90,12 +94,12 @@ API CUresult cuStreamQuery(CUstream handle)
         result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
         return result;
-    uint64_t reach = queue_reach(driver, stream, device);
+    struct sim_reach reach = queue_reach(driver, stream, device);
     return queue_reached(driver, device, reach) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 ALSO(cuStreamQuery, cuStreamQuery_ptsz);
 
-/* Within a device the one queue keeps the order already; between devices nothing waits. */
+/* An event of another device is not waited for: between devices nothing waits. */
 API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
 {
     struct driver *driver;
@@ -112,8 +116,8 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
         return capture_wait(driver, stream, event);
     if (event->page != NULL)
         ipc_event_wait(driver, event);
-    else if (event->recorded && event->device == device)
-        queue_submit(driver, stream, device, 0, NULL);
+    else if (event->recorded && event->device == device && !queue_event_happened(driver, event))
+        queue_submit(driver, stream, device, queue_waiting_for(event), NULL);
     return CUDA_SUCCESS;
 }
 ALSO(cuStreamWaitEvent, cuStreamWaitEvent_ptsz);

@@ -2,7 +2,10 @@
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
 #include "cuda/queue.h"
+#include "cuda/tasks.h"
 #include <string.h>
+
+enum { STAGED_BYTES = 65536 };
 
 /* The memory behind `bytes` at `address`, made accessible; NULL when it is not all there. */
 static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes, enum side side)
@@ -26,6 +29,33 @@ static CUresult move(struct driver *driver, const struct transfer *transfer)
     return to != NULL && from != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static bool is_device_memory(struct driver *driver, CUdeviceptr address)
+{
+    pthread_mutex_lock(&driver->mutex);
+    const struct allocation *found = addresses_find(&driver->memory, address);
+    bool result = found != NULL && (found->pool == NULL || found->pool->device >= 0);
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
+}
+
+/* The work of `bytes` from one address to another, by where those are. */
+static struct sim_task work_of(struct driver *driver, int device, CUdeviceptr to, CUdeviceptr from,
+                               uint64_t bytes)
+{
+    bool to_device = is_device_memory(driver, to), from_device = is_device_memory(driver, from);
+    if (bytes == 0 || (!to_device && !from_device))
+        return NO_WORK;
+    if (to_device && from_device)
+        return task_memory(driver, device, 2 * bytes);
+    return task_copy(driver, device, to_device ? SIM_COPY_TO_DEVICE : SIM_COPY_TO_HOST, bytes);
+}
+
+/* Does a synchronous copy return before it is done? What is small is staged on the way in. */
+static bool returns_early(const struct sim_task *task, size_t bytes)
+{
+    return task->kind == SIM_MEMORY || (task->kind == SIM_COPY_TO_DEVICE && bytes <= STAGED_BYTES);
+}
+
 static CUresult copy(struct transfer transfer)
 {
     struct driver *driver;
@@ -33,15 +63,22 @@ static CUresult copy(struct transfer transfer)
     CUresult result = driver_context(&driver, &context);
     if (result != CUDA_SUCCESS || transfer.bytes == 0)
         return result;
-    result = capture_asked(driver, NULL, context->device);
+    int device = context->device;
+    result = capture_asked(driver, NULL, device);
     if (result != CUDA_SUCCESS)
         return result;
-    queue_finish(driver, context->device);
-    return move(driver, &transfer);
+    struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    if (task.kind != SIM_MEMORY)
+        queue_wait(driver, device, queue_reach(driver, NULL, device));
+    result = move(driver, &transfer);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct sim_reach reach = queue_submit(driver, NULL, device, task, NULL);
+    if (!returns_early(&task, transfer.bytes))
+        queue_wait(driver, device, reach);
+    return CUDA_SUCCESS;
 }
 
-/* Since kernels compute nothing, bytes may move at once; the stream still gets its piece of work.
- */
 static CUresult copy_async(struct transfer transfer, CUstream handle)
 {
     struct driver *driver;
@@ -52,10 +89,13 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
         result = queue_stream(driver, handle, &stream, &device);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_copy(driver, stream, transfer.to, transfer.from, transfer.bytes);
-    if (result == CUDA_SUCCESS && transfer.bytes > 0)
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    if (transfer.bytes > 0)
         result = move(driver, &transfer);
     if (result == CUDA_SUCCESS)
-        queue_submit(driver, stream, device, 0, NULL);
+        queue_submit(driver, stream, device, task, NULL);
     return result;
 }
 
@@ -68,7 +108,8 @@ static CUdeviceptr row_of(const struct copy_side *side, size_t y, size_t z)
     return start + ((side->z + z) * side->height + side->y + y) * side->pitch + side->x_bytes;
 }
 
-CUresult copy_run(struct driver *driver, const struct copy_params *params)
+CUresult copy_run(struct driver *driver, int device, const struct copy_params *params,
+                  struct sim_task *out)
 {
     CUresult result = CUDA_SUCCESS;
     for (size_t z = 0; z < params->depth; z++)
@@ -77,6 +118,8 @@ CUresult copy_run(struct driver *driver, const struct copy_params *params)
                                    params->width_bytes, ANYWHERE, ANYWHERE};
             result = params->width_bytes > 0 ? move(driver, &row) : CUDA_SUCCESS;
         }
+    *out = work_of(driver, device, row_of(&params->to, 0, 0), row_of(&params->from, 0, 0),
+                   params->width_bytes * params->height * params->depth);
     return result;
 }
 

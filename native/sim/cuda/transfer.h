@@ -1,4 +1,7 @@
-/* Moving bytes. Copies take no GPU time yet; synchronous ones wait for the work before them. */
+/* Moving bytes. Since kernels compute nothing, the bytes of an asynchronous copy move at once; its
+ * stream gets the piece of work. Synchronous ones are work of the legacy stream: copies to the host
+ * are waited for, and those from it unless they are so small that a driver stages them; those
+ * within a device are not. */
 #ifndef SIM_CUDA_TRANSFER_H
 #define SIM_CUDA_TRANSFER_H
 

@@ -1,19 +1,29 @@
-/* How much each process used a GPU in the last sample period. */
+/* How much each process used a GPU: of each the latest sample period in which it did, if that is
+ * among the last few. */
 #include "nvml/occupants.h"
 #include <time.h>
 
 enum { SAMPLES_V1 = 0x1000018 };
 
-/* A time of CLOCK_MONOTONIC as NVML stamps it: microseconds since 1970. */
-static unsigned long long timestamp(uint64_t monotonic_ns)
+static uint64_t epoch_ns;
+static pthread_once_t epoch_once = PTHREAD_ONCE_INIT;
+
+static void find_epoch(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t real_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    return (real_ns - (sim_now() - monotonic_ns)) / 1000;
+    epoch_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - sim_now();
 }
 
-/* Samples strictly newer than `after`, of processes that used the GPU in their period. */
+/* A time of CLOCK_MONOTONIC as NVML stamps it: microseconds since 1970. The clocks are compared
+ * once, so that a sample keeps its stamp and is not taken for a newer one. */
+static unsigned long long timestamp(uint64_t monotonic_ns)
+{
+    pthread_once(&epoch_once, find_epoch);
+    return (epoch_ns + monotonic_ns) / 1000;
+}
+
+/* Samples strictly newer than `after`. */
 static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long long after)
 {
     unsigned kept = 0;

@@ -1,0 +1,109 @@
+/* When work ends at the earliest: as if the SMs were never shared, nothing waited across lanes, and
+ * the turns of competitors lasted as long as is certain. */
+#include "core/slots.h"
+#include "core/timeline.h"
+#include "core/work.h"
+
+/* The last work of a lane before position `end`; there is one. */
+static uint64_t last_before(const struct work_queue *queue, unsigned lane, uint64_t end)
+{
+    if (queue->queue->lanes[lane].tail < end)
+        return queue->queue->lanes[lane].tail;
+    while (work_at(queue, --end)->lane != lane)
+        ;
+    return end;
+}
+
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* For how long a competitor will want the GPU without a pause, at least. */
+static uint64_t certain(const struct work_queue *queue)
+{
+    uint64_t lanes = queue->queue->running, most = 0;
+    unsigned lane;
+    while (work_take_lane(&lanes, &lane)) {
+        const struct sim_lane *plain = &queue->queue->lanes[lane];
+        uint64_t left = work_left(queue, lane, plain->crossings == 0 ? plain->tail : plain->head);
+        most = left > most ? left : most;
+    }
+    return most;
+}
+
+/* How many slots come before `slot` when turns are given on from the holder: itself comes last. */
+static unsigned place(const struct sim_timeline *timeline, unsigned slot)
+{
+    return (slot + SIM_PROCESSES - timeline->holder - 1) % SIM_PROCESSES;
+}
+
+static uint64_t rest_of_slice(const struct sim_timeline *timeline)
+{
+    return timeline->slice_end_ns > timeline->clock_ns
+               ? timeline->slice_end_ns - timeline->clock_ns
+               : 0;
+}
+
+/* GPU time that a competitor gets before `slot` has its turn number `turns` from now on. */
+static uint64_t meanwhile(const struct sim_state *state, unsigned gpu, unsigned slot,
+                          unsigned other, uint64_t turns)
+{
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    struct work_queue queue = work_queue(state, other, gpu);
+    uint64_t own_turns = place(timeline, other) < place(timeline, slot) ? turns : turns - 1;
+    uint64_t most = own_turns * timeline_slice(state);
+    if (other == timeline->holder)
+        most += rest_of_slice(timeline);
+    return smaller(certain(&queue), most);
+}
+
+static bool has_competitors(const struct sim_timeline *timeline, unsigned slot)
+{
+    unsigned next = slots_next(timeline->runnable, slot);
+    return next < SIM_PROCESSES && next != slot;
+}
+
+/* Until work that takes `left` of GPU time, in one lane, is done. */
+static uint64_t with_turns(const struct sim_state *state, unsigned gpu, unsigned slot,
+                           uint64_t left)
+{
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    uint64_t rest = timeline->holder == slot ? rest_of_slice(timeline) : 0;
+    if (rest > 0 && left <= rest)
+        return left;
+    uint64_t slice = timeline_slice(state), sum = left;
+    uint64_t turns = left > rest ? (left - rest + slice - 1) / slice : 1;
+    for (unsigned other = slots_from(timeline->runnable, 0); other < SIM_PROCESSES;
+         other = slots_from(timeline->runnable, other + 1))
+        if (other != slot)
+            sum += meanwhile(state, gpu, slot, other, turns);
+    return sum;
+}
+
+static uint64_t lane_end(const struct sim_state *state, const struct work_queue *queue,
+                         unsigned gpu, unsigned lane, uint64_t end)
+{
+    uint64_t left = work_left(queue, lane, last_before(queue, lane, end));
+    if (queue->queue->lanes[lane].crossings != 0)
+        return left;
+    return with_turns(state, gpu, queue->slot, left);
+}
+
+uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
+                          unsigned gpu, struct sim_reach reach)
+{
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    struct work_queue queue = work_queue(state, (unsigned)(process - state->processes), gpu);
+    uint64_t lanes = reach.lanes & queue.queue->filled, wait = 1;
+    unsigned lane;
+    while (work_take_lane(&lanes, &lane)) {
+        if (queue.queue->lanes[lane].head >= reach.end)
+            continue;
+        uint64_t left = lane_end(state, &queue, gpu, lane, reach.end);
+        wait = left > wait ? left : wait;
+    }
+    if (has_competitors(timeline, queue.slot)) /* which may die and leave the GPU sooner */
+        wait = smaller(wait, REAP_PERIOD_NS);
+    return timeline->clock_ns + wait;
+}
