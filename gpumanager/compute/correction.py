@@ -32,6 +32,8 @@ SMOOTH: Final = 1.5
 """Percent. Samples that vary less tell nothing below their rounding; more, and it averages out."""
 ROUNDING: Final = 0.006
 """Half a percent, and a little: by how much of the time smooth samples may be wrong throughout."""
+SMOOTH_NS: Final = 2_000_000_000
+"""For as long the rounding of smooth samples is summed up."""
 SCATTER: Final = 0.0058
 """Two standard deviations of one rounded sample, as a part of its time."""
 DRIFT: Final = 0.001
@@ -90,11 +92,12 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """When the measured last touched a bound, and where both stood."""
+    """When the measured last touched a bound, and where both stood, give or take `slack`."""
 
     at: int
     measured: int
     charged: int
+    slack: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     account = replace(account, measured=measured, variation=account.variation.add(sample))
     wrong, bound = _outside(account, sample)
     if wrong == 0:
-        return account, 0
+        return _rest(account, sample), 0
     corrected = replace(account, corrected=account.corrected + wrong)
     return _learn(corrected, sample.until, bound, promise), wrong
 
@@ -149,10 +152,28 @@ def _begin(account: Account, sample: Sample) -> Account:
     """From here on: whatever was charged until then counts as measured."""
     if not account.readings:
         return account
-    charged = _charged(account, sample)
-    measured = charged + account.corrected
-    contact = Contact(sample.until, measured, charged)
-    return replace(account, measured=measured, contact=contact, variation=Variation())
+    most, least = _charged(account, sample), _before(account, sample).charged
+    charged = (most + least) // 2
+    contact = Contact(sample.until, charged + account.corrected, charged, slack=most - least)
+    return replace(account, measured=contact.measured, contact=contact, variation=Variation())
+
+
+def _rest(account: Account, sample: Sample) -> Account:
+    """Nothing contradicts the charges. Smooth samples will not for long either, whatever was summed
+    up of their rounding, so that begins anew; and if a scale of 1 would have done, it is taken."""
+    contact, measured = account.contact, account.measured
+    if contact is None or measured is None or account.variation.deviation >= SMOOTH:
+        return account
+    if sample.until - contact.at < SMOOTH_NS:
+        return account
+    charged = (_charged(account, sample) + _before(account, sample).charged) // 2
+    work, plain = measured - contact.measured, (charged - contact.charged) / account.scale
+    if abs(work - plain) <= _tolerance(account, sample):
+        account = replace(account, scale=1.0)
+    most, least = _charged(account, sample), _before(account, sample).retired
+    middle = (most + least) // 2
+    contact = Contact(sample.until, middle + account.corrected, middle, (most - least) // 2)
+    return replace(account, measured=contact.measured, contact=contact)
 
 
 def _idle(account: Account, sample: Sample) -> bool:
@@ -172,7 +193,7 @@ def _outside(account: Account, sample: Sample) -> tuple[int, int]:
     measured, most, least = (
         account.measured or 0,
         _charged(account, sample),
-        _ended(account, sample),
+        _before(account, sample).retired,
     )
     tolerance = _tolerance(account, sample)
     above = measured - (most + account.corrected) - tolerance
@@ -188,19 +209,19 @@ def _charged(account: Account, sample: Sample) -> int:
     return next(later, account.readings[-1].charged)
 
 
-def _ended(account: Account, sample: Sample) -> int:
-    """What was charged for work that had ended by then, or a little less."""
-    earlier = [one.retired for one in account.readings if one.at <= sample.until]
-    return earlier[-1] if earlier else account.readings[0].retired
+def _before(account: Account, sample: Sample) -> Reading:
+    """The last reading that the sample covers; its `retired` had ended by then."""
+    earlier = [one for one in account.readings if one.at <= sample.until]
+    return earlier[-1] if earlier else account.readings[0]
 
 
 def _tolerance(account: Account, sample: Sample) -> int:
     """What rounding to whole percents may have added up to since the last contact."""
-    span = sample.until - (account.contact.at if account.contact else sample.until)
+    contact = account.contact or Contact(sample.until, 0, 0)
+    span, one = sample.until - contact.at, sample.until - sample.since
     if account.variation.deviation < SMOOTH:
-        return round(ROUNDING * span)
-    one = sample.until - sample.since
-    return round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
+        return contact.slack + round(ROUNDING * span)
+    return contact.slack + round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
 
 
 def _learn(account: Account, now: int, bound: int, promise: float) -> Account:

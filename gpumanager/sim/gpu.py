@@ -68,7 +68,10 @@ class TenantAccount:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """One process on one GPU; allocations: how many it has now."""
+    """One process on one GPU; allocations: how many it has now.
+
+    percent: of the last sample period, which ended at sampled_ns, as NVML tells it.
+    """
 
     pid: int
     gpu: GpuUUID
@@ -76,6 +79,8 @@ class Occupant:
     bytes_now: int
     allocations: int
     busy_ns: int
+    percent: int
+    sampled_ns: int
 
 
 @dataclass(slots=True)
@@ -123,6 +128,8 @@ class SimulatedGpus:
                 bytes_now=row.bytes,
                 allocations=row.allocations,
                 busy_ns=row.busy_ns,
+                percent=row.sm_percent,
+                sampled_ns=row.sample_ns,
             )
             for row in rows
         )

@@ -15,7 +15,7 @@ account, and whenever something changes. On the system's clock they load all at 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
@@ -27,7 +27,9 @@ from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.stage.company import Company, LimiterKind
 from gpumanager.sim.stage.values import Played, StageFailed, Tenant
+from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sharing import TICK_SECONDS
 
 __all__ = ["Played", "StageFailed", "Tenant", "play"]
 
@@ -43,7 +45,7 @@ CURTAIN_STEP: Final = NS // 20
 LATE: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
-Manage: TypeAlias = Callable[[float], None]
+Moment: TypeAlias = Tenant | Literal["look", "mark"]
 
 
 async def play(
@@ -54,13 +56,13 @@ async def play(
     interval: float = 0.1,
     slice_ms: float | None = None,
     limiter: LimiterKind = "shim",
-    manage: Manage | None = None,
+    managed: bool = True,
 ) -> Played:
     """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
 
     slice_ms: for how long a process has the GPU while others want it. limiter: the shim, or "none",
-    or a library to preload in its place, which finds its limit in BASELINE_PERCENT. manage: called
-    at the end of each interval with the clock's seconds, to hand out idle shares.
+    or a library to preload in its place, which finds its limit in BASELINE_PERCENT. managed: whether
+    the manager looks at the meters ten times a second, as an agent does; if not, it is away.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -77,15 +79,17 @@ async def play(
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
         marks = [company.received()]
-        for at, changed in agenda(tenants, seconds, interval):
+        utilization = SimulatedUtilization(gpus, time.now)
+        for at, moment in agenda(tenants, seconds, interval, managed=managed):
             await time.sleep_until(begin + round(at * NS))
             company.check()
-            if changed is not None:
-                await company.promise(changed)
-                continue
-            marks.append(company.received())
-            if manage is not None:
-                manage(time.now() / NS)
+            match moment:
+                case Tenant():
+                    await company.promise(moment)
+                case "look":
+                    manager.share_now(time.now(), utilization())
+                case "mark":
+                    marks.append(company.received())
         await _curtain(company, time)
         return Played(seconds, interval, _received(marks), company.reports())
 
@@ -107,14 +111,22 @@ async def _assembled(company: Company, clock: Clock, count: int) -> int:
 
 
 def agenda(
-    tenants: Sequence[Tenant], seconds: float, interval: float
-) -> Sequence[tuple[float, Tenant | None]]:
-    """Moments in seconds, and the tenant that has a new promise then; None: an interval ends."""
-    ends = [(step * interval, None) for step in range(1, round(seconds / interval) + 1)]
-    changes = [
-        (at, replace(tenant, cores=cores)) for tenant in tenants for at, cores in tenant.changes
-    ]
-    return sorted([*ends, *changes], key=lambda row: row[0])
+    tenants: Sequence[Tenant], seconds: float, interval: float, *, managed: bool = True
+) -> Sequence[tuple[float, Moment]]:
+    """What happens at which second: a tenant's promise changes, the manager looks, an interval
+    ends."""
+    return sorted(
+        [
+            *_every(interval, seconds, "mark"),
+            *(_every(TICK_SECONDS, seconds, "look") if managed else ()),
+            *((at, replace(one, cores=cores)) for one in tenants for at, cores in one.changes),
+        ],
+        key=lambda row: row[0],
+    )
+
+
+def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
+    return [(number * step, moment) for number in range(1, round(seconds / step) + 1)]
 
 
 async def _curtain(company: Company, clock: Clock) -> None:

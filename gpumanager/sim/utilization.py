@@ -1,0 +1,35 @@
+"""How busy processes keep simulated GPUs, as their driver samples it: NVML's answer without NVML.
+
+For who plays the manager's part beside the simulated GPUs, perhaps on a clock that NVML's callers do
+not share. It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML.
+"""
+
+from collections.abc import Callable
+
+from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.gpu import SimulatedGpus
+
+
+class SimulatedUtilization:
+    """now: CLOCK_MONOTONIC, as the simulated GPUs have it. Each sample is told once."""
+
+    def __init__(self, gpus: SimulatedGpus, now: Callable[[], int]) -> None:
+        self._gpus = gpus
+        self._now = now
+        self._seen: dict[GpuUUID, int] = {}
+
+    def __call__(self) -> Answers:
+        samples: dict[GpuUUID, list[Sample]] = {
+            gpu.uuid: [] for gpu in self._gpus.machine.topology.gpus
+        }
+        for occupant in self._gpus.processes():
+            fresh = occupant.sampled_ns > self._seen.get(occupant.gpu, 0)
+            if fresh and occupant.percent > 0:
+                sample = Sample(occupant.pid, occupant.sampled_ns, occupant.percent)
+                samples[occupant.gpu].append(sample)
+        for gpu, found in samples.items():
+            newest = max((sample.ended_ns for sample in found), default=0)
+            self._seen[gpu] = max(newest, self._seen.get(gpu, 0))
+        now = self._now()
+        return {gpu: Answer(now, tuple(found)) for gpu, found in samples.items()}
