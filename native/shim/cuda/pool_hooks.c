@@ -1,6 +1,7 @@
 /* Memory pools as the table names them: allocated from, made, trimmed, set, destroyed, and the
  * waiting at which the driver lets go of what they keep. */
 #include "cuda/pool.h"
+#include "cuda/throttle.h"
 
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
@@ -175,22 +176,30 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     return trim_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
 }
 
+/* And what was launched before it has ended. */
+static CUresult end_wait(struct wait wait, CUresult result, uint64_t stream)
+{
+    result = wait_end(wait, result, stream);
+    throttle_waited();
+    return result;
+}
+
 CUresult cuCtxSynchronize(void)
 {
     struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
+    return end_wait(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
     struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
+    return end_wait(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
     struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
+    return end_wait(wait, REAL(cuStreamSynchronize_ptsz)(stream),
                     pool_stream_key(process_own_stream(stream)));
 }
 
@@ -198,5 +207,5 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
 CUresult cuEventSynchronize(CUevent event)
 {
     struct wait wait = wait_begin();
-    return wait_end(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
+    return end_wait(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
 }

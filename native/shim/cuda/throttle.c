@@ -52,13 +52,13 @@ static uint64_t longer_pause(struct wait *wait)
  * not run on before its cost is known. Nobody waits twice for what does not end. */
 static uint64_t await_measurement(struct launch *launch, struct wait *wait)
 {
-    const struct timing *timing = &wait->process->timing;
-    bool own = timing_measures(timing, wait->key);
-    if (!own && !timing_full(timing))
+    struct flights *flights = &wait->process->timing.flights;
+    bool own = flights_measure(flights, wait->key);
+    if (!own && !flights_full(flights))
         return 0;
     if (wait->now - wait->begun < (own ? unknown_ns : OTHERS_NS))
         return longer_pause(wait);
-    timing_give_up(wait->process, launch->device, own ? wait->key : 0);
+    flights_give_up(flights, launch->device, own ? wait->key : 0, wait->in_flight);
     return 0;
 }
 
@@ -78,8 +78,8 @@ static uint64_t await_room(struct launch *launch, struct wait *wait)
         wait->crowded += pause;
         return pause;
     }
-    timing_give_up(wait->process, launch->device,
-                   0); /* a stream that waits for the host, perhaps */
+    /* A stream that waits for the host, perhaps. */
+    flights_give_up(&wait->process->timing.flights, launch->device, 0, wait->in_flight);
     return 0;
 }
 
@@ -127,7 +127,7 @@ static void look(struct launch *launch, struct wait *wait)
 {
     bool crowded = in_flight_work(wait->in_flight) > room(wait->terms) / 2;
     wait->now = clock_now();
-    timing_poll(wait->process, launch->device, crowded, wait->now);
+    timing_poll(wait->process, launch->device, crowded ? TIMING_ALL : TIMING_MEASURED, wait->now);
 }
 
 static void count_wait(const struct wait *wait)
@@ -237,4 +237,16 @@ CUresult throttle_end(struct launch *launch, CUresult result)
         allowance_return(launch->paid_ns);
     process_depth--;
     return result;
+}
+
+void throttle_waited(void)
+{
+    struct process *process = process_limited();
+    int device;
+    if (process == NULL || throttle_idle() || !flights_any(&process->timing.flights))
+        return;
+    process_depth++;
+    if (find_device(process, &device) == CUDA_SUCCESS && device >= 0)
+        timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, clock_now());
+    process_depth--;
 }

@@ -49,4 +49,7 @@ CUresult throttle_begin(struct launch *launch);
 /* The driver has answered. Returns its answer. */
 CUresult throttle_end(struct launch *launch, CUresult result);
 
+/* The program has waited for the GPU: what was watched is probably done. */
+void throttle_waited(void);
+
 #endif

@@ -36,24 +36,6 @@ static bool capturing(CUstream stream)
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static enum flight_phase phase_of(const struct flight *flight)
-{
-    /* Pairs with the release in let_go(). */
-    return atomic_load_explicit(&flight->phase, memory_order_acquire);
-}
-
-static bool hold(struct flight *flight, enum flight_phase from)
-{
-    /* Pairs with the release in let_go(): the new owner sees what the last one wrote. */
-    return atomic_compare_exchange_strong_explicit(&flight->phase, &from, FLIGHT_HELD,
-                                                   memory_order_acquire, memory_order_relaxed);
-}
-
-static void let_go(struct flight *flight, enum flight_phase to)
-{
-    atomic_store_explicit(&flight->phase, to, memory_order_release);
-}
-
 static struct in_flight *counted(struct process *process, const struct flight *flight)
 {
     return &process->in_flight[atomic_load_explicit(&flight->device, memory_order_relaxed)];
@@ -63,13 +45,6 @@ static struct vcuda_meter *meter_of(struct process *process, const struct flight
 {
     unsigned device = atomic_load_explicit(&flight->device, memory_order_relaxed);
     return &process->session.books.page->meters[device];
-}
-
-/* What it stands for is no longer counted as in flight. Once: whoever comes first. */
-static void uncount(struct process *process, struct flight *flight)
-{
-    if (!atomic_exchange(&flight->given_up, true))
-        in_flight_done(counted(process, flight), flight->work_ns);
 }
 
 static void drop_events(struct flight *flight)
@@ -83,10 +58,10 @@ static void drop_events(struct flight *flight)
 
 static void end_flight(struct process *process, struct flight *flight)
 {
-    uncount(process, flight);
+    flight_uncount(flight, counted(process, flight));
     limiter_retire(meter_of(process, flight), flight->work_ns);
     drop_events(flight);
-    let_go(flight, FLIGHT_NONE);
+    flight_let_go(flight, FLIGHT_NONE);
 }
 
 /* The driver would not: once may be a context that is going, more often is for good. */
@@ -138,18 +113,6 @@ static bool begin_held(struct process *process, struct flight *flight, CUstream 
     return false;
 }
 
-/* Measurements take from the end, marks from the beginning and not all. */
-static struct flight *find_free(struct timing *timing, bool measured)
-{
-    int count = measured ? TIMING_FLIGHTS : TIMING_MARKS;
-    for (int index = 0; index < count; index++) {
-        struct flight *flight = &timing->flights[measured ? TIMING_FLIGHTS - 1 - index : index];
-        if (phase_of(flight) == FLIGHT_NONE && hold(flight, FLIGHT_NONE))
-            return flight;
-    }
-    return NULL;
-}
-
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
 {
     struct in_flight *in_flight = &process->in_flight[subject.device];
@@ -158,7 +121,7 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
         limiter_retire(&process->session.books.page->meters[subject.device], subject.work_ns);
         return NULL;
     }
-    struct flight *flight = find_free(&process->timing, subject.key != 0);
+    struct flight *flight = flights_take(&process->timing.flights, subject.key != 0);
     if (flight == NULL) {
         in_flight_unmark(in_flight, subject.work_ns);
         return NULL;
@@ -178,7 +141,7 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
         flight->work_ns = 0;
         end_flight(process, flight);
     } else if (REAL(cuEventRecord)(flight->end, stream) == CUDA_SUCCESS) {
-        let_go(flight, FLIGHT_FLYING);
+        flight_let_go(flight, FLIGHT_FLYING);
     } else {
         fail(process, flight);
     }
@@ -222,7 +185,7 @@ static void stay(struct process *process, struct flight *flight, uint64_t now)
 {
     if (!flight->given_up)
         limiter_serve(&process->session.books.page->meters[flight->device], now);
-    let_go(flight, FLIGHT_FLYING);
+    flight_let_go(flight, FLIGHT_FLYING);
 }
 
 /* The events of a flight that is left alone are left to their context. */
@@ -247,68 +210,39 @@ static void poll_held(struct process *process, struct flight *flight, unsigned l
     else if (context == flight->context)
         stay(process, flight, now);
     else
-        let_go(flight, FLIGHT_FLYING);
+        flight_let_go(flight, FLIGHT_FLYING);
 }
 
-static bool due(const struct flight *flight, unsigned device, bool crowded, uint64_t now)
+static bool due(const struct flight *flight, unsigned device, enum timing_look look, uint64_t now)
 {
-    return phase_of(flight) == FLIGHT_FLYING && flight->device == device &&
-           (crowded || flight->key != 0) && now - flight->polled_ns >= POLL_INTERVAL_NS;
+    if (flight_phase(flight) != FLIGHT_FLYING || flight->device != device)
+        return false;
+    if (look == TIMING_MEASURED && flight->key == 0)
+        return false;
+    return look == TIMING_ALL_AT_ONCE || now - flight->polled_ns >= POLL_INTERVAL_NS;
 }
 
-static bool any_due(const struct timing *timing, unsigned device, bool crowded, uint64_t now)
+static bool any_due(const struct flights *flights, unsigned device, enum timing_look look,
+                    uint64_t now)
 {
-    for (int index = 0; index < TIMING_FLIGHTS; index++)
-        if (due(&timing->flights[index], device, crowded, now))
+    for (int index = 0; index < FLIGHTS; index++)
+        if (due(&flights->of[index], device, look, now))
             return true;
     return false;
 }
 
-void timing_poll(struct process *process, unsigned device, bool crowded, uint64_t now)
+void timing_poll(struct process *process, unsigned device, enum timing_look look, uint64_t now)
 {
-    if (!any_due(&process->timing, device, crowded, now))
+    if (!any_due(&process->timing.flights, device, look, now))
         return;
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     unsigned long long context = current_context();
-    for (int index = 0; index < TIMING_FLIGHTS; index++) {
-        struct flight *flight = &process->timing.flights[index];
-        if (!due(flight, device, crowded, now) || !hold(flight, FLIGHT_FLYING))
+    for (int index = 0; index < FLIGHTS; index++) {
+        struct flight *flight = &process->timing.flights.of[index];
+        if (!due(flight, device, look, now) || !flight_hold(flight, FLIGHT_FLYING))
             continue;
         flight->polled_ns = now;
         poll_held(process, flight, context, now);
     }
     exchange_mode(mode);
-}
-
-bool timing_measures(const struct timing *timing, uint64_t key)
-{
-    for (int index = 0; index < TIMING_FLIGHTS; index++) {
-        const struct flight *flight = &timing->flights[index];
-        if (phase_of(flight) != FLIGHT_NONE && flight->key == key && !flight->given_up)
-            return true;
-    }
-    return false;
-}
-
-bool timing_full(const struct timing *timing)
-{
-    bool hope = false;
-    for (int index = 0; index < TIMING_FLIGHTS; index++) {
-        if (phase_of(&timing->flights[index]) == FLIGHT_NONE)
-            return false;
-        hope = hope || !timing->flights[index].given_up;
-    }
-    return hope;
-}
-
-void timing_give_up(struct process *process, unsigned device, uint64_t key)
-{
-    for (int index = 0; index < TIMING_FLIGHTS; index++) {
-        struct flight *flight = &process->timing.flights[index];
-        if (phase_of(flight) != FLIGHT_FLYING || flight->device != device)
-            continue;
-        if (key != 0 && flight->key != key)
-            continue;
-        uncount(process, flight);
-    }
 }
