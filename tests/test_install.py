@@ -32,6 +32,7 @@ NATIVE = (
     "vcuda_shim/lib/shim/libnvidia-ml.so.1",
     "vcuda_shim/lib/driver/libcuda.so.555.58.02",
     "vcuda_shim/lib/driver/libnvidia-ml.so.555.58.02",
+    "vcuda_shim/lib/clock/libsimclock.so",
     "vcuda_shim/bin/cuda-play",
     "vcuda_shim/bin/cuda-work",
     f"vcuda_shim/_shim{sysconfig.get_config_var('EXT_SUFFIX')}",

@@ -9,6 +9,7 @@ whoever asks. A simulation that sleeps by `sleep_until` runs the same on either 
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,9 @@ PATIENCE_SECONDS: Final = 60.0
 """Of real time, for one sleep: somebody computes, or waits for what this clock knows nothing of."""
 
 _LOOK_SECONDS: Final = 0.002
+
+_SIMULATOR: Final = threading.Lock()
+"""Held by the clock that the simulator's code in this process goes by."""
 
 _STATES: Final = {
     _sim.lib.SIMCLOCK_RUNNING: "running",
@@ -156,12 +160,15 @@ class VirtualClock:
 
     @contextlib.contextmanager
     def for_the_simulator(self) -> Iterator[None]:
-        """What this process itself sees of simulated GPUs is by this clock. Once at a time."""
-        _sim.lib.sim_use_clock(_sim.lib.simclock_word(self._page))
+        """What this process itself sees of simulated GPUs is by this clock. One at a time."""
+        if not _SIMULATOR.acquire(blocking=False):
+            raise GpuManagerError("this process has simulated GPUs on a virtual clock already")
         try:
+            _sim.lib.sim_use_clock(_sim.lib.simclock_word(self._page))
             yield
         finally:
             _sim.lib.sim_use_clock(_sim.ffi.NULL)
+            _SIMULATOR.release()
 
 
 @contextlib.contextmanager

@@ -90,7 +90,9 @@ def test_a_user_describes_a_machine_by_what_nvidia_smi_prints(tmp_path: Path) ->
 
 
 def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match="no machine 'dgx': known are dgx-a100, single, t4x4"):
+    with pytest.raises(
+        InputError, match="no machine 'dgx': known are dgx-a100, h100, single, t4x4"
+    ):
         load_machine("dgx")
 
 

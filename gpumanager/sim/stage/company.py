@@ -123,16 +123,16 @@ class Company:
             await program.close()
 
 
-_SUMS: Final = frozenset({"launches", "gpu_seconds"})
+_SUMS: Final = frozenset({"launches", "kernels", "bytes", "gpu_seconds", "processes"})
 
 
 def together(told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """One report of several processes: see Played."""
     if len(told) < 2:  # noqa: PLR2004 - none, or one
         return told[0] if told else {}
-    merged: dict[str, Any] = {"processes": list(told)}
-    for key, value in told[0].items():
-        if isinstance(value, int | float):
-            values = [report[key] for report in told if key in report]
+    merged: dict[str, Any] = {"each": tuple(told)}
+    for key in told[0]:
+        values = [report[key] for report in told if isinstance(report.get(key), int | float)]
+        if values:
             merged[key] = sum(values) if key in _SUMS else max(values)
     return merged

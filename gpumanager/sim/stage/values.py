@@ -36,7 +36,7 @@ class Played:
 
     busy: per tenant, GPU seconds received in each interval, as the simulated GPU accounts them.
     reports: what its programs told; of several the sums, and of what is no sum the most, and
-    `processes` for each of them.
+    all of them under `each`.
     """
 
     seconds: float

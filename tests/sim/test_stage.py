@@ -1,0 +1,170 @@
+"""Tenants on a stage: real programs behind the real shim, on one simulated GPU."""
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.clock import virtual_clock
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.stage import StageFailed, Tenant, play
+from gpumanager.sim.stage.company import together
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+ALONE = Tenant("alone", 30, "kernel=2ms for=2s")
+CROWD = (
+    Tenant("small", 20, "kernel=300us pattern=sync for=2s"),
+    Tenant("large", 50, "kernel=7ms for=2s", processes=2),
+)
+
+
+async def test_a_stage_played_twice_is_the_same_to_the_nanosecond() -> None:
+    first, second = [await play(CROWD, 2.0) for _ in range(2)]
+
+    assert first == second
+    assert min(first.busy["small"][5:]) > 0
+
+
+async def test_without_a_limiter_who_is_alone_has_the_whole_gpu() -> None:
+    played = await play([ALONE], 2.0, limiter="none")
+
+    assert played.share("alone") == pytest.approx(1.0, abs=1e-3)
+
+
+async def test_behind_the_shim_it_has_what_it_was_promised() -> None:
+    played = await play([ALONE], 2.0)
+
+    assert played.share("alone", since=0.5) == pytest.approx(0.30, abs=0.03)
+
+
+async def test_what_each_received_is_what_its_kernels_took() -> None:
+    played = await play(CROWD, 3.0, limiter="none")
+
+    for name, seconds in (("small", 300e-6), ("large", 7e-3)):
+        report = played.reports[name]
+        assert sum(played.busy[name]) == pytest.approx(report["gpu_seconds"], rel=1e-9)
+        assert report["gpu_seconds"] == pytest.approx(report["launches"] * seconds)
+
+
+async def test_a_promise_that_changes_holds_from_then_on() -> None:
+    played = await play([replace(ALONE, changes=((1.0, 60),))], 2.0)
+
+    assert played.share("alone", 0.3, 1.0) == pytest.approx(0.30, abs=0.05)
+    assert played.share("alone", 1.3, 2.0) == pytest.approx(0.60, abs=0.05)
+
+
+async def test_who_starts_later_has_nothing_before() -> None:
+    played = await play([ALONE, replace(ALONE, name="later", start=1.0)], 2.0)
+
+    assert played.share("later", 0.0, 1.0) == 0
+    assert played.share("later", 1.0, 2.0) > 0.2
+
+
+async def test_the_manager_is_asked_at_the_end_of_each_interval() -> None:
+    asked: list[float] = []
+
+    await play([ALONE], 1.0, interval=0.25, manage=asked.append)
+
+    assert [round(now - asked[0], 9) for now in asked] == [0, 0.25, 0.5, 0.75]
+
+
+async def test_on_the_system_s_clock_it_takes_its_time() -> None:
+    played = await play([ALONE], 1.0, clock="real")
+
+    assert 0.1 < played.share("alone") < 0.5
+    assert played.reports["alone"]["launches"] > 0
+
+
+@pytest.mark.parametrize("limiter", ["shim", "none"])
+async def test_a_program_that_fails_ends_the_stage_with_its_words(
+    limiter: Literal["shim", "none"],
+) -> None:
+    with pytest.raises(StageFailed, match=r"(?s)odd-0: exit 2.*pattern=odd"):
+        await play(
+            [ALONE, Tenant("odd", 10, "kernel=1ms pattern=odd for=1s")], 1.0, limiter=limiter
+        )
+
+
+async def test_a_program_that_is_killed_ends_the_stage(tmp_path: Path) -> None:
+    deadly = library(tmp_path, "#include <signal.h>", "raise(SIGKILL);")
+
+    with pytest.raises(StageFailed, match="alone-0: exit 137"):
+        await play([ALONE], 1.0, limiter=deadly)
+
+
+async def test_a_library_in_the_shim_s_place_finds_its_limit(tmp_path: Path) -> None:
+    teller = library(
+        tmp_path,
+        "#include <stdio.h>\n#include <stdlib.h>",
+        'printf("{\\"percent\\": %s}\\n", getenv("BASELINE_PERCENT"));',
+    )
+
+    played = await play([replace(ALONE, workload="cuda-play query")], 0.1, limiter=teller)
+
+    assert played.reports["alone"] == {"percent": 30}
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+async def test_a_stage_that_is_cancelled_leaves_nothing_behind(
+    clock: Literal["virtual", "real"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="gm", dir="/tmp") as folder:
+        monkeypatch.setattr("gpumanager.sim.host.SHORT", Path(folder))
+        before = children()
+        task = asyncio.create_task(play([ALONE], 60.0, clock=clock, manage=lambda _: cancel()))
+
+        def cancel() -> None:
+            task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert children() == before
+        assert os.listdir(folder) == []  # noqa: PTH208 - no path that an async function may ask
+
+
+def test_two_stages_of_one_process_cannot_be_on_virtual_clocks(tmp_path: Path) -> None:
+    with (
+        virtual_clock(tmp_path / "one"),
+        pytest.raises(GpuManagerError, match="on a virtual clock already"),
+        virtual_clock(tmp_path / "other"),
+    ):
+        pass
+
+
+def test_reports_of_several_are_one() -> None:
+    one: dict[str, Any] = {"launches": 3, "gap_max_us": 5.0, "gap_p50_us": None, "phases": []}
+    other: dict[str, Any] = {"launches": 4, "gap_max_us": 2.0, "gap_p50_us": 1.5, "phases": []}
+
+    merged = together([one, other])
+
+    numbers = {"launches": 7, "gap_max_us": 5.0, "gap_p50_us": 1.5}
+    assert merged == {**numbers, "each": (one, other)}
+
+
+def library(folder: Path, head: str, body: str) -> Path:
+    """One to preload, which does this when it is loaded."""
+    source, target = folder / "library.c", folder / "library.so"
+    source.write_text(
+        f"{head}\n__attribute__((constructor)) static void begin(void)\n{{ {body} }}\n"
+    )
+    command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(source)]
+    subprocess.run(command, check=True, timeout=60)
+    return target
+
+
+def children() -> list[str]:
+    """The processes that are ours."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return sorted(pid for path in lists for pid in path.read_text().split())
