@@ -45,7 +45,8 @@ SONAMES: Final = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml
 class DeviceAccount:
     """One tenant on one GPU; bytes exactly as asked for, times of CLOCK_MONOTONIC, 0 for never.
 
-    refused: allocations that the GPU had no room for. busy_ns: GPU time received.
+    refused: allocations that the GPU had no room for. busy_ns: GPU time received. sm_ns: the same,
+    times the SMs that worked. launches: of kernels.
     """
 
     bytes_now: int
@@ -55,6 +56,7 @@ class DeviceAccount:
     first_launch_ns: int
     last_end_ns: int
     launches: int
+    sm_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ def _device_account(usage: Any) -> DeviceAccount:
         first_launch_ns=usage.first_launch_ns,
         last_end_ns=usage.last_end_ns,
         launches=usage.launches,
+        sm_ns=usage.sm_ns,
     )
 
 

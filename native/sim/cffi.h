@@ -17,6 +17,7 @@ uint64_t account_used(struct sim_state *state, unsigned gpu);
 
 /* The simulator's time here: of this page from now on; NULL: real. */
 void sim_use_clock(const uint64_t *word);
+uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
 
 /* The timeline, for tests that bring their own clock. */
 uint64_t sim_lock(struct sim_state *state);

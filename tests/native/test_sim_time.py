@@ -10,6 +10,7 @@ import pytest
 from sim_box import Client, SimBox
 
 MS = 1_000_000
+SLICE = 2 * MS
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_two_processes_with_work_each_get_half(box: SimBox) -> None:
 
     received = [after[client.pid] - before[client.pid] for client in (one, other)]
     assert sum(received) >= 300 * MS
-    assert abs(received[0] - received[1]) <= 2
+    assert abs(received[0] - received[1]) <= SLICE
 
 
 def test_a_process_alone_gets_everything_and_a_late_one_its_half(box: SimBox) -> None:
@@ -103,7 +104,7 @@ def test_a_process_alone_gets_everything_and_a_late_one_its_half(box: SimBox) ->
     answers = short("[record('a'), spin(50_000_000), record('b'), sync(), elapsed('a', 'b')]")
 
     assert answers[:4] == [0, 0, 0, 0]
-    assert answers[4] == pytest.approx(100, abs=1)
+    assert answers[4] == pytest.approx(100, abs=3)  # ends between two slices of the other's
 
 
 def test_work_of_a_killed_process_vanishes(box: SimBox) -> None:

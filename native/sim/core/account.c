@@ -107,6 +107,11 @@ unsigned account_busy_percent(struct sim_state *state, unsigned gpu)
     return percent;
 }
 
+uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu)
+{
+    return process->busy_ns[gpu];
+}
+
 const struct sim_machine *account_machine(const struct sim_state *state)
 {
     return &state->machine;

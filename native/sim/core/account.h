@@ -1,5 +1,6 @@
 /* What an observer may ask: each call takes the lock, removes the dead and settles the past first.
- * Nothing here needs to be called with the lock held, nothing here changes who holds what.
+ * Nothing here needs to be called with the lock held, unless it says so, and nothing changes who
+ * holds what.
  */
 #ifndef SIM_ACCOUNT_H
 #define SIM_ACCOUNT_H
@@ -19,6 +20,9 @@ uint64_t account_used(struct sim_state *state, unsigned gpu);
 
 /* Percent of the last sample period in which anything ran. */
 unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
+
+/* GPU time a process received on a GPU; the lock is held, the GPU settled. */
+uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
 
 const struct sim_machine *account_machine(const struct sim_state *state);
 

@@ -40,9 +40,8 @@ static unsigned place(const struct sim_timeline *timeline, unsigned slot)
 
 static uint64_t rest_of_slice(const struct sim_timeline *timeline)
 {
-    return timeline->slice_end_ns > timeline->clock_ns
-               ? timeline->slice_end_ns - timeline->clock_ns
-               : 0;
+    return timeline->slice_end_ns > timeline->clock_ns ? timeline->slice_end_ns - timeline->clock_ns
+                                                       : 0;
 }
 
 /* GPU time that a competitor gets before `slot` has its turn number `turns` from now on. */

@@ -25,7 +25,8 @@ static inline unsigned slots_from(const uint64_t set[SLOT_WORDS], unsigned from)
     return SIM_PROCESSES;
 }
 
-/* The next slot of the set in the ring after `slot`, itself last; SIM_PROCESSES for an empty set. */
+/* The next slot of the set in the ring after `slot`, itself last; SIM_PROCESSES for an empty set.
+ */
 static inline unsigned slots_next(const uint64_t set[SLOT_WORDS], unsigned slot)
 {
     unsigned next = slots_from(set, slot + 1);

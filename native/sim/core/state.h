@@ -99,8 +99,9 @@ struct sim_share {
     uint8_t holders[SIM_PROCESSES / 8]; /* a bit for each slot */
 };
 
-/* One GPU. holder: the slot that has it or had it last, until slice_end_ns if others want it. The
- * masks are of slots: with work that wants the SMs, and with copies under way. */
+/* One GPU. holder: the slot that has it, until slice_end_ns if others want it; that 0: the slot
+ * that had it last. The masks are of slots: with work that wants the SMs, and with copies under
+ * way. */
 struct sim_timeline {
     uint64_t clock_ns; /* the GPU's past is settled up to here */
     uint64_t slice_end_ns;

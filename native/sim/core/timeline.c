@@ -19,7 +19,7 @@ static bool wanted_by_others(const struct sim_timeline *timeline)
 
 static bool keeps_turn(const struct sim_timeline *timeline)
 {
-    return slots_have(timeline->runnable, timeline->holder) &&
+    return timeline->slice_end_ns != 0 && slots_have(timeline->runnable, timeline->holder) &&
            (timeline->clock_ns < timeline->slice_end_ns || !wanted_by_others(timeline));
 }
 
@@ -109,6 +109,8 @@ void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
     struct sim_timeline *timeline = &state->timelines[gpu];
     while (timeline->clock_ns < now) {
         bool busy = dispatch(state, gpu);
+        if (!busy)
+            timeline->slice_end_ns = 0;
         if (!busy && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
             period_pass_idle(state, gpu, now);
             return;
@@ -182,7 +184,10 @@ void timeline_forget(struct sim_state *state, const struct sim_process *process)
 {
     unsigned slot = slot_of(state, process);
     for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++) {
-        state->timelines[gpu].runnable[slot / 64] &= ~(UINT64_C(1) << slot % 64);
-        state->timelines[gpu].copying[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+        struct sim_timeline *timeline = &state->timelines[gpu];
+        timeline->runnable[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+        timeline->copying[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+        if (timeline->holder == slot)
+            timeline->slice_end_ns = 0;
     }
 }

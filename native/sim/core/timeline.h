@@ -3,7 +3,7 @@
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
  * by slot, for machine.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
  * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
- * slice is used up by then. Within a process: work.h.
+ * slice is used up by then. After a pause of all a new slice begins. Within a process: work.h.
  *
  * Nobody advances the timeline in the background; whoever looks at it first settles the past up to
  * now. A host that is late therefore delays its own next launch and never distorts what was
@@ -22,8 +22,8 @@
 void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now);
 void timeline_settle(struct sim_state *state, uint64_t now);
 
-/* Before a process's first work on a GPU: see that the memory for it is there, so that no page fault
- * on a file falls between two launches. */
+/* Before a process's first work on a GPU: see that the memory for it is there, so that no page
+ * fault on a file falls between two launches. */
 void timeline_prepare(struct sim_state *state, const struct sim_process *process, unsigned gpu);
 
 /* Queue work. 0 and its position, or -EAGAIN when the queue is full. The GPU must be settled up to

@@ -68,7 +68,8 @@ void ipc_event_recorded(struct driver *driver, struct event *event)
     sim_unlock(driver->state);
 }
 
-/* 0 if it has happened, else when it will; what a process queued that is gone has happened. */
+/* 0 if it has happened, else when to look again; what a process queued that is gone has happened,
+ * and it may be gone any moment. */
 static uint64_t expected(struct driver *driver, const struct event *event)
 {
     uint64_t end = 0;
@@ -82,7 +83,7 @@ static uint64_t expected(struct driver *driver, const struct event *event)
             end = timeline_predict(driver->state, process, page.gpu, reach);
     }
     sim_unlock(driver->state);
-    return end;
+    return end < now + REAP_PERIOD_NS ? end : now + REAP_PERIOD_NS;
 }
 
 bool ipc_event_happened(struct driver *driver, const struct event *event)

@@ -29,8 +29,8 @@ struct block {
     CUdeviceptr start;
     uint64_t bytes;
     bool used;
-    int device;      /* where it was freed, */
-    uint64_t stream; /* in which stream (its number; 0 a default stream), */
+    int device;             /* where it was freed, */
+    uint64_t stream;        /* in which stream (its number; 0 a default stream), */
     struct sim_reach reach; /* and the work before that; nothing: it is done */
 };
 

@@ -141,8 +141,7 @@ struct sim_task queue_waiting_for(const struct event *event)
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 {
     lock_settled(driver, device);
-    bool reached =
-        timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
+    bool reached = timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
     sim_unlock(driver->state);
     return reached;
 }
@@ -153,8 +152,7 @@ static uint64_t left_until(struct driver *driver, int device, struct sim_reach r
     unsigned gpu = driver->gpus[device];
     lock_settled(driver, device);
     bool reached = timeline_reached(driver->state, driver->process, gpu, reach);
-    uint64_t end =
-        reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
+    uint64_t end = reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
     sim_unlock(driver->state);
     return end;
 }

@@ -48,9 +48,8 @@ struct sim_task task_memory(const struct driver *driver, int device, uint64_t by
 {
     const struct sim_gpu *gpu = gpu_of(driver, device);
     uint64_t duration = moving(bytes, gpu->memory_bandwidth, SIM_MEMORY_BANDWIDTH);
-    return (struct sim_task){.kind = SIM_MEMORY,
-                             .sms = gpu->sm_count,
-                             .duration_ns = SHORTEST_MEMORY_NS + duration};
+    return (struct sim_task){
+        .kind = SIM_MEMORY, .sms = gpu->sm_count, .duration_ns = SHORTEST_MEMORY_NS + duration};
 }
 
 struct sim_task task_copy(const struct driver *driver, int device, enum sim_kind kind,

@@ -1,0 +1,107 @@
+"""One simulated GPU of 40 SMs and some processes on it, at a time that the test moves."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sim_box import machine
+
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from vcuda_shim import _sim
+
+lib, ffi = _sim.lib, _sim.ffi
+
+GPU = 0
+SMS = 40
+SLICE = 2_000_000
+QUEUE_DEPTH = 1024
+MARKER, KERNEL = lib.SIM_MARKER, lib.SIM_KERNEL
+MEMORY, TO_DEVICE, TO_HOST = lib.SIM_MEMORY, lib.SIM_COPY_TO_DEVICE, lib.SIM_COPY_TO_HOST
+LEGACY, BLOCKING, OTHER = lib.SIM_LEGACY_LANE, lib.SIM_BLOCKING_LANES, lib.SIM_OTHER_LANES
+ALL_LANES = (1 << 64) - 1
+
+
+class Timeline:
+    def __init__(self, gpus: SimulatedGpus, processes: int) -> None:
+        self.gpus = gpus
+        self.state: Any = gpus._state
+        self.start = self.now = lib.sim_lock(self.state)
+        lib.timeline_advance(self.state, GPU, self.now)
+        self.processes = [self._attach() for _ in range(processes)]
+
+    def _attach(self) -> Any:
+        process = ffi.new("struct sim_process **")
+        assert lib.process_attach(self.state, self.now, process) == 0
+        return process[0]
+
+    def submit(
+        self,
+        process: int,
+        duration: int = 0,
+        *,
+        kind: int = KERNEL,
+        lane: int = OTHER,
+        sms: int = 1,
+        after: int | None = None,
+    ) -> int | None:
+        """Where it is in the queue; None when the queue is full. after: a position to wait for."""
+        task = ffi.new("struct sim_task *")
+        task.duration_ns, task.kind, task.lane, task.sms = duration, kind, lane, sms
+        task.after = 0 if after is None else after + 1
+        position = ffi.new("uint64_t *")
+        result = lib.timeline_submit(self.state, self.processes[process], GPU, task, position)
+        return int(position[0]) if result == 0 else None
+
+    def queue(self, process: int, duration: int = 0, **how: Any) -> int:
+        """The same where there is room."""
+        position = self.submit(process, duration, **how)
+        assert position is not None
+        return position
+
+    def advance(self, duration: int) -> None:
+        self.advance_to(self.now + duration)
+
+    def advance_to(self, now: int) -> None:
+        self.now = now
+        lib.timeline_advance(self.state, GPU, now)
+
+    def reached(self, process: int, position: int, lanes: int = ALL_LANES) -> bool:
+        reach = {"end": position + 1, "lanes": lanes}
+        return bool(lib.timeline_reached(self.state, self.processes[process], GPU, reach))
+
+    def predict(self, process: int, position: int, lanes: int = ALL_LANES) -> int:
+        reach = {"end": position + 1, "lanes": lanes}
+        return int(lib.timeline_predict(self.state, self.processes[process], GPU, reach))
+
+    def end(self, process: int, position: int) -> int:
+        """Nanoseconds after the start; negative while it has not ended."""
+        end = lib.timeline_end(self.state, self.processes[process], GPU, position)
+        return int(end) - self.start if end else -1
+
+    def kill(self, process: int) -> None:
+        lib.process_clear(self.state, self.processes[process])
+
+    def busy(self) -> dict[int, int]:
+        """GPU time received, by process."""
+        return {n: int(lib.account_busy_ns(p, GPU)) for n, p in enumerate(self.processes)}
+
+    def account(self) -> DeviceAccount:
+        """Of the one tenant that all processes belong to."""
+        lib.sim_unlock(self.state)
+        (tenant,) = self.gpus.tenants()
+        lib.sim_lock(self.state)
+        return tenant.devices[self.gpus.machine.topology.gpus[0].uuid]
+
+
+@contextmanager
+def timeline(processes: int) -> Iterator[Timeline]:
+    with tempfile.TemporaryDirectory(prefix="gm") as directory:
+        gpus = SimulatedGpus.create(Path(directory), machine(1))
+        made = Timeline(gpus, processes)
+        try:
+            yield made
+        finally:
+            lib.sim_unlock(made.state)
+            gpus.close()
