@@ -47,7 +47,7 @@ class Timeline:
         after: int | None = None,
     ) -> int | None:
         """Where it is in the queue; None when the queue is full. after: a position to wait for."""
-        task = ffi.new("struct sim_task *")
+        task: Any = ffi.new("struct sim_task *")
         task.duration_ns, task.kind, task.lane, task.sms = duration, kind, lane, sms
         task.after = 0 if after is None else after + 1
         position = ffi.new("uint64_t *")
