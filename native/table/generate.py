@@ -18,6 +18,9 @@ HERE = Path(__file__).resolve().parent
 
 EXPORTED = frozenset({"init", "route", "alloc", "free", "launch", "query"})
 KINDS = EXPORTED | {"call"}
+PACES = frozenset({"launch", "work"})
+"""Kinds whose hooks charge nothing but GPU time."""
+
 PARAMETER = re.compile(r"((?:\w+ )+\**)(\w+)")
 VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 
@@ -116,6 +119,8 @@ def header(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield f"void *{library.name}_route(void *entry);\n"
     yield "/* Is this the base name of functions we hook? */"
     yield f"int {library.name}_family(const char *name);\n"
+    yield "/* Does this hook charge nothing but GPU time? */"
+    yield f"int {library.name}_paces(const void *hook);\n"
     yield "#endif"
 
 
@@ -169,6 +174,16 @@ def family_test(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield "            return 1;\n    return 0;\n}\n"
 
 
+def pace_test(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    yield f"int {library.name}_paces(const void *hook)\n{{"
+    yield "    static const void *const paces[] = {"
+    yield from (f"        (const void *){row.symbol}," for row in rows if row.kind in PACES)
+    yield "        NULL,\n    };"
+    yield "    for (int index = 0; paces[index] != NULL; index++)"
+    yield "        if (paces[index] == hook)"
+    yield "            return 1;\n    return 0;\n}\n"
+
+
 def source(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield f'#include "{library.name}_hooks.h"\n'
     yield '#include "runtime/real.h"\n'
@@ -181,6 +196,7 @@ def source(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield "};\n"
     yield from routing(library, rows)
     yield from family_test(library, rows)
+    yield from pace_test(library, rows)
     yield from resolution(library, rows)
 
 

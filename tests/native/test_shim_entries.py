@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from shim_container import ALLOCATION, Container, reached
+from shim_container import ALLOCATION, Container, allocation, reached
 
 from gpumanager.virtual.manager import VirtualSockets
 from vcuda_shim._shim import lib
@@ -26,32 +26,65 @@ tell(product=driver.cuFutureFunction(6, 7),
 
 
 @pytest.mark.parametrize(
-    ("symbol", "version", "flags", "exact"),
+    ("asked", "exact"),
     [
-        ("cuInit", 12050, 0, "cuInit"),
-        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
-        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
-        ("cuMemAlloc", 2000, 0, "cuMemAlloc"),
-        ("cuMemAlloc", 12050, 0, "cuMemAlloc_v2"),
-        ("cuMemAlloc", 12050, 2, "cuMemAlloc_v2"),
-        ("cuMemGetInfo", 12050, 0, "cuMemGetInfo_v2"),
-        ("cuLaunchKernel", 12050, 0, "cuLaunchKernel"),
-        ("cuLaunchKernel", 12050, 2, "cuLaunchKernel_ptsz"),
+        (("cuInit", 12050, 0), "cuInit"),
+        (("cuGetProcAddress", 11030, 0), "cuGetProcAddress"),
+        (("cuGetProcAddress", 12000, 0), "cuGetProcAddress_v2"),
+        (("cuMemAlloc", 2000, 0), "cuMemAlloc"),
+        (("cuMemAlloc", 12050, 0), "cuMemAlloc_v2"),
+        (("cuMemAlloc", 12050, 2), "cuMemAlloc_v2"),
+        (("cuMemGetInfo", 12050, 0), "cuMemGetInfo_v2"),
+        (("cuLaunchKernel", 12050, 0), "cuLaunchKernel"),
+        (("cuLaunchKernel", 12050, 2), "cuLaunchKernel_ptsz"),
     ],
 )
 async def test_get_proc_address_returns_the_hook_of_exactly_the_variant_the_driver_chose(
-    container: Container, symbol: str, version: int, flags: int, exact: str
+    container: Container, manager: VirtualSockets, asked: tuple[str, int, int], exact: str
 ) -> None:
+    await allocation(manager, cores=99)
+
     told = await container.run(
         f"""
 driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
-tell(answer=entry(driver, {symbol!r}, {version}, {flags}), hook=address_of(driver.{exact}),
+tell(answer=entry(driver, *{asked!r}), hook=address_of(driver.{exact}),
      real=address_of(real.{exact}))
 """
     )
 
     assert told["answer"] == [0, told["hook"], 0]
     assert told["hook"] != told["real"]
+
+
+LAUNCHES = """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+def whose(symbol):
+    found = entry(driver, symbol, 12050)[1]
+    return "driver" if found == address_of(getattr(real, symbol)) else "shim"
+before = whose("cuLaunchKernel")
+driver.cuInit(0)
+tell(before=before, after=whose("cuLaunchKernel"), other=whose("cuInit"))
+"""
+
+
+@pytest.mark.parametrize(("cores", "whose"), [(100, "driver"), (99, "shim")])
+async def test_of_whole_gpus_a_launch_is_the_drivers_own(
+    container: Container, manager: VirtualSockets, cores: int, whose: str
+) -> None:
+    await allocation(manager, cores)
+
+    told = await container.run(LAUNCHES)
+
+    assert told == {"before": whose, "after": whose, "other": "shim"}
+
+
+async def test_without_a_configuration_to_read_a_launch_is_hooked(container: Container) -> None:
+    assert container.allocation is not None
+    (container.allocation / "config").unlink()
+
+    told = await container.run(LAUNCHES)
+
+    assert told["before"] == "shim"
 
 
 async def test_get_proc_address_leaves_what_it_does_not_hook_and_the_status_alone(

@@ -2,7 +2,7 @@
  *
  * The driver answers first; the pointer it returns decides. Equal to one of its exports that we
  * hook, it becomes our hook of exactly that export, so that versions, per-thread flags and status
- * are the driver's own.
+ * are the driver's own. Programs ask before cuInit; whether they need the hook is in a file then.
  */
 #include "cuda/process.h"
 
@@ -23,6 +23,13 @@ static void report_unplaced(const char *symbol)
         process_degrade(process, VCUDA_DEGRADED_ENTRY);
 }
 
+/* Where all GPUs are granted whole a launch need not come by us. */
+static bool needless(const void *hook)
+{
+    const struct process *process = cuda_paces(hook) ? process_state() : NULL;
+    return process != NULL && session_whole(&process->session);
+}
+
 static CUresult route(CUresult result, const char *symbol, void **entry)
 {
     if (result != CUDA_SUCCESS || entry == NULL || *entry == NULL)
@@ -30,7 +37,8 @@ static CUresult route(CUresult result, const char *symbol, void **entry)
     void *hook = cuda_route(*entry);
     if (hook == *entry && symbol != NULL)
         report_unplaced(symbol);
-    *entry = hook;
+    if (!needless(hook))
+        *entry = hook;
     return result;
 }
 

@@ -28,7 +28,7 @@ static void *map_region(int descriptor, size_t size, int protection)
     return mapping;
 }
 
-static bool config_usable(const struct vcuda_config *config)
+bool session_config_usable(const struct vcuda_config *config)
 {
     return config->magic == VCUDA_CONFIG_MAGIC && config->abi == VCUDA_REGION_ABI &&
            config->size == sizeof *config && config->device_count <= VCUDA_DEVICES;
@@ -43,7 +43,7 @@ static bool books_usable(const struct vcuda_books *books)
 static int map_config(struct session *session, int descriptor)
 {
     session->config = map_region(descriptor, sizeof *session->config, PROT_READ);
-    return session->config != NULL && config_usable(session->config) ? 0 : -EPROTO;
+    return session->config != NULL && session_config_usable(session->config) ? 0 : -EPROTO;
 }
 
 static int map_books(struct session *session, const struct welcome *welcome)

@@ -75,6 +75,13 @@ void session_complain(struct session *session, const char *call);
  * fifth of a second, at most once a second. For attached sessions, before a reservation. */
 void session_keep(struct session *session);
 
+/* Is every GPU of the container granted whole, so that launches need not be held? Asks a file where
+ * the process is not attached; whoever cannot tell says no. */
+bool session_whole(const struct session *session);
+
+/* Is this a page of ours? */
+bool session_config_usable(const struct vcuda_config *config);
+
 /* Index of a GPU in the configuration, or -1. Attached sessions only. */
 int session_device(const struct session *session, const uint8_t uuid[16]);
 
