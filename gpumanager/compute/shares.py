@@ -53,7 +53,9 @@ class Member:
         return self.history.share(LATELY_NS)
 
     def learn(self, now: int, period: Period) -> None:
-        """What the driver saw it use."""
+        """What the driver saw it use; of no use while the shim does not tell what has ended."""
+        if self.reading.retired_ns == 0:
+            return
         if period.begin != self.sampled_until:
             self.account = correction.Account(scale=self.account.scale)
             self._read(now)

@@ -1,0 +1,157 @@
+"""What a container is taken to want, from what its meter said at the last looks."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.compute.demand import MOMENT_NS, Demand
+from gpumanager.compute.history import History, Mark
+from gpumanager.compute.values import SECOND, Reading
+from gpumanager.gpu.values import GpuUUID
+
+TICK = SECOND // 10
+MS = SECOND // 1000
+
+
+@dataclass
+class Container:
+    """A meter that is looked at ten times a second."""
+
+    promise: float = 0.5
+    ceiling: float = 0.5
+    now: int = 0
+    charged: int = 0
+    waits: int = 0
+    paid_until: int = 0
+    history: History = field(default_factory=History)
+    demand: Demand = field(default_factory=Demand)
+
+    def tick(self, charged: int = 0, *, waits: int = 0, count: int = 1) -> float:
+        """So many looks, before each of which it was charged and waited. What it wants then."""
+        for _ in range(count):
+            self.now += TICK
+            self.charged += charged
+            self.waits += waits
+            self.history.enter(Mark(self.now, self.charged, self.waits))
+            want = self.demand.update(self.now, self.reading(), self.history)
+        return want
+
+    def reading(self) -> Reading:
+        return Reading(
+            holder=("a", 0),
+            gpu=GpuUUID("a0"),
+            promise=self.promise,
+            ceiling=self.ceiling,
+            pids=frozenset(),
+            paid_until=self.paid_until,
+            charged_ns=self.charged,
+            retired_ns=0,
+            waits=self.waits,
+        )
+
+
+def test_who_never_launched_wants_nothing() -> None:
+    assert Container().tick(count=20) == 0
+
+
+def test_what_was_charged_before_the_first_look_says_nothing() -> None:
+    container = Container(charged=1000 * SECOND, waits=77)
+
+    assert container.tick(count=2) == 0
+
+
+def test_who_was_made_to_wait_wants_all_it_may_have_at_the_next_look() -> None:
+    container = Container(ceiling=0.8)
+    container.tick()
+
+    assert container.tick(1, waits=1) == 0.8
+
+
+def test_who_begins_is_believed_at_the_next_look() -> None:
+    container = Container()
+    container.tick(count=10)
+
+    assert container.tick(10 * MS) == 0.5
+
+
+def test_who_uses_a_part_and_never_waits_wants_a_little_more_than_that() -> None:
+    container = Container()
+    container.tick(count=2)
+
+    assert container.tick(20 * MS, count=20) == pytest.approx(0.24)
+
+
+def test_who_suddenly_uses_more_than_was_kept_for_it_wants_all_at_the_next_look() -> None:
+    container = Container()
+    container.tick(count=2)
+    container.tick(10 * MS, count=20)
+
+    assert container.tick(30 * MS) == 0.5
+
+
+def test_who_stops_wants_nothing_after_less_than_half_a_second() -> None:
+    container = Container()
+    container.tick(count=2)
+    container.tick(50 * MS, waits=3, count=20)
+
+    assert container.tick() == 0.5
+    assert container.tick(count=3) == 0
+
+
+def test_who_waits_for_what_its_last_launch_has_cost_still_wants_more() -> None:
+    container = Container(promise=0.1, ceiling=1.0)
+    container.tick(count=2)
+    container.paid_until = container.now + 2 * SECOND
+    container.tick(200 * MS, waits=1)
+
+    assert container.tick(count=17) == 1.0
+    assert container.tick(count=3) == 0
+
+
+def test_a_clock_far_ahead_is_believed_for_three_seconds() -> None:
+    container = Container()
+    container.tick(count=2)
+    container.paid_until = 2**64 - 1
+    container.tick(1, waits=1)
+
+    assert container.tick(count=29) == 0.5
+    assert container.tick(count=2) == 0
+
+
+def test_a_meter_that_began_anew_is_no_wait() -> None:
+    container = Container(waits=5, charged=SECOND)
+    container.tick(count=3)
+    container.waits = container.charged = 0
+
+    assert container.tick() == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 3)), max_size=30))
+def test_a_want_lies_between_nothing_and_the_ceiling(steps: list[tuple[int, int]]) -> None:
+    container = Container(promise=0.3, ceiling=0.7)
+
+    wants = [container.tick(charged, waits=waits) for charged, waits in steps]
+
+    assert all(0 <= want <= 0.7 for want in wants)
+
+
+def test_a_share_is_of_the_time_asked_for_even_between_two_looks() -> None:
+    history = History()
+    for tick in range(11):
+        history.enter(Mark(tick * TICK, tick * 20 * MS, 0))
+    history.enter(Mark(11 * TICK, 10 * 20 * MS + 100 * MS, 0))
+
+    assert history.newest == pytest.approx(1.0)
+    assert history.share(TICK // 2) == pytest.approx(1.0)
+    assert history.share(2 * TICK) == pytest.approx(0.6)
+    assert history.share(MOMENT_NS + TICK // 2) == pytest.approx((100 + 50) / 350)
+
+
+def test_a_correction_downwards_is_no_use() -> None:
+    history = History()
+    history.enter(Mark(0, SECOND, 0))
+    history.enter(Mark(TICK, 0, 0))
+
+    assert history.share(TICK) == 0

@@ -1,0 +1,312 @@
+"""Shares as the containers' pages say them: leases, changes, what a dead manager leaves."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from container_process import eventually
+from hello_client import Regions, exchange, hello
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.config import Config
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sampling import Sampling
+from gpumanager.virtual.sharing import LEASE_NS
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import ffi, lib
+
+pytest_plugins = ["virtual_fixtures"]
+
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+MS = 1_000_000
+TICK = 100 * MS
+SECOND = 1000 * MS
+
+
+def limit(cores: int, ceiling: int = 0) -> Limit:
+    return Limit(GPU, Bytes(GIB), cores, max(ceiling, cores))
+
+
+class Node:
+    """A manager whose time is given; this test is a process of every container."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.manager = VirtualSockets(root)
+        self.now = 1000 * SECOND
+        self.pages: dict[str, Regions] = {}
+
+    async def open(self, name: str, *limits: Limit) -> None:
+        directory = await self.manager.open(AllocationID(name), limits)
+        if name not in self.pages:
+            answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
+            assert answer is not None
+            self.pages[name] = Regions.of(answer)
+            answer.close()
+
+    def limit(self, name: str) -> Any:
+        return self.pages[name].config.limits[0]
+
+    def meter(self, name: str) -> Any:
+        return self.pages[name].books.meters[0]
+
+    def use(self, name: str, share: float, *, waits: int = 0) -> None:
+        """For the next tick."""
+        meter = self.meter(name)
+        meter.charged_ns += round(share * TICK)
+        meter.retired_ns += round(share * TICK)
+        meter.throttled += waits
+
+    def tick(self, answers: Answers | None = None) -> None:
+        self.now += TICK
+        self.manager.share_now(self.now, answers or {})
+
+    def rate(self, name: str, later: int = 0) -> int:
+        """GPU time per time, in millionths, as the limiter reads it so much later."""
+        address: Any = ffi.addressof(self.limit(name))
+        return int(lib.limiter_terms(address, self.now + later).rate_ppm)
+
+
+@pytest.fixture
+async def node(root: Path) -> AsyncIterator[Node]:
+    made = Node(root)
+    yield made
+    await made.manager.stop()
+
+
+async def test_idle_share_is_lent_until_the_lease_ends(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=80))
+
+    node.tick()
+
+    assert node.limit("a").share_until == node.now + LEASE_NS
+    assert node.rate("a") == 800_000
+    assert node.rate("a", later=LEASE_NS) == 300_000
+
+
+async def test_a_manager_that_works_renews_the_lease_before_it_ends(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=80))
+
+    for _ in range(40):
+        node.tick()
+        assert node.rate("a", later=LEASE_NS - 1) == 800_000
+
+
+async def test_what_is_lent_is_back_at_the_next_look(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=100))
+    await node.open("b", limit(60))
+    for _ in range(10):
+        node.use("a", 1.0, waits=1)
+        node.tick()
+    assert node.rate("a") == 1_000_000
+
+    node.use("a", 0.8, waits=1)
+    node.use("b", 0.2)
+    node.tick()
+
+    assert (node.rate("a"), node.rate("b")) == (400_000, 600_000)
+
+
+async def test_containers_are_told_what_others_took(node: Node) -> None:
+    await node.open("a", limit(30))
+    await node.open("b", limit(60))
+    for _ in range(10):
+        node.use("a", 0.25)
+        node.tick()
+
+    assert node.limit("a").others_ppm == 0
+    assert node.limit("b").others_ppm == 250_000
+
+
+async def test_a_changed_limit_holds_at_once_and_after_the_next_look(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=80))
+    node.tick()
+
+    await node.open("a", limit(10))
+
+    assert node.rate("a") == 100_000
+    node.tick()
+    assert node.rate("a") == node.rate("a", later=2 * LEASE_NS) == 100_000
+
+
+async def test_looking_wakes_nobody_and_writes_no_file(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=80))
+    generation = node.pages["a"].config.generation
+    before = sorted((path.name, path.stat().st_ino) for path in node.root.rglob("*"))
+
+    node.tick()
+
+    assert node.pages["a"].config.generation == generation
+    assert sorted((path.name, path.stat().st_ino) for path in node.root.rglob("*")) == before
+
+
+async def test_whole_and_withdrawn_gpus_are_left_alone(node: Node) -> None:
+    await node.open("a", limit(100))
+    await node.open("b", limit(0))
+
+    node.tick()
+
+    assert node.limit("a").share_until == node.limit("b").share_until == 0
+
+
+async def test_a_container_that_is_closed_is_looked_at_no_more(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=100))
+    await node.open("b", limit(60))
+    node.use("b", 0.6, waits=1)
+    node.tick()
+
+    await node.manager.close(AllocationID("b"))
+    node.tick()
+
+    assert node.rate("a") == 1_000_000
+
+
+async def test_a_successor_takes_the_leases_over_and_until_then_the_promise_holds(
+    node: Node,
+) -> None:
+    await node.open("a", limit(30, ceiling=80))
+    node.tick()
+    await node.manager.stop()
+    assert node.rate("a") == 800_000
+
+    node.manager = VirtualSockets(node.root)
+    await node.open("a", limit(30, ceiling=80))
+
+    assert node.rate("a") == node.rate("a", later=10 * LEASE_NS) == 300_000
+    node.tick()
+    assert node.rate("a") == 800_000
+
+
+async def test_what_the_driver_saw_beyond_what_was_charged_is_charged(node: Node) -> None:
+    await node.open("a", limit(30))
+
+    for _ in range(40):
+        node.use("a", 0.15, waits=1)
+        sample = Sample(os.getpid(), node.now + TICK, 30)
+        node.tick({GPU: Answer(node.now + TICK, (sample,))})
+
+    assert node.limit("a").cost_ppm > 1_500_000
+    assert node.meter("a").charged_ns == pytest.approx(0.3 * 40 * TICK, rel=0.2)
+    assert node.meter("a").virtual_time > 0
+
+
+async def test_an_instance_of_a_gpu_is_found_by_its_uuid(node: Node) -> None:
+    await node.open("a", limit(30))
+    stranger = GpuUUID(GPU.replace("GPU-", "MIG-"))
+    for _ in range(8):
+        sample = Sample(1, node.now + TICK, 40)
+        node.tick({stranger: Answer(node.now + TICK, (sample,))})
+
+    assert node.limit("a").others_ppm == 400_000
+
+
+async def test_usage_tells_how_often_launches_waited(node: Node) -> None:
+    await node.open("a", limit(30))
+    node.use("a", 0.3, waits=7)
+    node.meter("a").throttled_ns += 5
+
+    (device,) = node.manager.usage(AllocationID("a")).devices
+
+    assert (device.throttled, device.throttled_ns) == (7, 5)
+
+
+async def test_a_deeper_burst_reaches_the_page_and_is_read_again(node: Node) -> None:
+    deep = Limit(GPU, Bytes(GIB), 30, 30, burst_us=250_000)
+    await node.open("a", deep)
+
+    assert node.limit("a").burst_us == 250_000
+    assert node.manager.usage(AllocationID("a")).devices[0].limit == deep
+
+
+class Driver:
+    """Answers what it is told to, from a thread."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.meanwhile = threading.Event()
+        self.meanwhile.set()
+        self.broken = False
+
+    def __call__(self) -> Answers:
+        self.passes += 1
+        number = self.passes
+        self.meanwhile.wait(10)
+        if self.broken:
+            raise GpuManagerError("no driver")
+        return {GPU: Answer(number, (Sample(number, number, 50),))}
+
+
+def pids(answers: Answers) -> list[int]:
+    return [sample.pid for answer in answers.values() for sample in answer.samples or ()]
+
+
+async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> None:
+    sampling = Sampling(Driver())
+    await sampling.sample()
+    await sampling.sample()
+
+    assert pids(sampling.take()) == [1, 2]
+    assert sampling.take() == {}
+
+
+async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost() -> None:
+    driver = Driver()
+    driver.meanwhile.clear()
+    sampling = Sampling(driver, pass_seconds=0.02)
+
+    await sampling.sample()
+    await sampling.sample()
+    assert (driver.passes, sampling.take()) == (1, {})
+
+    driver.meanwhile.set()
+    while not (found := sampling.take()):
+        await sampling.sample()
+    assert pids(found) == [1]
+
+
+async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = Driver()
+    sampling = Sampling(driver)
+    driver.broken = True
+    for _ in range(3):
+        await sampling.sample()
+    assert caplog.text.count("is not known: no driver") == 1
+
+    driver.broken = False
+    await sampling.sample()
+    driver.broken = True
+    await sampling.sample()
+
+    assert caplog.text.count("is not known: no driver") == 2
+
+
+async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_process(
+    root: Path,
+) -> None:
+    driver = Driver()
+    manager = VirtualSockets(root, utilization=driver)
+    directory = await manager.open(AllocationID("a"), [limit(30, ceiling=80)])
+    sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
+    config = Config(directory / "config", writable=False)
+    assert await eventually(lambda: config.words.limits[0].share_until > time.monotonic_ns())
+    assert driver.passes == 0
+
+    answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
+    assert answer is not None
+
+    assert await eventually(lambda: driver.passes > 1)
+    assert config.words.limits[0].rate_ppm == 800_000
+    sharing.cancel()
+    config.close()
+    await manager.stop()
+    answer.close()
