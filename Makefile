@@ -48,7 +48,7 @@ format: $(VENV)/developing ## put all sources into their format
 
 .PHONY: bench
 bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares (some five minutes)
-	for subject in placement hello hooks allocate shares; do \
+	for subject in placement hello hooks allocate shares sharing; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
 .PHONY: fuzz

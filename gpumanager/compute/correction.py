@@ -123,8 +123,19 @@ def read(account: Account, reading: Reading) -> Account:
     charged = reading.charged - account.corrected
     retired = min(charged, reading.retired - account.corrected + account.lost)
     plain = Reading(reading.at, charged, retired)
-    recent = (one for one in account.readings if one.at >= reading.at - MEMORY_NS - IDLE_NS)
-    return replace(account, readings=(*recent, plain))
+    oldest, recent = reading.at - MEMORY_NS - IDLE_NS, account.readings
+    while recent and recent[0].at < oldest:
+        recent = recent[1:]
+    old = account
+    return Account(  # ten times a second for each container, and replace() takes its time
+        readings=(*recent, plain),
+        measured=old.measured,
+        corrected=old.corrected,
+        lost=old.lost,
+        scale=old.scale,
+        contact=old.contact,
+        variation=old.variation,
+    )
 
 
 def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, int]:

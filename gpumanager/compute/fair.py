@@ -38,13 +38,18 @@ def offers(claims: Sequence[Claim], capacity: float = 1.0) -> list[float]:
     and the others are told at the next look.
     """
     common = level(claims, capacity)
-    return [_offer(claims, place, common, capacity) for place in range(len(claims))]
+    spare = capacity - sum(claim.want for claim in claims)
+    return [_offer(claims, place, common, capacity, spare) for place in range(len(claims))]
 
 
-def _offer(claims: Sequence[Claim], place: int, common: float, capacity: float) -> float:
+def _offer(
+    claims: Sequence[Claim], place: int, common: float, capacity: float, spare: float
+) -> float:
     claim = claims[place]
     if claim.ceiling <= claim.promise:
         return claim.promise
+    if claim.ceiling - claim.want <= spare:  # there is room for all; the same, told sooner
+        return claim.ceiling
     if claim.want < claim.ceiling:
         eager = Claim(claim.promise, claim.ceiling, claim.ceiling)
         common = level([*claims[:place], eager, *claims[place + 1 :]], capacity)

@@ -36,6 +36,11 @@ class History:
         while len(marks) > 2 and marks[1].time <= mark.time - KEPT_NS:  # noqa: PLR2004
             marks.popleft()
 
+    def rest(self, mark: Mark) -> None:
+        """A look at which nothing has happened for long."""
+        self.marks.clear()
+        self.marks.append(mark)
+
     @property
     def waited(self) -> bool:
         """Whether a launch was made to wait since the look before the last."""

@@ -22,25 +22,38 @@ from gpumanager.gpu.values import GpuUUID
 LATELY_NS: Final = SECOND // 2
 """Over how long it is told what others took."""
 
+RESTS_NS: Final = 4 * SECOND
+"""Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
+
 
 @dataclass(slots=True)
 class Member:
     """One container on one GPU, and what is known of it.
 
-    debt: what it turned out to owe at this look. sampled_until: the end of its last sample.
+    debt: what it turned out to owe at this look; owed: all of that until now. sampled_until: the
+    end of its last sample. moved: when its meter did so last.
     """
 
     reading: Reading
+    moved: int
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
     account: correction.Account = field(default_factory=correction.Account)
     sampled_until: int = 0
+    resting: bool = False
     debt: int = 0
+    owed: int = 0
 
     def look(self, now: int, reading: Reading) -> None:
+        if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
+            self.moved = now
         self.reading, self.debt = reading, 0
-        charged = reading.charged_ns - self.account.corrected
-        self.history.enter(Mark(now, charged, reading.waits))
+        self.resting = now - self.moved > RESTS_NS
+        mark = Mark(now, reading.charged_ns - self.owed, reading.waits)
+        if self.resting:
+            self.history.rest(mark)
+            return
+        self.history.enter(mark)
         self.demand.update(now, reading, self.history)
         self._read(now)
 
@@ -50,11 +63,11 @@ class Member:
 
     def took(self) -> float:
         """The share of the GPU that it took lately."""
-        return self.history.share(LATELY_NS)
+        return 0.0 if self.resting else self.history.share(LATELY_NS)
 
     def learn(self, now: int, period: Period) -> None:
         """What the driver saw it use; of no use while the shim does not tell what has ended."""
-        if self.reading.retired_ns == 0:
+        if self.resting or self.reading.retired_ns == 0:
             return
         if period.begin != self.sampled_until:
             self.account = correction.Account(scale=self.account.scale)
@@ -65,6 +78,7 @@ class Member:
         sample = correction.Sample(period.begin, period.end, busy)
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
         self.debt += wrong
+        self.owed += wrong
 
     def _read(self, now: int) -> None:
         reading = correction.Reading(now, self.reading.charged_ns, self.reading.retired_ns)
@@ -94,7 +108,8 @@ class SharedGpu:
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
         known = self._members
         self._members = {
-            reading.holder: known.get(reading.holder) or Member(reading) for reading in readings
+            reading.holder: known.get(reading.holder) or Member(reading, now)
+            for reading in readings
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)

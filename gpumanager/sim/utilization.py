@@ -1,7 +1,7 @@
 """How busy processes keep simulated GPUs, as their driver samples it: NVML's answer without NVML.
 
-For who plays the manager's part beside the simulated GPUs, perhaps on a clock that NVML's callers do
-not share. It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML.
+For who plays the manager beside the simulated GPUs, perhaps on a clock that NVML does not live by.
+It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,115 @@
+"""What one look at the compute shares of a whole node costs the agent.
+
+    python benchmarks/sharing.py [--containers N] [--gpus N] [--rounds N]
+
+The manager is the real one, in this process, which is also the one process of each container: it
+moves the meters between two looks, and hands in samples as a driver has them, six times a second.
+*busy*: all containers launch and wait; *idle*: none has done anything for long. The figures are
+processor time; the agent looks ten times a second.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from hello import exchange
+from machine_line import machine_line
+
+from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.books import Books
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.values import AllocationID, Limit
+
+TICK = round(TICK_SECONDS * 1e9)
+WARM = 60
+
+
+class Node:
+    """Containers spread over GPUs, each with one process."""
+
+    def __init__(self, root: Path, containers: int, gpus: int) -> None:
+        self.root, self.containers = root, containers
+        self.gpus = [GpuUUID(f"GPU-{uuid.UUID(int=number)}") for number in range(gpus)]
+        self.manager = VirtualSockets(root)
+        self.books: list[Books] = []
+        self.now = time.monotonic_ns()
+
+    async def open(self) -> None:
+        cores = max(1, 100 * len(self.gpus) // self.containers)
+        for number in range(self.containers):
+            gpu = self.gpus[number % len(self.gpus)]
+            limit = Limit(gpu, Bytes(GIB), cores, 100)
+            directory = await self.manager.open(AllocationID(f"c{number}"), [limit])
+            await asyncio.to_thread(exchange, str(directory / "vcuda.sock"))
+            self.books.append(Books(directory / "books", writable=True))
+
+    def launch(self) -> None:
+        for books in self.books:
+            meter = books.words.meters[0]
+            meter.charged_ns += TICK * len(self.gpus) // self.containers
+            meter.retired_ns = meter.charged_ns
+            meter.throttled += 1
+
+    def answers(self, tick: int) -> Answers:
+        """Three in five looks bring something new."""
+        if tick % 5 >= 3:
+            return {}
+        percent = 100 * len(self.gpus) // self.containers
+        samples = (Sample(os.getpid(), self.now, percent),)
+        return {gpu: Answer(self.now, samples) for gpu in self.gpus}
+
+    def look(self, tick: int, *, busy: bool) -> float:
+        """Milliseconds of one."""
+        self.now += TICK
+        if busy:
+            self.launch()
+        answers = self.answers(tick) if busy else {}
+        begin = time.thread_time()
+        self.manager.share_now(self.now, answers)
+        return 1000 * (time.thread_time() - begin)
+
+
+def report(name: str, costs: list[float]) -> None:
+    ordered = sorted(costs)
+    worst = ordered[int(0.99 * (len(ordered) - 1))]
+    share = statistics.mean(costs) / (1000 * TICK_SECONDS)
+    print(
+        f"{name:>5}: {statistics.median(costs):6.2f} ms p50, {worst:6.2f} ms p99 a look; "
+        f"{share:.1%} of one core"
+    )
+
+
+async def main(containers: int, gpus: int, rounds: int) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    root = Path(tempfile.mkdtemp(prefix="gm"))
+    try:
+        node = Node(root, containers, gpus)
+        await node.open()
+        for busy in (True, False):
+            costs = [node.look(tick, busy=busy) for tick in range(rounds + WARM)]
+            report("busy" if busy else "idle", costs[WARM:])
+        await node.manager.stop()
+    finally:
+        shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--containers", type=int, default=256)
+    parser.add_argument("--gpus", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=200)
+    words = parser.parse_args()
+    print(machine_line())
+    print(f"{words.containers} containers that may burst, on {words.gpus} GPUs")
+    asyncio.run(main(words.containers, words.gpus, words.rounds))
