@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-MEMORY_NS: Final = 1_000_000_000
+MEMORY_NS: Final = 3_000_000_000
 """Readings are kept for as long; samples come later than what they tell of."""
 
 IDLE_NS: Final = 2_000_000_000

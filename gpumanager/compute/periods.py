@@ -6,9 +6,9 @@ between two. A longer gap was idle if we looked often enough to have seen a peri
 nothing is known of it.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.compute.values import SECOND
@@ -20,6 +20,7 @@ SAME_NS: Final = SECOND // 50
 LONGEST_NS: Final = SECOND * 12 // 10
 """No driver has longer periods: they last a second at most."""
 
+HELD: Final = 16
 KNOWN_AFTER: Final = 3
 """Gaps that must have been seen before their least is taken for the length."""
 
@@ -35,6 +36,16 @@ class Period:
     """Of each pid that is listed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A period that ended after `before`, as an answer told, `since_asked` after the last one."""
+
+    before: int | None
+    end: int
+    percents: Mapping[int, int]
+    since_asked: int
+
+
 class Periods:
     """Of one GPU."""
 
@@ -43,29 +54,38 @@ class Periods:
         self._ended: int | None = None
         self._gaps = 0
         self._length = LONGEST_NS
+        self._held: deque[_Ended] = deque(maxlen=HELD)
 
     def enter(self, answer: Answer) -> list[Period]:
-        """The periods that have ended since, as far as they are known."""
+        """The periods that have ended since. The first wait until their length is known."""
         since_asked = answer.asked_ns - self._asked if self._asked is not None else LONGEST_NS
         self._asked = answer.asked_ns
-        fresh = _grouped(answer.samples or (), after=self._ended)
-        found = (self._close(end, percents, since_asked) for end, percents in fresh)
+        for end, percents in _grouped(answer.samples or (), after=self._ended):
+            self._note(end)
+            self._held.append(_Ended(self._ended, end, percents, since_asked))
+            self._ended = end
+        if self._gaps < KNOWN_AFTER:
+            return []
+        found = [self._period(one) for one in self._held]
+        self._held.clear()
         return [period for period in found if period is not None]
 
-    def _close(self, end: int, percents: Mapping[int, int], since_asked: int) -> Period | None:
-        before, self._ended = self._ended, end
-        if before is None:
-            return None
-        gap = end - before
-        if gap <= LONGEST_NS:
+    def _note(self, end: int) -> None:
+        if self._ended is not None and end - self._ended <= LONGEST_NS:
             self._gaps += 1
-            self._length = min(self._length, gap)
-        one = gap < self._length * 5 // 4
-        missed = not one and since_asked > self._length
-        if self._gaps < KNOWN_AFTER or missed:
+            self._length = min(self._length, end - self._ended)
+
+    def _period(self, one: "_Ended") -> Period | None:
+        """None where a period in between may have been missed."""
+        alone = Period(one.end - self._length, one.end, self._length, one.percents)
+        if one.before is None:
+            return alone
+        gap = one.end - one.before
+        if gap < self._length * 5 // 4:
+            return Period(one.before, one.end, gap, one.percents)
+        if one.since_asked > self._length:
             return None
-        begin = before if gap <= 2 * SECOND else end - self._length
-        return Period(begin, end, gap if one else self._length, percents)
+        return replace(alone, begin=one.before) if gap <= 2 * SECOND else alone
 
 
 def _grouped(

@@ -48,7 +48,7 @@ class Member:
         if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
             self.moved = now
         self.reading, self.debt = reading, 0
-        self.resting = now - self.moved > RESTS_NS
+        self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(now, reading.charged_ns - self.owed, reading.waits)
         if self.resting:
             self.history.rest(mark)
@@ -66,14 +66,15 @@ class Member:
         return 0.0 if self.resting else self.history.share(LATELY_NS)
 
     def learn(self, now: int, period: Period) -> None:
-        """What the driver saw it use; of no use while the shim does not tell what has ended."""
-        if self.resting or self.reading.retired_ns == 0:
-            return
-        if period.begin != self.sampled_until:
+        """What the driver saw it use."""
+        unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
+        if unseen and self.sampled_until > 0:  # and nobody can say what it used meanwhile
             self.account = correction.Account(scale=self.account.scale)
             self._read(now)
         self.sampled_until = period.end
         percent = sum(period.percents.get(pid, 0) for pid in self.reading.pids)
+        if self.resting and percent == 0:
+            return
         busy = min(100, percent) * period.length // 100
         sample = correction.Sample(period.begin, period.end, busy)
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)

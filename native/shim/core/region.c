@@ -35,6 +35,7 @@ void region_debt_settle(struct vcuda_books *books, uint32_t device, uint32_t rat
 {
     struct limiter_terms terms = {.rate_ppm = rate_ppm};
     limiter_settle(&books->meters[device], terms, debt_ns);
+    limiter_retire(&books->meters[device], (uint64_t)debt_ns); /* below 0, too */
 }
 
 int region_device_add(struct vcuda_config *config, const uint8_t *uuid)
