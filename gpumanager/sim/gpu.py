@@ -238,6 +238,7 @@ def _description(machine: Machine) -> Any:
     described: Any = _sim.ffi.new("struct sim_machine *")
     described.gpu_count = len(gpus)
     described.cuda_version = machine.cuda_version
+    described.slice_ns = machine.slice_ns
     described.driver_version = _driver_version().encode()
     for position, gpu in enumerate(gpus):
         _describe_gpu(described.gpus[position], gpu, machine)
@@ -265,6 +266,7 @@ def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
     row.minor = gpu.minor
     row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node
     row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
+    row.link_bandwidth, row.memory_bandwidth = model.link_bandwidth, model.memory_bandwidth
     row.capability_major, row.capability_minor = model.compute_capability
 
 

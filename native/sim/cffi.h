@@ -17,6 +17,8 @@ uint64_t account_used(struct sim_state *state, unsigned gpu);
 
 /* The simulator's time here: of this page from now on; NULL: real. */
 void sim_use_clock(const uint64_t *word);
+unsigned account_sample(const struct sim_state *state, const struct sim_process *process,
+                        unsigned gpu, uint64_t *ended_ns);
 uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
 
 /* The timeline, for tests that bring their own clock. */

@@ -1,5 +1,6 @@
 """The simulated libnvidia-ml through NVIDIA's own nvidia-ml-py."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from gpumanager.units import GIB
 LOOK = """
 import json, pynvml
 from pynvml import *
+def newer(handle, stamp):
+    try:
+        return nvmlDeviceGetProcessUtilization(handle, stamp)
+    except NVMLError_NotFound:
+        return []
 nvmlInit()
 handles = [nvmlDeviceGetHandleByIndex(i) for i in range(nvmlDeviceGetCount())]
 h = handles[0]
@@ -116,6 +122,21 @@ def test_utilisation_is_that_of_the_last_sample_period(box: SimBox) -> None:
 
     assert idle == 0
     assert seen == f"100 {client.pid} 100 True\n"
+
+
+def test_each_period_has_one_sample_whose_stamp_stays(box: SimBox) -> None:
+    client = box.client()
+    client("[init(), spin(20_000_000_000)]")
+
+    seen = look(
+        box,
+        "(lambda found: [found.append(s.timeStamp) for x in iter(lambda: len(found) < 4, False)"
+        " for s in newer(h, found[-1] if found else 0)] and found)([])",
+    )
+
+    assert isinstance(seen, list)
+    steps = [later - earlier for earlier, later in itertools.pairwise(seen)]
+    assert all(round(step * 6 / 1e6) * 166_667 - step in range(-9, 10) for step in steps)
 
 
 def test_without_newer_samples_utilisation_of_processes_is_not_found(box: SimBox) -> None:

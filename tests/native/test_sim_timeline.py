@@ -8,6 +8,7 @@ from timeline import (
     MARKER,
     MEMORY,
     OTHER,
+    PERIOD,
     QUEUE_DEPTH,
     SLICE,
     SMS,
@@ -37,6 +38,15 @@ def test_processes_have_the_gpu_in_turn_for_a_slice_each() -> None:
 
         halves = [line.end(process, end) * 2 // SLICE for process, end in enumerate(ends)]
         assert halves == [7, 8, 9]
+
+
+def test_a_machine_says_how_long_a_turn_lasts() -> None:
+    with timeline(2, slice_ns=300) as line:
+        ends = [line.queue(process, 500) for process in (0, 1)]
+
+        line.advance(SLICE)
+
+        assert [line.end(process, end) for process, end in enumerate(ends)] == [800, 1000]
 
 
 def test_a_process_with_nothing_left_yields_at_once() -> None:
@@ -234,6 +244,36 @@ def test_a_full_queue_takes_no_more() -> None:
         assert line.submit(0, 10) is None
         line.advance(10)
         assert line.submit(0, 10) is not None
+
+
+def test_utilisation_is_of_the_last_period_that_ended_in_whole_percent() -> None:
+    with timeline(2) as line:
+        line.settle_periods()
+        line.queue(0, PERIOD // 4)
+        line.queue(1, PERIOD // 8)
+
+        line.advance(PERIOD - 1)
+        before = [line.sample(process)[0] for process in (0, 1)]
+        line.advance(1)
+
+        assert before == [0, 0]
+        assert [line.sample(process)[0] for process in (0, 1)] == [25, 13]
+
+
+def test_the_sample_of_a_process_that_rests_is_remembered_for_a_while() -> None:
+    with timeline(1) as line:
+        line.settle_periods()
+        line.queue(0, PERIOD // 2)
+        line.advance(PERIOD)
+        fresh = line.sample(0)
+
+        line.advance(7 * PERIOD)
+        old = line.sample(0)
+        line.advance(PERIOD)
+
+        assert fresh == old
+        assert fresh[0] == 50
+        assert line.sample(0)[0] == 0
 
 
 def looks_until_done(line: Timeline, process: int, position: int, lane: int = OTHER) -> int:

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ lib, ffi = _sim.lib, _sim.ffi
 GPU = 0
 SMS = 40
 SLICE = 2_000_000
+PERIOD = 166_666_667
 QUEUE_DEPTH = 1024
 MARKER, KERNEL = lib.SIM_MARKER, lib.SIM_KERNEL
 MEMORY, TO_DEVICE, TO_HOST = lib.SIM_MEMORY, lib.SIM_COPY_TO_DEVICE, lib.SIM_COPY_TO_HOST
@@ -87,6 +89,17 @@ class Timeline:
         """GPU time received, by process."""
         return {n: int(lib.account_busy_ns(p, GPU)) for n, p in enumerate(self.processes)}
 
+    def settle_periods(self) -> None:
+        """Go to the beginning of a sample period."""
+        self.advance_to(self.start + self.sample(0)[1] + PERIOD)
+
+    def sample(self, process: int) -> tuple[int, int]:
+        """Percent of the latest period in which it used the GPU, and when that ended; of none: 0,
+        and the end of the last."""
+        ended = ffi.new("uint64_t *")
+        percent = lib.account_sample(self.state, self.processes[process], GPU, ended)
+        return int(percent), int(ended[0]) - self.start
+
     def account(self) -> DeviceAccount:
         """Of the one tenant that all processes belong to."""
         lib.sim_unlock(self.state)
@@ -96,9 +109,10 @@ class Timeline:
 
 
 @contextmanager
-def timeline(processes: int) -> Iterator[Timeline]:
+def timeline(processes: int, slice_ns: int = 0) -> Iterator[Timeline]:
+    described = replace(machine(1), slice_ns=slice_ns)
     with tempfile.TemporaryDirectory(prefix="gm") as directory:
-        gpus = SimulatedGpus.create(Path(directory), machine(1))
+        gpus = SimulatedGpus.create(Path(directory), described)
         made = Timeline(gpus, processes)
         try:
             yield made

@@ -83,6 +83,18 @@ def test_a_user_describes_a_machine_by_groups_of_linked_gpus(tmp_path: Path) -> 
     assert machine.models["Old"].context_bytes == 100 * MIB
 
 
+def test_a_user_says_how_fast_a_machine_moves_bytes_and_how_long_turns_last(
+    tmp_path: Path,
+) -> None:
+    fast = "sms: 10\n    memory-bandwidth: 2000\n    link-bandwidth: 25"
+    machine = load_machine(written(tmp_path, MACHINE.replace("sms: 10", fast) + "time-slice: 500"))
+
+    model, silent = machine.models["Card"], machine.models["Old"]
+    assert (model.memory_bandwidth, model.link_bandwidth) == (2000 * 10**9, 25 * 10**9)
+    assert (silent.memory_bandwidth, silent.link_bandwidth) == (0, 0)
+    assert machine.slice_ns == 500_000
+
+
 def test_a_user_describes_a_machine_by_what_nvidia_smi_prints(tmp_path: Path) -> None:
     machine = load_machine(written(tmp_path, TABLE))
 

@@ -5,6 +5,7 @@
         memory: 15360MiB
         sms: 40
         compute-capability: "7.5"
+        memory-bandwidth: 320      # GB/s of its own memory; link-bandwidth: to the host, each way
     gpus: 4                        # all of the first model; or a list of model names
     topology: |2                   # what `nvidia-smi topo -m` prints on it, indented by two
               GPU0 GPU1 …
@@ -13,6 +14,7 @@
       PIX: [[0, 1], [2, 3]]
       NV2: [[0, 1]]
     numa: [0, 0, 1, 1]             # with links: the NUMA node of each GPU
+    time-slice: 2000               # us that a process has a GPU for while others want it
 
 A pair in several groups has the tightest PCIe level and the NVLinks of all; a pair in none is SYS.
 """
@@ -38,11 +40,23 @@ _CUDA_VERSIONS: Final = range(1000, 1_000_000)
 """As the driver says its own: 12050 is 12.5."""
 _NUMA_NODES: Final = range(1024)
 _LARGEST_GPU: Final = 1 << 40
+GB: Final = 10**9
 _LONGEST_NAME: Final = 95
 """Bytes: what NVML's buffer for a name has room for."""
-_FIELDS: Final = frozenset({"models", "gpus", "topology", "links", "numa", "cuda-version"})
+_FIELDS: Final = frozenset(
+    {"models", "gpus", "topology", "links", "numa", "cuda-version", "time-slice"}
+)
 _MODEL_FIELDS: Final = frozenset(
-    {"name", "memory", "sms", "compute-capability", "threads-per-sm", "context-memory"}
+    {
+        "name",
+        "memory",
+        "sms",
+        "compute-capability",
+        "threads-per-sm",
+        "context-memory",
+        "link-bandwidth",
+        "memory-bandwidth",
+    }
 )
 _HERE: Final = Path(__file__).resolve().parent
 _NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
@@ -87,6 +101,7 @@ def _machine(value: Value, name: str) -> Machine:
         topology=_with_models(_topology(fields, value, len(chosen)), chosen),
         models={model.name: model for model, _ in models},
         cuda_version=_cuda_version(fields.get("cuda-version")),
+        slice_ns=_optional(fields, "time-slice") * 1000,
     )
 
 
@@ -124,6 +139,8 @@ def _model(value: Value) -> ModelAndMemory:
         compute_capability=(int(match[1]), int(match[2])),
         max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
         context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
+        link_bandwidth=_optional(fields, "link-bandwidth") * GB,
+        memory_bandwidth=_optional(fields, "memory-bandwidth") * GB,
     )
     memory = _required(fields, "memory", value)
     if _size(memory) < MEMORY_BLOCK:
@@ -146,6 +163,11 @@ def _positive(value: Value | None, default: int = 1) -> int:
     if not 0 < value.integer() <= 1 << 20:
         raise value.error(f"expected a number from 1, found {value.integer()}")
     return value.integer()
+
+
+def _optional(fields: Mapping[str, Value], name: str) -> int:
+    """A positive number, or 0 if it is not given."""
+    return _positive(fields[name]) if name in fields else 0
 
 
 def _size(value: Value) -> Bytes:

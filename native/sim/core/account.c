@@ -112,6 +112,12 @@ uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu)
     return process->busy_ns[gpu];
 }
 
+unsigned account_sample(const struct sim_state *state, const struct sim_process *process,
+                        unsigned gpu, uint64_t *ended_ns)
+{
+    return period_latest(state, process, gpu, ended_ns);
+}
+
 const struct sim_machine *account_machine(const struct sim_state *state)
 {
     return &state->machine;

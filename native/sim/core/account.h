@@ -21,8 +21,11 @@ uint64_t account_used(struct sim_state *state, unsigned gpu);
 /* Percent of the last sample period in which anything ran. */
 unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
 
-/* GPU time a process received on a GPU; the lock is held, the GPU settled. */
+/* GPU time a process received on a GPU, and what NVML would say it had of it in the latest period
+ * with any, and when that ended. The lock is held, the GPU settled. */
 uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
+unsigned account_sample(const struct sim_state *state, const struct sim_process *process,
+                        unsigned gpu, uint64_t *ended_ns);
 
 const struct sim_machine *account_machine(const struct sim_state *state);
 

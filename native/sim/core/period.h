@@ -18,8 +18,8 @@ void period_publish(struct sim_state *state, unsigned gpu);
 /* Move the clock of a GPU on which nothing runs to `now`. */
 void period_pass_idle(struct sim_state *state, unsigned gpu, uint64_t now);
 
-/* The latest period in which the process used the GPU: percent, and when it ended; 0 for none among
- * the last SIM_SAMPLES. */
+/* The latest period in which the process used the GPU: percent, and when it ended. For none among
+ * the last SIM_SAMPLES: 0, and when the last one ended. */
 unsigned period_latest(const struct sim_state *state, const struct sim_process *process,
                        unsigned gpu, uint64_t *ended_ns);
 
