@@ -5,6 +5,7 @@
  *
  * Both libraries are in this process: `libcuda.so.1` is the shim, beside which the loader has put
  * the driver under its other name. Which of the two goes first alternates from round to round.
+ * `crowd` is launching by eight processes at once, in CPU time, for they may have to share CPUs.
  */
 #include "cuda_types.h"
 
@@ -14,12 +15,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ALLOWED ((size_t)1 << 20)
 #define REFUSED ((size_t)1 << 41) /* more than any limit, and than the driver has */
 
-enum { BATCH = 1000 };
+enum { BATCH = 1000, KINDS = 16, CROWD = 8 };
 
 static bool silent;
 
@@ -95,16 +100,82 @@ static void report(const char *name, const struct driver *driver, const struct w
         printf("%s %s %.3f\n", name, driver->side, watch->sum / (double)calls);
 }
 
+/* One of several functions, each with a shape of its own. */
+static void launch_one(const struct driver *driver, unsigned kind)
+{
+    CUfunction function = (CUfunction)(uintptr_t)(0x1000 + 64 * kind);
+    if (driver->launch(function, 64 + kind, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL) != CUDA_SUCCESS)
+        fail("launching");
+}
+
 static void launch(const struct driver *driver, long calls)
 {
-    CUfunction function = (CUfunction)(uintptr_t)0x1000;
     struct watch watch = {0};
     start(&watch);
     for (long call = 0; call < calls; call++)
-        if (driver->launch(function, 64, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL) != CUDA_SUCCESS)
-            fail("launching");
+        launch_one(driver, 0);
     stop(&watch);
     report("launch", driver, &watch, calls);
+}
+
+/* Several functions in turn. */
+static void kinds(const struct driver *driver, long calls)
+{
+    struct watch watch = {0};
+    start(&watch);
+    for (long call = 0; call < calls; call++)
+        launch_one(driver, (unsigned)call % KINDS);
+    stop(&watch);
+    report("kinds", driver, &watch, calls);
+}
+
+/* What the processes of a crowd share: who is ready, and what each took. */
+struct crowd {
+    atomic_int ready;
+    double took[CROWD];
+};
+
+static double cpu_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/* A child: attached and warm before all begin together. */
+static void launch_in_crowd(const struct driver *driver, long calls, struct crowd *crowd, int own)
+{
+    for (long call = 0; call < calls / 10; call++)
+        launch_one(driver, 0);
+    atomic_fetch_add(&crowd->ready, 1);
+    while (atomic_load(&crowd->ready) < CROWD)
+        usleep(100);
+    double begun = cpu_now();
+    for (long call = 0; call < calls; call++)
+        launch_one(driver, 0);
+    crowd->took[own] = cpu_now() - begun;
+    _exit(0);
+}
+
+static void crowd(const struct driver *driver, long calls)
+{
+    struct crowd *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct watch watch = {0};
+    if (shared == MAP_FAILED)
+        fail("sharing memory");
+    for (int child = 0; child < CROWD; child++)
+        if (fork() == 0)
+            launch_in_crowd(driver, calls, shared, child);
+    for (int child = 0; child < CROWD; child++) {
+        int status;
+        if (wait(&status) < 0 || status != 0)
+            fail("a process of the crowd");
+    }
+    for (int child = 0; child < CROWD; child++)
+        watch.sum += shared->took[child];
+    munmap(shared, sizeof *shared);
+    report("crowd", driver, &watch, calls * CROWD);
 }
 
 /* As a program that holds some: so many allocations, then the same frees. */
@@ -204,7 +275,8 @@ static void refuse(const struct driver *driver, long calls)
 static const struct operation {
     const char *name;
     void (*run)(const struct driver *driver, long calls);
-} operations[] = {{"launch", launch},     {"allocate", allocate}, {"pooled", pooled},
+} operations[] = {{"launch", launch},     {"kinds", kinds},       {"crowd", crowd},
+                  {"allocate", allocate}, {"pooled", pooled},
                   {"physical", physical}, {"look", look},         {"refuse", refuse}};
 
 enum { OPERATIONS = sizeof operations / sizeof *operations };

@@ -33,7 +33,11 @@ from vcuda_shim import SHIM_CUDA
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "native" / "include"
-GPU = GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
+GPUS = (
+    GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+    GpuUUID("GPU-10010203-0405-0607-0809-0a0b0c0d0e0f"),
+)
+"""The stand-in driver's one, and one that a container may have besides."""
 SECONDS = 120.0
 COUNTED = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULTILINE)
 """A row of strace -c: percent, seconds, usecs/call, calls, errors where there are some, name."""
@@ -45,12 +49,19 @@ class Place:
 
     name: str
     cores: int | None
+    gpus: int = 1
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        cores = self.cores or 0
+        return tuple(Limit(gpu, Bytes(64 * GIB), cores, cores) for gpu in GPUS[: self.gpus])
 
 
 UNMANAGED = Place("not managed", None)
 UNLIMITED = Place("managed, 100 cores", 100)
 LIMITED = Place("managed, 90 cores", 90)
-PLACES = (UNMANAGED, UNLIMITED, LIMITED)
+PAIR = Place("90 cores of two GPUs", 90, gpus=2)
+PLACES = (UNMANAGED, UNLIMITED, LIMITED, PAIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,9 @@ ROWS = (
     Row("cuLaunchKernel", "launch", UNMANAGED, 3),
     Row("cuLaunchKernel", "launch", UNLIMITED, 3),
     Row("cuLaunchKernel, not throttled", "launch", LIMITED, 15),
+    Row("… of 16 functions in turn", "kinds", LIMITED, 15),
+    Row("… by 8 processes at once", "crowd", LIMITED, 40),
+    Row("… with two GPUs", "launch", PAIR),
     Row("cuMemAlloc_v2", "allocate", UNMANAGED),
     Row("cuMemAlloc_v2", "allocate", UNLIMITED, 1000),
     Row("cuMemAlloc_v2", "allocate", LIMITED, 1000),
@@ -185,10 +199,7 @@ async def serve(root: Path, manager: VirtualSockets) -> Bench:
     folder.mkdir()
     build(folder)
     directories = {
-        place: await manager.open(
-            AllocationID(f"cores-{place.cores}"),
-            [Limit(GPU, Bytes(64 * GIB), place.cores, place.cores)],
-        )
+        place: await manager.open(AllocationID(f"cores-{place.cores}-{place.gpus}"), place.limits)
         for place in PLACES
         if place.cores is not None
     }
@@ -200,7 +211,7 @@ async def run(options: argparse.Namespace, root: Path) -> None:
     try:
         bench = await serve(root, manager)
         figures = await measure(bench, options)
-        (limited,) = manager.usage(AllocationID(f"cores-{LIMITED.cores}")).devices
+        (limited,) = manager.usage(AllocationID(f"cores-{LIMITED.cores}-{LIMITED.gpus}")).devices
         head = f"{'ns per call':<33} {'':<20} {'driver':>8} {'shim':>8} {'added':>8}"
         print(f"{head}  (middle half)".ljust(101) + "   bar")
         for row in ROWS:

@@ -12,8 +12,7 @@ static uint64_t subtract(uint64_t left, uint64_t right)
     return left > right ? left - right : 0;
 }
 
-/* Time on the virtual clock that `cost` takes at this rate. */
-static uint64_t stretch(uint64_t cost, uint32_t rate_ppm)
+uint64_t limiter_stretch(uint64_t cost, uint32_t rate_ppm)
 {
     unsigned __int128 time = (unsigned __int128)cost * LIMITER_MILLION / rate_ppm;
     return time > INT64_MAX ? INT64_MAX : (uint64_t)time;
@@ -82,7 +81,7 @@ static uint64_t paid(const struct vcuda_meter *meter, uint64_t clock, struct lim
 {
     uint64_t served = atomic_load_explicit(&meter->served_until, memory_order_relaxed);
     uint64_t oldest = subtract(now, limiter_lag(served, clock, terms.burst_ns));
-    return add(larger(clock, oldest), stretch(cost, terms.rate_ppm));
+    return add(larger(clock, oldest), limiter_stretch(cost, terms.rate_ppm));
 }
 
 /* The latest that the clock may show now for a launch to go. */
@@ -137,7 +136,7 @@ static void move(VCUDA_ATOMIC(uint64_t) * word, int64_t change, uint64_t size)
 void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64_t debt)
 {
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
-    move(&meter->virtual_time, debt, stretch(size, terms.rate_ppm));
+    move(&meter->virtual_time, debt, limiter_stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);
 }
 
@@ -163,7 +162,8 @@ uint64_t limiter_end(uint64_t previous, uint64_t begun, uint64_t elapsed, uint64
 uint64_t limiter_allowance(struct limiter_terms terms, uint64_t last, uint64_t age)
 {
     uint64_t most = smaller(LIMITER_ALLOWANCE_NS, terms.burst_ns / LIMITER_ALLOWANCES_PER_BURST);
-    bool used_up = age / 8 <= stretch(last, terms.rate_ppm); /* an eighth of what it might */
+    bool used_up =
+        age / 8 <= limiter_stretch(last, terms.rate_ppm); /* an eighth of what it might */
     uint64_t size = used_up ? add(last, last) : last / 2;
     return larger(smaller(size, most), most / LIMITER_ALLOWANCES_PER_BURST);
 }

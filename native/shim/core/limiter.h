@@ -54,6 +54,10 @@ static inline uint64_t limiter_price(uint64_t price, uint64_t ns)
 }
 #endif
 
+/* The longest that so much work takes at this rate: the GPU has it all while nobody else wants it.
+ */
+uint64_t limiter_stretch(uint64_t cost, uint32_t rate_ppm);
+
 /* How far the clock may lag behind the time, where the container is known to have had work on the
  * GPU up to `served_until`. */
 uint64_t limiter_lag(uint64_t served_until, uint64_t clock, uint64_t burst_ns);

@@ -26,14 +26,27 @@ bool flights_any(const struct flights *flights)
     return false;
 }
 
-bool flights_measure(const struct flights *flights, uint64_t key)
+bool flights_measure(const struct flights *flights, unsigned device, uint64_t key)
 {
     for (int index = 0; index < FLIGHTS; index++) {
         const struct flight *flight = &flights->of[index];
-        if (flight_phase(flight) != FLIGHT_NONE && flight->key == key && !flight->given_up)
+        if (flight_phase(flight) != FLIGHT_NONE && flight->device == device && flight->key == key &&
+            !flight->given_up)
             return true;
     }
     return false;
+}
+
+uint64_t flights_oldest(const struct flights *flights, unsigned long long context)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (int index = 0; index < FLIGHTS; index++) {
+        const struct flight *flight = &flights->of[index];
+        if (flight_phase(flight) == FLIGHT_FLYING && flight->context == context &&
+            !flight->given_up && flight->begun_ns < oldest)
+            oldest = flight->begun_ns;
+    }
+    return oldest;
 }
 
 bool flights_full(const struct flights *flights)

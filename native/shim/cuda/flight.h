@@ -31,9 +31,9 @@ struct flight {
     _Atomic uint64_t polled_ns; /* when it was last looked at */
     atomic_bool given_up;       /* it is waited for no more, nor counted as in flight */
     CUevent start, end;
-    unsigned long long context; /* the events belong to it and die with it */
-    uint64_t paid_ns;           /* for the launch itself */
-    uint64_t begun_ns;
+    atomic_ullong context; /* the events belong to it and die with it */
+    _Atomic uint64_t begun_ns;
+    uint64_t paid_ns; /* for the launch itself */
 };
 
 struct flights {
@@ -67,8 +67,11 @@ void flight_uncount(struct flight *flight, struct in_flight *in_flight);
 /* Is any taken? */
 bool flights_any(const struct flights *flights);
 
-/* Is a measurement of this kind under way that is worth waiting for? */
-bool flights_measure(const struct flights *flights, uint64_t key);
+/* Is a measurement of this kind under way on the device that is worth waiting for? */
+bool flights_measure(const struct flights *flights, unsigned device, uint64_t key);
+
+/* When the oldest of a context began that is worth waiting for; UINT64_MAX if there is none. */
+uint64_t flights_oldest(const struct flights *flights, unsigned long long context);
 
 /* Are all taken, and one of them worth waiting for? */
 bool flights_full(const struct flights *flights);

@@ -16,7 +16,8 @@
 struct in_flight {
     _Atomic uint64_t work_ns;     /* launched, not known to be done */
     _Atomic uint64_t unmarked_ns; /* of that: no mark stands for it yet */
-    _Atomic uint64_t ended_ns;    /* when the last measured launch ended, at the earliest */
+    _Atomic uint64_t marked_at_ns;
+    _Atomic uint64_t ended_ns; /* when the last measured launch ended, at the earliest */
 };
 
 static inline uint64_t in_flight_work(const struct in_flight *in_flight)
@@ -31,12 +32,17 @@ static inline void in_flight_add(struct in_flight *in_flight, uint64_t work)
     atomic_fetch_add_explicit(&in_flight->unmarked_ns, work, memory_order_relaxed);
 }
 
-/* What a mark is to stand for now; 0 while it is less than `least`. Each is taken out by
- * in_flight_done() or given back by in_flight_unmark(), once. */
-static inline uint64_t in_flight_mark(struct in_flight *in_flight, uint64_t least)
+enum { IN_FLIGHT_MARK_NS = 5000000 }; /* so much time after a mark comes another */
+
+/* What a mark is to stand for now; 0 if it is less than `least` and there was a mark just now. Each
+ * is taken out by in_flight_done() or given back by in_flight_unmark(), once. */
+static inline uint64_t in_flight_mark(struct in_flight *in_flight, uint64_t least, uint64_t now)
 {
-    if (atomic_load_explicit(&in_flight->unmarked_ns, memory_order_relaxed) < least)
+    uint64_t last = atomic_load_explicit(&in_flight->marked_at_ns, memory_order_relaxed);
+    if (atomic_load_explicit(&in_flight->unmarked_ns, memory_order_relaxed) < least &&
+        now - last < IN_FLIGHT_MARK_NS)
         return 0;
+    atomic_store_explicit(&in_flight->marked_at_ns, now, memory_order_relaxed);
     return atomic_exchange_explicit(&in_flight->unmarked_ns, 0, memory_order_relaxed);
 }
 

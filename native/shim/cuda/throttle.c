@@ -53,7 +53,7 @@ static uint64_t longer_pause(struct wait *wait)
 static uint64_t await_measurement(struct launch *launch, struct wait *wait)
 {
     struct flights *flights = &wait->process->timing.flights;
-    bool own = flights_measure(flights, wait->key);
+    bool own = flights_measure(flights, launch->device, wait->key);
     if (!own && !flights_full(flights))
         return 0;
     if (wait->now - wait->begun < (own ? unknown_ns : OTHERS_NS))
@@ -68,10 +68,22 @@ static uint64_t room(struct limiter_terms terms)
     return terms.burst_ns > IN_FLIGHT_NS ? terms.burst_ns : IN_FLIGHT_NS;
 }
 
-/* So much work in flight, if it turns out to be more than was charged, takes long to drain. */
+/* Is as much work in flight as may be, or, with 2, half of that? By what was charged; or, for that
+ * may have been too little, by what is not done yet though it had time enough at this rate. */
+static bool crowded(const struct wait *wait, unsigned parts)
+{
+    const struct flights *flights = &wait->process->timing.flights;
+    uint64_t most = room(wait->terms);
+    if (in_flight_work(wait->in_flight) >= most / parts)
+        return true;
+    uint64_t oldest = flights_any(flights) ? flights_oldest(flights, timing_context()) : UINT64_MAX;
+    return oldest < wait->now &&
+           wait->now - oldest > limiter_stretch(most, wait->terms.rate_ppm) / parts;
+}
+
 static uint64_t await_room(struct launch *launch, struct wait *wait)
 {
-    if (in_flight_work(wait->in_flight) < room(wait->terms))
+    if (!crowded(wait, 1))
         return 0;
     if (wait->crowded < CROWD_NS) {
         uint64_t pause = longer_pause(wait);
@@ -108,7 +120,6 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
     struct process *process = wait->process;
     uint64_t pause = 0;
-    wait->terms = limiter_terms(&process->session.config->limits[launch->device], wait->now);
     if (!cost_estimate(&process->costs, wait->key, &launch->paid_ns))
         pause = await_measurement(launch, wait);
     launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
@@ -125,9 +136,10 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 
 static void look(struct launch *launch, struct wait *wait)
 {
-    bool crowded = in_flight_work(wait->in_flight) > room(wait->terms) / 2;
     wait->now = clock_now();
-    timing_poll(wait->process, launch->device, crowded ? TIMING_ALL : TIMING_MEASURED, wait->now);
+    wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
+    timing_poll(wait->process, launch->device, crowded(wait, 2) ? TIMING_ALL : TIMING_MEASURED,
+                wait->now);
 }
 
 static void count_wait(const struct wait *wait)
@@ -143,7 +155,8 @@ static void count_wait(const struct wait *wait)
 static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
 {
     uint64_t key = cost_due(&wait->process->costs, wait->key, done) ? wait->key : 0;
-    uint64_t work = in_flight_mark(wait->in_flight, key != 0 ? 0 : room(wait->terms) / MARKS);
+    uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
+    uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
     struct timing_subject subject = {key, launch->paid_ns, work, launch->device, launch->stream};
     if (key != 0 || work > 0)
         launch->flight = timing_begin(wait->process, subject, wait->now);

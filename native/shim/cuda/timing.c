@@ -16,8 +16,7 @@ static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
     return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-/* Who is the current context? 0: none. Its number where the driver has one, for handles recur. */
-static unsigned long long current_context(void)
+unsigned long long timing_context(void)
 {
     CUcontext context = NULL;
     unsigned long long number;
@@ -102,7 +101,7 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
 /* With the flight held and the capture mode relaxed. */
 static bool begin_held(struct process *process, struct flight *flight, CUstream stream)
 {
-    flight->context = current_context();
+    flight->context = timing_context();
     if (flight->context == 0 || capturing(stream)) {
         end_flight(process, flight);
         return false;
@@ -236,7 +235,7 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
     if (!any_due(&process->timing.flights, device, look, now))
         return;
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    unsigned long long context = current_context();
+    unsigned long long context = timing_context();
     for (int index = 0; index < FLIGHTS; index++) {
         struct flight *flight = &process->timing.flights.of[index];
         if (!due(flight, device, look, now) || !flight_hold(flight, FLIGHT_FLYING))

@@ -32,6 +32,9 @@ struct timing_subject {
     CUstream stream;
 };
 
+/* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */
+unsigned long long timing_context(void);
+
 /* Begin to watch the launch that follows, if possible now; then timing_end() must follow it. NULL
  * if not. Takes over the count of the work. */
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now);
