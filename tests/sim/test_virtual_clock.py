@@ -274,3 +274,17 @@ def test_without_a_page_a_program_lives_by_the_system(actor: Path, tmp_path: Pat
         ).stdout.split()
 
         assert before < int(said[0]) < time.monotonic_ns()
+
+
+async def test_the_time_goes_on_whoever_is_killed_and_whenever(scene: Scene) -> None:
+    crowd = [await scene.enter("turns", number, 100_000, 10_000) for number in range(12)]
+
+    for victim in crowd[:-1]:
+        playing = asyncio.create_task(scene.play(5 * MS))
+        await asyncio.sleep(0)  # it begins
+        victim.kill()
+        await playing
+
+    said = await scene.play(2 * SECOND)
+    assert sum(line.endswith(" 11") for line in said) == 10_000
+    assert crowd[-1].wait(timeout=20) == 0

@@ -1,6 +1,5 @@
-/* Whose turn it is, and waiting for it. */
+#include "clock/turn.h"
 #include "clock/life.h"
-#include "clock/simclock.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -28,13 +27,13 @@ static uint64_t real_now(void)
     return (uint64_t)now.tv_sec * 1000 * MILLISECOND + (uint64_t)now.tv_nsec;
 }
 
-static void lock(struct simclock *clock)
+void turn_lock(struct simclock *clock)
 {
     if (pthread_mutex_lock(&clock->mutex) == EOWNERDEAD)
         pthread_mutex_consistent(&clock->mutex); /* its row is found dead by the next patrol */
 }
 
-static void unlock(struct simclock *clock)
+void turn_unlock(struct simclock *clock)
 {
     pthread_mutex_unlock(&clock->mutex);
 }
@@ -83,8 +82,7 @@ static void choose(struct simclock *clock, struct simclock_taker *next)
     set_turn(next, NOW);
 }
 
-/* The caller, if it is a taker, needs no waking. */
-static void pass_on(struct simclock *clock, const struct simclock_taker *caller)
+void turn_pass_on(struct simclock *clock, const struct simclock_taker *caller)
 {
     bool leaving;
     struct simclock_taker *next = next_sleeper(clock, &leaving);
@@ -98,34 +96,40 @@ static void pass_on(struct simclock *clock, const struct simclock_taker *caller)
         wake(next);
 }
 
-static void examine(struct simclock_taker *taker, bool patrol)
+/* One more time that it was found running, but blocked in the kernel, or not. */
+static void note_blocked(struct simclock_taker *taker, bool blocked)
 {
-    enum life life = life_of(taker);
-    if (life == LIFE_DEAD) {
-        taker->state = SIMCLOCK_FREE;
+    if (taker->state != SIMCLOCK_RUNNING || taker->conductor)
         return;
-    }
-    if (!patrol || taker->state != SIMCLOCK_RUNNING || taker->conductor)
-        return;
-    taker->blocked = life == LIFE_BLOCKED ? taker->blocked + 1 : 0;
+    taker->blocked = blocked ? taker->blocked + 1 : 0;
     if (taker->blocked >= BLOCKED_LIMIT)
         taker->state = SIMCLOCK_ASIDE;
 }
 
-/* Find the dead, and once in a while the blocked. */
-static void look_round(struct simclock *clock, const struct simclock_taker *caller)
+static void examine(struct simclock_taker *taker, bool long_since)
 {
-    uint64_t now = real_now();
-    bool patrol = now - clock->looked_ns >= PATROL_NS;
-    if (patrol)
-        clock->looked_ns = now;
-    for (uint32_t row = 0; row < clock->limit; row++)
-        if (clock->takers[row].state != SIMCLOCK_FREE)
-            examine(&clock->takers[row], patrol);
-    pass_on(clock, caller);
+    enum life life = life_of(taker);
+    if (life == LIFE_DEAD)
+        taker->state = SIMCLOCK_FREE;
+    else if (long_since)
+        note_blocked(taker, life == LIFE_BLOCKED);
 }
 
-static void fall_asleep(struct simclock *clock, struct simclock_taker *taker, uint64_t deadline)
+void turn_look_round(struct simclock *clock, const struct simclock_taker *caller, bool all)
+{
+    uint64_t now = real_now();
+    bool long_since = now - clock->looked_ns >= PATROL_NS;
+    if (long_since)
+        clock->looked_ns = now;
+    for (uint32_t row = 0; row < clock->limit; row++) {
+        uint32_t state = clock->takers[row].state;
+        if (state != SIMCLOCK_FREE && (all || long_since || state == SIMCLOCK_LEAVING))
+            examine(&clock->takers[row], long_since);
+    }
+    turn_pass_on(clock, caller);
+}
+
+void turn_fall_asleep(struct simclock *clock, struct simclock_taker *taker, uint64_t deadline)
 {
     taker->deadline = deadline;
     taker->order = ++clock->serial;
@@ -143,11 +147,11 @@ static bool wait_a_while(struct simclock_taker *self, uint32_t seen)
 
 static void patrol(struct simclock *clock, struct simclock_taker *self)
 {
-    lock(clock);
+    turn_lock(clock);
     if (self->turn == WATCH)
         set_turn(self, NOT_YET); /* or it is told again */
-    look_round(clock, self);
-    unlock(clock);
+    turn_look_round(clock, self, false);
+    turn_unlock(clock);
 }
 
 int simclock_wait(struct simclock *clock, int taker, uint32_t patience_ms)
@@ -165,112 +169,9 @@ int simclock_wait(struct simclock *clock, int taker, uint32_t patience_ms)
 
 int simclock_sleep(struct simclock *clock, int taker, uint64_t deadline, uint32_t patience_ms)
 {
-    lock(clock);
-    fall_asleep(clock, &clock->takers[taker], deadline);
-    pass_on(clock, &clock->takers[taker]);
-    unlock(clock);
+    turn_lock(clock);
+    turn_fall_asleep(clock, &clock->takers[taker], deadline);
+    turn_pass_on(clock, &clock->takers[taker]);
+    turn_unlock(clock);
     return simclock_wait(clock, taker, patience_ms);
-}
-
-static int free_row(struct simclock *clock)
-{
-    for (uint32_t row = 0; row < clock->limit; row++)
-        if (clock->takers[row].state == SIMCLOCK_FREE)
-            return (int)row;
-    return clock->limit < SIMCLOCK_TAKERS ? (int)clock->limit++ : -ENOSPC;
-}
-
-int simclock_join(struct simclock *clock, int32_t pid, int32_t tid, bool conductor)
-{
-    uint64_t start_time = life_start_time(pid, tid);
-    lock(clock);
-    int row = free_row(clock);
-    if (row >= 0) {
-        struct simclock_taker *taker = &clock->takers[row];
-        taker->pid = pid;
-        taker->tid = tid;
-        taker->start_time = start_time;
-        taker->conductor = conductor;
-        taker->blocked = 0;
-        fall_asleep(clock, taker, simclock_peek(clock));
-        pass_on(clock, NULL);
-    }
-    unlock(clock);
-    return row;
-}
-
-void simclock_become(struct simclock *clock, int taker, int32_t pid, int32_t tid)
-{
-    uint64_t start_time = life_start_time(pid, tid);
-    lock(clock);
-    struct simclock_taker *self = &clock->takers[taker];
-    self->pid = pid;
-    self->tid = tid;
-    self->start_time = start_time;
-    unlock(clock);
-}
-
-static void resume(struct simclock_taker *taker, bool first)
-{
-    if (!first)
-        taker->state = SIMCLOCK_FREE;
-    else if (taker->state != SIMCLOCK_ASLEEP) /* who ran, runs on */
-        taker->state = SIMCLOCK_RUNNING;
-}
-
-int simclock_resume(struct simclock *clock, int32_t pid)
-{
-    int found = -ENOENT;
-    uint64_t start_time = life_start_time(pid, pid);
-    lock(clock);
-    for (uint32_t row = 0; row < clock->limit; row++) {
-        struct simclock_taker *taker = &clock->takers[row];
-        if (taker->state == SIMCLOCK_FREE || taker->pid != pid || taker->tid == 0)
-            continue;
-        bool first = taker->tid == pid && taker->start_time == start_time;
-        resume(taker, first);
-        found = first ? (int)row : found;
-    }
-    unlock(clock);
-    return found;
-}
-
-bool simclock_aside(const struct simclock *clock, int taker)
-{
-    return atomic_load_explicit(&clock->takers[taker].state, memory_order_relaxed) ==
-           SIMCLOCK_ASIDE;
-}
-
-static void set_state(struct simclock *clock, int taker, enum simclock_state state)
-{
-    lock(clock);
-    clock->takers[taker].state = state;
-    pass_on(clock, NULL);
-    unlock(clock);
-}
-
-void simclock_leave(struct simclock *clock, int taker)
-{
-    set_state(clock, taker, SIMCLOCK_FREE);
-}
-
-void simclock_end(struct simclock *clock, int taker)
-{
-    set_state(clock, taker, SIMCLOCK_LEAVING);
-}
-
-unsigned simclock_takers(struct simclock *clock, struct simclock_taker *out, unsigned capacity)
-{
-    unsigned count = 0;
-    lock(clock);
-    look_round(clock, NULL);
-    for (uint32_t row = 0; row < clock->limit; row++) {
-        if (clock->takers[row].state == SIMCLOCK_FREE)
-            continue;
-        if (count < capacity)
-            out[count] = clock->takers[row];
-        count++;
-    }
-    unlock(clock);
-    return count;
 }
