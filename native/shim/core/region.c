@@ -30,12 +30,24 @@ void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t r
     atomic_store_explicit(&limit->share_until, share_until, memory_order_release);
 }
 
+/* Of work that has ended, since it was measured. */
+static void retire(struct vcuda_meter *meter, int64_t debt_ns)
+{
+    uint64_t given_back = debt_ns < 0 ? -(uint64_t)debt_ns : 0;
+    uint64_t old = atomic_load_explicit(&meter->retired_ns, memory_order_relaxed);
+    uint64_t new;
+    do
+        new = debt_ns >= 0 ? old + (uint64_t)debt_ns : old > given_back ? old - given_back : 0;
+    while (!atomic_compare_exchange_weak_explicit(&meter->retired_ns, &old, new,
+                                                  memory_order_relaxed, memory_order_relaxed));
+}
+
 void region_debt_settle(struct vcuda_books *books, uint32_t device, uint32_t rate_ppm,
                         int64_t debt_ns)
 {
     struct limiter_terms terms = {.rate_ppm = rate_ppm};
     limiter_settle(&books->meters[device], terms, debt_ns);
-    limiter_retire(&books->meters[device], (uint64_t)debt_ns); /* below 0, too */
+    retire(&books->meters[device], debt_ns);
 }
 
 int region_device_add(struct vcuda_config *config, const uint8_t *uuid)

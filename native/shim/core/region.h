@@ -23,8 +23,8 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
 void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
                         uint32_t others_ppm, uint32_t cost_ppm, uint64_t share_until);
 
-/* Charge GPU time that was taken and not paid for, or, below 0, give back. Any time: processes move
- * the same words by atomic operations. */
+/* Charge GPU time that was taken by work that has ended and was not paid for, or, below 0, give
+ * back. Any time: processes move the same words by atomic operations. */
 void region_debt_settle(struct vcuda_books *books, uint32_t device, uint32_t rate_ppm,
                         int64_t debt_ns);
 
