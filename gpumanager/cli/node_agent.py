@@ -122,6 +122,8 @@ async def _until_stopped(
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
+    for task in (measuring, sharing, reconciling):
+        task.add_done_callback(_complain)
     try:
         await asyncio.wait((registering, told), return_when=asyncio.FIRST_COMPLETED)
         if registering.done():
@@ -131,6 +133,12 @@ async def _until_stopped(
     finally:
         for task in (measuring, sharing, reconciling, registering, told):
             task.cancel()
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    """What goes on in the background ends with the agent, or with a mistake of ours."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has stopped", task.get_coro(), exc_info=error)
 
 
 def _stop_on_signals() -> asyncio.Event:

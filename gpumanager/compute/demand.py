@@ -12,9 +12,8 @@ from typing import Final
 from gpumanager.compute.history import History
 from gpumanager.compute.values import SECOND, Reading
 
-MOMENT_NS: Final = SECOND * 3 // 10
-"""What counts as now: longer than what lies between two looks, and a part of the half second within
-which idle share shall be in use."""
+MOMENT_NS: Final = SECOND // 5
+"""What counts as now: two looks, and less than half of the time in which idle share is to be used."""
 
 PAID_NS: Final = 3 * SECOND
 """How long at most a container is believed to wait for what its last launch has cost it."""

@@ -53,10 +53,11 @@ static uint64_t price(const struct vcuda_limit *limit, uint64_t share_until, uin
 
 struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now)
 {
+    /* First, acquire: pairs with region_share_store(); what is read after it is as new as it. */
+    uint64_t until = atomic_load_explicit(&limit->share_until, memory_order_acquire);
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
     uint32_t percent = atomic_load_explicit(&limit->core_percent, memory_order_relaxed);
     uint32_t burst_us = atomic_load_explicit(&limit->burst_us, memory_order_relaxed);
-    uint64_t until = atomic_load_explicit(&limit->share_until, memory_order_relaxed);
     if (rate == 0 || !lent(until, now)) /* the promise itself */
         rate = percent * (LIMITER_MILLION / 100);
     uint64_t burst_ns = (uint64_t)(burst_us == 0 ? LIMITER_BURST_US : burst_us) * 1000;
