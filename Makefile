@@ -51,6 +51,11 @@ bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares 
 	for subject in placement hello hooks allocate shares sharing; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
+.PHONY: gpu-check
+TORCH ?= $(PYTHON)
+gpu-check: $(VENV)/installed ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under eight minutes)
+	$(BIN)/python benchmarks/check_gpu.py --python $(TORCH)
+
 .PHONY: fuzz
 SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target

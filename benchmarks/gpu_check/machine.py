@@ -1,0 +1,168 @@
+"""What this machine has for the check; what is missing is told all at once, in one line.
+
+The driver is what this machine's dynamic linker opens, wherever that lies: asked of a process of
+its own, since a driver's library is never let go again.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpu_check.outcome import CheckFailed
+from gpu_check.process import lines_of, told
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import Bytes
+from gpumanager.volume.driver import version
+
+WORKLOADS: Final = Path(__file__).resolve().parent / "workloads"
+LOOK_SECONDS: Final = 60.0
+"""For one program; the first import of PyTorch from a slow disk takes its time."""
+
+MODULES: Final = ("torch", "triton", "cupy")
+
+_LIBRARIES: Final = """
+import ctypes, os, re, sys
+for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        print("missing", name, error)
+for line in open("/proc/self/maps"):
+    found = re.search(r"(/.*/(libcuda|libnvidia-ml)\\.so\\S*)$", line)
+    if found:
+        print("found", found[1])
+"""
+
+_MODULES: Final = """
+import importlib.util, sys
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name):
+        print("found", name)
+"""
+
+
+class Missing(GpuManagerError):
+    """This machine cannot be checked; names all that is missing, and what to do."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        super().__init__(f"cannot run here: {'; '.join(pieces)}")
+        self.pieces = pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """cuda, ml: the driver's own files. gpu: the one that is used; memory: all of it.
+
+    python: runs the workloads. modules: what it can import of those that have a check; none of
+    them is used with `driver_only`. said: versions, for the report.
+    """
+
+    cuda: Path
+    ml: Path
+    gpu: GpuUUID
+    memory: Bytes
+    python: Path
+    modules: frozenset[str]
+    driver_only: bool
+    said: Mapping[str, str]
+
+    @property
+    def version(self) -> str:
+        """The driver's, as its file says; one that says nothing is called so."""
+        return version(self.cuda) or "unknown"
+
+
+async def look(python: str, gpu: str | None, work: Path, *, driver_only: bool) -> Machine:
+    """Raises Missing."""
+    missing = _missing_compiler()
+    interpreter = shutil.which(python)
+    if interpreter is None:
+        missing.append(f"no Python {python!r}")
+    libraries = await _libraries(work, missing)
+    modules = await _modules(interpreter, work)
+    if not driver_only and interpreter and "torch" not in modules:
+        missing.append(
+            f"no PyTorch in {interpreter} (install it there, or name another Python: "
+            "make gpu-check TORCH=…)"
+        )
+    if missing or interpreter is None:
+        raise Missing(missing)
+    device = await _device(Path(interpreter), gpu, work)
+    said = {"driver": version(libraries["libcuda"]) or "unknown", "python": interpreter}
+    if not driver_only:
+        said |= await _torch(Path(interpreter), gpu, work)
+    return Machine(
+        cuda=libraries["libcuda"],
+        ml=libraries["libnvidia-ml"],
+        gpu=GpuUUID(device["uuid"]),
+        memory=Bytes(device["total"]),
+        python=Path(interpreter),
+        modules=frozenset() if driver_only else modules,
+        driver_only=driver_only,
+        said=said,
+    )
+
+
+def visible(gpu: str | None) -> dict[str, str]:
+    """This environment, in which a program sees that GPU alone."""
+    chosen = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+    return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **chosen}
+
+
+def _missing_compiler() -> list[str]:
+    compiler = shlex.split(os.environ.get("CC", "gcc"))[0]
+    if shutil.which(compiler):
+        return []
+    return [f"no C compiler {compiler!r} (install gcc, or name another in CC)"]
+
+
+async def _libraries(work: Path, missing: list[str]) -> dict[str, Path]:
+    """The driver's files; what is not there is added to `missing`."""
+    command = [sys.executable, "-c", _LIBRARIES]
+    lines = await lines_of(command, os.environ, work / "libraries.log", LOOK_SECONDS)
+    absent = [line.split()[1] for line in lines if line.startswith("missing ")]
+    if absent:
+        missing.append(
+            f"no NVIDIA driver ({' and '.join(absent)} not found by the dynamic linker; install "
+            "the driver, or name its folder in LD_LIBRARY_PATH)"
+        )
+    paths = [Path(line.split(maxsplit=1)[1]) for line in lines if line.startswith("found ")]
+    return {re.split(r"\.so", path.name)[0]: path for path in paths}
+
+
+async def _modules(interpreter: str | None, work: Path) -> frozenset[str]:
+    if interpreter is None:
+        return frozenset()
+    command = [interpreter, "-c", _MODULES, *MODULES]
+    try:
+        lines = await lines_of(command, os.environ, work / "modules.log", LOOK_SECONDS)
+    except CheckFailed:
+        return frozenset()
+    return frozenset(line.split()[1] for line in lines if line.startswith("found "))
+
+
+async def _device(python: Path, gpu: str | None, work: Path) -> dict[str, Any]:
+    command = [python, WORKLOADS / "device.py"]
+    try:
+        seen = await told(command, visible(gpu), work / "device.log", LOOK_SECONDS)
+    except CheckFailed as failed:
+        raise Missing([f"no usable GPU ({failed})"]) from failed
+    if "error" in seen:
+        raise Missing([f"no usable GPU ({seen['error']}; does nvidia-smi list one?)"])
+    return seen
+
+
+async def _torch(python: Path, gpu: str | None, work: Path) -> dict[str, str]:
+    command: list[str | Path] = [python, WORKLOADS / "device.py", "torch"]
+    try:
+        seen = await told(command, visible(gpu), work / "torch.log", LOOK_SECONDS)
+    except CheckFailed as failed:
+        raise Missing([f"PyTorch cannot use the GPU even without the shim ({failed})"]) from failed
+    return {name: str(value) for name, value in seen.items()}

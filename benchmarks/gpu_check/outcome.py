@@ -1,0 +1,47 @@
+"""What a check came to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from gpumanager.errors import GpuManagerError
+
+
+class Verdict(Enum):
+    PASS = "pass"
+    FAIL = "FAIL"
+    FIGURE = "figure"
+    """Measured; no bar to pass or to fail."""
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """said: one line for people. figures: the same for programs. about: beside the check's name."""
+
+    verdict: Verdict
+    said: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The findings of one check, which took so many seconds."""
+
+    check: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
+class CheckFailed(GpuManagerError):
+    """A workload did not do what it was started for; the check it belongs to has failed."""
+
+
+def passed_if(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:
+    """PASS if all conditions hold, else FAIL, naming those that do not."""
+    broken = [what for what, holds in conditions.items() if not holds]
+    if broken:
+        return Finding(Verdict.FAIL, f"{'; '.join(broken)}. Seen: {said}", figures)
+    return Finding(Verdict.PASS, said, figures)

@@ -1,0 +1,92 @@
+"""What the shim costs: a launch by itself, and a workload of many small launches."""
+
+import asyncio
+import os
+import shlex
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from gpu_check.clock import opened
+from gpu_check.machine import WORKLOADS
+from gpu_check.outcome import CheckFailed, Finding, Verdict
+from gpu_check.place import WHOLE, Place
+from gpu_check.player import player
+from gpu_check.rates import rate_of
+from gpu_check.shares import slowdown, spread
+
+ROUNDS, CALLS = 300, 100
+"""A hundred empty kernels are some 0.2 ms of the GPU's time: far from any limit."""
+
+LAUNCH_SECONDS: Final = 30.0
+LIMITED: Final = 99
+TURNS: Final = 7
+SETTLE, WINDOW = 0.2, 0.8
+STEP_MICROS, STEP_KERNELS = 5, 100
+"""Of the driver's engine; PyTorch's trains a network instead."""
+
+
+async def of_a_launch(place: Place) -> AsyncIterator[Finding]:
+    """The driver's function and the hook in one process, in turns; raises CheckFailed."""
+    program = await asyncio.to_thread(_compiled, place.work / "launches")
+    for cores, about in ((WHOLE, "no compute limit"), (LIMITED, f"limit {LIMITED} %, unthrottled")):
+        room = await place.limit(cores)
+        command: list[str | Path] = [program, str(ROUNDS), str(CALLS)]
+        yield launch_finding(about, await place.lines(room, command, LAUNCH_SECONDS))
+
+
+def launch_finding(about: str, lines: Sequence[str]) -> Finding:
+    """lines: `driver 2100.0`, `shim 2109.5`, of which each two belong together."""
+    rows = [line.split() for line in lines]
+    sides = {name: [float(row[1]) for row in rows if row[0] == name] for name in ("driver", "shim")}
+    added = [a - b for a, b in zip(sides["shim"], sides["driver"], strict=True)]
+    low, high = spread(added)
+    driver = median(sides["driver"])
+    said = f"{median(added):+.0f} ns ({low:+.0f} to {high:+.0f}) on {driver:.0f} ns"
+    figures = {"added_ns": median(added), "middle_half": [low, high], "driver_ns": driver}
+    return Finding(Verdict.FIGURE, said, figures, about)
+
+
+async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
+    """Many small launches, in turns without the shim, with it, and with a limit too."""
+    async with AsyncExitStack() as stack:
+        clock = await stack.enter_async_context(opened(place.machine.gpu))
+        rooms = (None, await place.limit(WHOLE, room="a"), await place.limit(LIMITED, room="b"))
+        players = [await stack.enter_async_context(player(place, engine, room)) for room in rooms]
+        for one in players:
+            await one.tell("load", size=STEP_MICROS, pattern="steps", kernels=STEP_KERNELS)
+        turns: list[list[float]] = []
+        for _ in range(TURNS):
+            rates = [await rate_of(clock, one, SETTLE, WINDOW) for one in players]
+            turns.append([rate.kernels for rate in rates])
+    without, unlimited, limited = zip(*turns, strict=True)
+    yield workload_finding("no compute limit", unlimited, without)
+    yield workload_finding(f"limit {LIMITED} %", limited, without)
+
+
+def workload_finding(about: str, rates: Sequence[float], without: Sequence[float]) -> Finding:
+    percent, low, high = slowdown(rates, without)
+    said = f"{percent:+.2f} % time ({low:+.2f} to {high:+.2f}), {len(rates)} turns"
+    return Finding(Verdict.FIGURE, said, {"percent": percent, "middle_half": [low, high]}, about)
+
+
+def _compiled(program: Path) -> Path:
+    compiler = shlex.split(os.environ.get("CC", "gcc"))
+    source = WORKLOADS / "launches.c"
+    command: list[str | Path] = [
+        *compiler,
+        "-std=c11",
+        "-O2",
+        "-D_GNU_SOURCE",
+        "-o",
+        program,
+        source,
+        "-ldl",
+    ]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if finished.returncode != 0:
+        raise CheckFailed(f"launches.c cannot be built: {finished.stderr.strip()}")
+    return program

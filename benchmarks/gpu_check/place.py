@@ -1,0 +1,204 @@
+"""The rooms in which limited programs run.
+
+A room is a driver directory as containers get it, with shims built to look for their allocation in
+a folder of the room instead of /etc/vcuda; that folder is a link to the allocation of the program
+that runs there now. So neither root nor a mount namespace is needed, and the rest of the shim is
+the product's. Whoever runs without the shim gets this machine's environment as it is.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpu_check.evidence import Evidence, Watch
+from gpu_check.machine import MODULES, WORKLOADS, Machine, visible
+from gpu_check.outcome import CheckFailed
+from gpu_check.process import lines_of, told
+from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.driver import Driver
+from gpumanager.volume.elf import read_elf
+from gpumanager.volume.find import Component
+from gpumanager.volume.host import Host
+from gpumanager.volume.layout import lay_out
+from gpumanager.volume.mirror import mirror
+from gpumanager.volume.shims import Shims, put_shims
+from vcuda_shim.build import Target, build_shims_for, compiler
+
+ROOMS: Final = ("a", "b")
+"""As many as programs run limited at the same time."""
+
+WHOLE: Final = 100
+MEASURE_SECONDS: Final = 1.0
+MOST_MEMORY: Final = Bytes(8 * GIB)
+FILLED_MEMORY: Final = Bytes(3 * GIB)
+"""Limits of programs that compute, and of those that fill their limit."""
+
+PART: Final = 0.4
+"""Of the GPU's memory at most for one program."""
+
+
+@dataclass(slots=True)
+class Room:
+    """libraries: its driver directory. link: where its shims look for their allocation."""
+
+    name: str
+    libraries: Path
+    link: Path
+    allocation: AllocationID | None = None
+
+
+@dataclass(slots=True)
+class Place:
+    """Where everything of the check happens; a temporary directory, the manager, the rooms."""
+
+    machine: Machine
+    work: Path
+    manager: VirtualSockets
+    rooms: Mapping[str, Room]
+    _programs: int = field(default=0)
+
+    async def limit(self, cores: int, memory: Bytes | None = None, room: str = "a") -> Room:
+        """A fresh allocation for the next program of this room."""
+        chosen = self.rooms[room]
+        self._programs += 1
+        allocation = AllocationID(f"{room}-{self._programs}")
+        directory = await self.manager.open(allocation, self._limits(cores, memory))
+        hidden = chosen.link.with_suffix(".new")
+        hidden.symlink_to(directory)
+        hidden.replace(chosen.link)
+        if chosen.allocation is not None:
+            await self.manager.close(chosen.allocation)
+        chosen.allocation = allocation
+        return chosen
+
+    async def change(self, room: Room, cores: int) -> None:
+        """Another share for the programs that run there."""
+        if room.allocation is not None:
+            await self.manager.open(room.allocation, self._limits(cores, None))
+
+    def computing(self) -> Bytes:
+        return self._at_most(MOST_MEMORY)
+
+    def filled(self) -> Bytes:
+        return self._at_most(FILLED_MEMORY)
+
+    async def run(
+        self, room: Room, name: str, seconds: float, *words: str, **environment: str
+    ) -> Evidence:
+        """A workload in a room, to its end; raises CheckFailed."""
+        if room.allocation is None:
+            raise CheckFailed(f"room {room.name} has no allocation")
+        watch = Watch(self.manager, room.allocation, self.machine.gpu)
+        command: list[str | Path] = [self.machine.python, WORKLOADS / name, *words]
+        surroundings = self.inside(room) | environment
+        async with watch.watching():
+            said = await told(command, surroundings, self.output(name), seconds)
+        return watch.evidence(said)
+
+    async def lines(self, room: Room, command: Sequence[str | Path], seconds: float) -> list[str]:
+        """What another program prints in a room."""
+        name = Path(command[0]).name
+        return await lines_of(command, self.inside(room), self.output(name), seconds)
+
+    def inside(self, room: Room) -> dict[str, str]:
+        """The environment of a limited program."""
+        paths = [str(room.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        return self.outside() | {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+
+    def outside(self) -> dict[str, str]:
+        """The environment of a program without the shim."""
+        return visible(self.machine.gpu)
+
+    def output(self, name: str) -> Path:
+        self._programs += 1
+        return self.work / f"{self._programs}-{Path(name).stem}.log"
+
+    def has(self, module: str) -> bool:
+        return module in self.machine.modules
+
+    def words(self) -> tuple[str, ...]:
+        """For workloads that ask PyTorch, too, where it is there."""
+        return (MODULES[0],) if self.has(MODULES[0]) else ()
+
+    def _limits(self, cores: int, memory: Bytes | None) -> list[Limit]:
+        return [Limit(self.machine.gpu, memory or self.computing(), cores, cores)]
+
+    def _at_most(self, wanted: Bytes) -> Bytes:
+        mib = min(wanted, int(self.machine.memory * PART)) >> 20
+        return Bytes(mib << 20)
+
+
+@asynccontextmanager
+async def furnished(machine: Machine, work: Path, model: str) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's."""
+    rooms = {}
+    for name in ROOMS:
+        rooms[name] = await asyncio.to_thread(_furnish, machine, work, name)
+    with NvmlMeter() as meter:
+        manager = VirtualSockets(work / "vm", meter=meter, models={machine.gpu: model})
+        measuring = asyncio.create_task(manager.measure_every(MEASURE_SECONDS))
+        try:
+            yield Place(machine, work, manager, rooms)
+        finally:
+            measuring.cancel()
+            with suppress(asyncio.CancelledError):
+                await measuring
+            await manager.stop()
+
+
+@asynccontextmanager
+async def workshop() -> AsyncIterator[Path]:
+    """A directory for all of it, whose name is short enough for sockets."""
+    work = await asyncio.to_thread(_short_directory)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _short_directory() -> Path:
+    short = Path("/tmp")
+    return Path(tempfile.mkdtemp(prefix="gc-", dir=short if short.is_dir() else None))
+
+
+def _furnish(machine: Machine, work: Path, name: str) -> Room:
+    """Build the room's shims and lay out its driver directory, as the volume manager does."""
+    link, generated, built = work / name, work / f"work-{name}", work / f"built-{name}"
+    generated.mkdir()
+    define = f'-DVCUDA_DIRECTORY="{link}"'
+    try:
+        build_shims_for(Target("shim", (*compiler(), define)), built, generated)
+    except SystemExit as error:  # it is a program's own ending there
+        raise CheckFailed(f"the shim cannot be built: {error}") from error
+    base = work / f"driver-{name}"
+    return Room(name, _lay_out(machine, built / "lib" / "shim", base) / "lib64", link)
+
+
+def _lay_out(machine: Machine, shims: Path, base: Path) -> Path:
+    cuda, ml = _component(machine.cuda), _component(machine.ml)
+    built = Shims(
+        cuda=shims / "libcuda.so.1",
+        ml=shims / "libnvidia-ml.so.1",
+        cuda_link=shims / "libcuda.so",
+        ml_link=shims / "libnvidia-ml.so",
+    )
+    driver, host = Driver(machine.version, cuda), Host(Path("/"), ())
+    plan = put_shims(lay_out((), (cuda, ml)), (cuda, ml), built, driver, host)
+    return mirror(plan, base, "nvidia")
+
+
+def _component(path: Path) -> Component:
+    real = path.resolve()
+    elf = read_elf(real)
+    if elf is None:
+        raise CheckFailed(f"{real} is not an ELF file")
+    return Component(real.name, real, elf)

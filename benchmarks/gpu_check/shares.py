@@ -1,0 +1,112 @@
+"""From work done to shares of the GPU's time. Pure.
+
+Work is counted in kernels, and measured against the same work without the shim: `full` is what the
+GPU does when it is kept busy, `alone` what this way of launching gets of it. Who waits for each of
+its kernels cannot fill a GPU even alone, so nobody is entitled to more than that.
+
+A GPU that has less to do may run at a higher clock. So work is counted per clock cycle where the
+clock is known, and per second where it is not; the raw figures are kept beside.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_check.outcome import Finding, Verdict
+
+BAR_POINTS: Final = 1.0
+BAR_DELIVERED: Final = 98.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """kernels per second, and the SM clock meanwhile in MHz; 0 where it is not known."""
+
+    kernels: float
+    clock: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kernels <= 0:
+            raise ValueError("nothing was done: no rate")
+
+    def over(self, other: "Rate") -> float:
+        """Percent of another one, both per clock cycle where both clocks are known."""
+        if self.clock and other.clock:
+            return 100 * (self.kernels / self.clock) / (other.kernels / other.clock)
+        return 100 * self.kernels / other.kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one tenant was promised, could get at most, and got; percent of the GPU's time."""
+
+    promised: float
+    most: float
+    got: float
+
+    @property
+    def entitled(self) -> float:
+        return min(self.promised, self.most)
+
+    @property
+    def error(self) -> float:
+        """In points; positive: more than entitled to."""
+        return self.got - self.entitled
+
+    @property
+    def delivered(self) -> float:
+        """Percent of the entitlement."""
+        return 100 * self.got / self.entitled
+
+
+def share(promised: float, limited: Rate, alone: Rate, full: Rate) -> Share:
+    """full: the GPU kept busy with these kernels; alone: launched in this way, without the shim."""
+    return Share(promised, min(100.0, alone.over(full)), limited.over(full))
+
+
+def middle(rates: Sequence[Rate]) -> Rate:
+    """Of the same measured several times, each figure's median."""
+    return Rate(
+        statistics.median(rate.kernels for rate in rates),
+        statistics.median(rate.clock for rate in rates),
+    )
+
+
+def finding(about: str, shares: Sequence[Share]) -> Finding:
+    """One row of the table: several shares of the same kind."""
+    errors = [abs(one.error) for one in shares]
+    least = min(one.delivered for one in shares)
+    met = statistics.mean(errors) <= BAR_POINTS and least >= BAR_DELIVERED
+    said = "  ".join(f"{one.promised:g}: {one.got:.1f}" for one in shares)
+    most = min(one.most for one in shares)
+    limit = f"; alone it gets {most:.1f}" if most < max(one.promised for one in shares) else ""
+    error = f"; error mean {statistics.mean(errors):.2f}, most {max(errors):.2f} points"
+    figures = {
+        "promised": [one.promised for one in shares],
+        "got": [one.got for one in shares],
+        "most": [one.most for one in shares],
+        "mean_error": statistics.mean(errors),
+        "worst_error": max(errors),
+        "least_delivered": least,
+    }
+    text = f"{said}{error}, {least:.1f} % delivered{limit}"
+    return Finding(Verdict.PASS if met else Verdict.FAIL, text, figures, about)
+
+
+def slowdown(with_shim: Sequence[float], without: Sequence[float]) -> tuple[float, float, float]:
+    """Percent by which work takes longer with the shim, of pairs taken in turns: the median, and
+    the middle half. More than four pairs make the latter mean something.
+    """
+    if len(with_shim) != len(without) or not with_shim:
+        raise ValueError("pairs are needed")
+    percent = [100 * (bare / ours - 1) for ours, bare in zip(with_shim, without, strict=True)]
+    return (statistics.median(percent), *spread(percent))
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """The middle half of them."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

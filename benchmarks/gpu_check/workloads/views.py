@@ -1,0 +1,73 @@
+"""What each way to ask says of this GPU's memory, while some of it is held."""
+
+import ctypes
+import shutil
+import subprocess
+import sys
+
+from driver import Driver
+from say import say, shim_loaded
+
+HELD = 256 << 20
+
+
+class Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
+
+
+def nvml(uuid):
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    device, memory = ctypes.c_void_p(), Memory()
+    steps = (
+        ("nvmlInit_v2", ()),
+        ("nvmlDeviceGetHandleByUUID", (uuid.encode(), ctypes.byref(device))),
+        ("nvmlDeviceGetMemoryInfo", (device, ctypes.byref(memory))),
+    )
+    for name, words in steps:
+        result = getattr(library, name)(*words)
+        if result != 0:
+            raise SystemExit(f"{name} answers {result}")
+    return {"total": memory.total, "free": memory.free, "used": memory.used}
+
+
+def nvidia_smi(uuid):
+    """None where there is no such program; in bytes, of whole MiB."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    asked = ["--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
+    finished = subprocess.run(
+        [program, "-i", uuid, *asked], check=False, capture_output=True, text=True, timeout=30
+    )
+    if finished.returncode != 0:
+        raise SystemExit(f"nvidia-smi: exit {finished.returncode}: {finished.stdout.strip()}")
+    total, used = finished.stdout.strip().split(",")
+    return {"total": int(total) << 20, "used": int(used) << 20}
+
+
+def torch_sees():
+    import torch
+
+    left, total = torch.cuda.mem_get_info(0)
+    properties = torch.cuda.get_device_properties(0)
+    return {"total": total, "free": left, "of the device": properties.total_memory}
+
+
+if __name__ == "__main__":
+    driver = Driver()
+    torch = torch_sees() if sys.argv[1:] == ["torch"] else None  # first: it makes contexts' rest
+    driver.allocate(HELD)
+    left, total = driver.memory()
+    seen = {
+        "cuMemGetInfo": {"total": total, "free": left},
+        "cuDeviceTotalMem": {"total": driver.total()},
+        "NVML": nvml(driver.uuid()),
+    }
+    smi = nvidia_smi(driver.uuid())
+    if smi is not None:
+        seen["nvidia-smi"] = smi
+    if torch is not None:
+        seen["PyTorch"] = torch_sees()
+    say(shim=shim_loaded(), held=HELD, seen=seen)
