@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_check import judge, overhead, rates
+from gpu_check.clock import opened
 from gpu_check.evidence import Evidence
 from gpu_check.outcome import Finding
 from gpu_check.place import WHOLE, Place
@@ -52,6 +53,11 @@ def script(name: str, one: Script, *needs: str) -> Check:
     return Check(name, one.seconds + 10, one.run, needs)
 
 
+async def nobody_else(place: Place) -> AsyncIterator[Finding]:
+    async with opened(place.machine.gpu) as clock:
+        yield judge.idle(*await clock.others())
+
+
 def shares_of(engine: str, grid: rates.Grid) -> Callable[[Place], AsyncIterator[Finding]]:
     return lambda place: rates.measure(place, engine, grid)
 
@@ -64,7 +70,9 @@ FIRST: Final = (
     script("memory limit, driver API", Script("memory.py", judge.exact, WHOLE, fills=True)),
     script("views of memory", Script("views.py", judge.consistent)),
 )
+ALONE: Final = Check("nobody else", 10, nobody_else)
 WITH_TORCH: Final = (
+    ALONE,
     script("runtime accepts the shim", Script("accepts.py", judge.accepted), "torch"),
     *FIRST,
     script("memory limit, PyTorch", Script("torch_memory.py", judge.filled, fills=True), "torch"),
@@ -93,6 +101,7 @@ WITH_TORCH: Final = (
 QUICK: Final = rates.Grid(rates.KERNELS[1:2], ("async",), (30,), (), rates.SETTLE, 0.8)
 
 DRIVER_ONLY: Final = (
+    ALONE,
     *FIRST,
     Check("launch overhead", 45, overhead.of_a_launch),
     Check("workload overhead", 60, workload_of("driver")),

@@ -1,4 +1,6 @@
-"""The SM clock of the GPU while something runs, from outside."""
+"""What the driver tells of the GPU from outside: its clock while something runs, its name, and
+whether others use it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,6 +16,8 @@ from gpumanager.gpu.nvml import ask, if_supported, text
 from gpumanager.gpu.values import GpuUUID
 
 LOOK_SECONDS: Final = 0.1
+BUSY_LOOKS: Final = 15
+"""The driver's figure is of the second before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,17 @@ class Clock:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
+
+    async def others(self, looks: int = BUSY_LOOKS) -> tuple[int, int]:
+        """How busy the GPU is at most, in percent, and how many processes it has."""
+        rates = partial(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        processes = partial(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
+        busiest = 0
+        for _ in range(looks):
+            seen = await asyncio.to_thread(if_supported, rates, None)
+            busiest = max(busiest, 0 if seen is None else int(seen.gpu))
+            await asyncio.sleep(LOOK_SECONDS)
+        return busiest, len(if_supported(processes, []))
 
     async def _look_on(self, seen: Seen) -> None:
         question = partial(pynvml.nvmlDeviceGetClockInfo, self.handle, pynvml.NVML_CLOCK_SM)

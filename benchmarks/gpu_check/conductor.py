@@ -55,7 +55,7 @@ async def _run(place: Place, check: Check, seconds: float) -> list[Finding]:
             async for finding in check.run(place):
                 findings.append(finding)  # noqa: PERF401 - those before the trouble count
     except TimeoutError:
-        findings.append(Finding(Verdict.FAIL, f"not finished within {seconds:.0f} s"))
+        findings.append(Finding(Verdict.FAIL, f"not finished within {seconds:.3g} s"))
     except GpuManagerError as error:
         findings.append(Finding(Verdict.FAIL, " ".join(str(error).split())))
     except (OSError, KeyError, ValueError, TypeError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpu_check.evidence import Evidence
-from gpu_check.outcome import Finding, passed_if
+from gpu_check.outcome import Finding, Verdict, passed_if
 
 GRANULE: Final = 2 << 20
 """What a driver takes at a time; memory smaller than that comes out of such a piece."""
@@ -18,10 +18,22 @@ AGREE: Final = 16 << 20
 FILLED_PART: Final = 0.95
 """Of the limit: what a program that allocates in pieces of 64 MiB comes close to."""
 
+BUSY: Final = 3
+"""Percent of the GPU's time that others may take without a word."""
+
 LARGEST_ERROR: Final = 1e-3
 OUT_OF_MEMORY: Final = 2
 
 SHIM_THERE: Final = "the shim is in the program"
+
+
+def idle(busy: int, processes: int) -> Finding:
+    """busy: percent, before anything of the check ran."""
+    said = f"{busy} % busy and {processes} processes before the check"
+    figures = {"busy": busy, "processes": processes}
+    if busy <= BUSY:
+        return Finding(Verdict.PASS, said, figures)
+    return Finding(Verdict.FIGURE, f"{said}: shares and overheads mean little", figures)
 
 
 def accepted(seen: Evidence) -> Finding:

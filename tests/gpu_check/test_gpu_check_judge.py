@@ -1,0 +1,134 @@
+"""Each condition of a check of `make gpu-check` is one that can fail, and is then named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_check import judge
+from gpu_check.evidence import Evidence
+from gpu_check.outcome import Finding, Verdict
+
+MIB = 1 << 20
+LIMIT = 3072 * MIB
+
+
+def evidence(**told: Any) -> Evidence:
+    return Evidence(
+        told={"shim": True, **told},
+        limit=LIMIT,
+        peak=LIMIT,
+        denied=3,
+        launches=7,
+        processes=3,
+        degraded=0,
+        driver=LIMIT,
+    )
+
+
+VIEWS = {
+    "cuMemGetInfo": {"total": LIMIT, "free": LIMIT - 700 * MIB},
+    "cuDeviceTotalMem": {"total": LIMIT},
+    "nvidia-smi": {"total": LIMIT, "used": 701 * MIB},
+}
+
+ACCEPTED = evidence(worst=1e-6, gpu="a GPU")
+EXACT = evidence(answers=[2, 2, 2, 2], held=LIMIT, left=0, total=LIMIT)
+FILLED = evidence(refused=True, alive=True, held=LIMIT)
+SHARED = evidence(refused=True, alive=True, held=[1, 2, 3])
+SEEN = evidence(held=256 * MIB, seen=VIEWS)
+GRAPHS = evidence(same=True, replays=50)
+TRITON = evidence(same=True, triton="3")
+FORKED = evidence(children=[0, 0], parent=0, after=[0, 0])
+
+Judge = Callable[[Evidence], Finding]
+
+GOOD: list[tuple[Judge, Evidence]] = [
+    (judge.accepted, ACCEPTED),
+    (judge.exact, EXACT),
+    (judge.filled, FILLED),
+    (judge.shared, SHARED),
+    (judge.consistent, SEEN),
+    (judge.graphs, GRAPHS),
+    (judge.triton, TRITON),
+    (judge.forked, FORKED),
+]
+
+
+@pytest.mark.parametrize(("judged", "seen"), GOOD)
+def test_what_is_as_it_should_be_passes(judged: Judge, seen: Evidence) -> None:
+    assert judged(seen).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("judged", "seen"), GOOD)
+def test_a_program_that_went_around_the_shim_proves_nothing(judged: Judge, seen: Evidence) -> None:
+    around = replace(seen, told={**seen.told, "shim": False})
+    silent = replace(seen, peak=0, launches=0)
+
+    for bad in (around, silent):
+        found = judged(bad)
+        assert found.verdict is Verdict.FAIL
+        assert "not so: the shim is in the program" in found.said
+
+
+def told(seen: Evidence, /, **other: Any) -> Evidence:
+    return replace(seen, told={**seen.told, **other})
+
+
+def views(**fields: int) -> Evidence:
+    return told(SEEN, seen={**VIEWS, "NVML": fields})
+
+
+BAD: list[tuple[Judge, Evidence, str]] = [
+    (judge.accepted, told(ACCEPTED, worst=0.1), "product of matrices is right"),
+    (judge.accepted, replace(ACCEPTED, launches=0), "launches are counted"),
+    (judge.exact, told(EXACT, answers=[2, 2, 999, 2]), "CUDA_ERROR_OUT_OF_MEMORY"),
+    (judge.exact, told(EXACT, answers=[]), "CUDA_ERROR_OUT_OF_MEMORY"),
+    (judge.exact, replace(EXACT, peak=LIMIT + 1), "never over the limit"),
+    (judge.exact, told(EXACT, left=3 * MIB), "nothing is left"),
+    (judge.exact, replace(EXACT, driver=LIMIT + 5 * MIB), "the driver itself"),
+    (judge.filled, told(FILLED, refused=False), "refused as out of memory"),
+    (judge.filled, replace(FILLED, peak=LIMIT + 1), "never over the limit"),
+    (judge.filled, replace(FILLED, peak=LIMIT // 2), "could be filled"),
+    (judge.filled, told(FILLED, alive=False), "lives on"),
+    (judge.shared, replace(SHARED, processes=2), "knows all processes"),
+    (judge.shared, told(SHARED, refused=False), "refused as out of memory"),
+    (judge.consistent, views(total=LIMIT + MIB), "(NVML differ)"),
+    (judge.consistent, told(SEEN, held=900 * MIB), "is in all views"),
+    (judge.consistent, views(total=LIMIT, used=800 * MIB), "agree"),
+    (judge.graphs, told(GRAPHS, same=False), "replay's result"),
+    (judge.triton, told(TRITON, same=False), "sum is right"),
+    (judge.forked, told(FORKED, children=[0, 1]), "before CUDA began"),
+    (judge.forked, told(FORKED, parent=1), "parent"),
+    (judge.forked, told(FORKED, after=[-9, 0]), "end in order"),
+]
+
+
+@pytest.mark.parametrize(("judged", "seen", "named"), BAD)
+def test_what_is_not_as_it_should_be_fails_and_is_named(
+    judged: Judge, seen: Evidence, named: str
+) -> None:
+    found = judged(seen)
+
+    assert found.verdict is Verdict.FAIL
+    assert found.said.count("not so: ") == 1
+    assert named in found.said
+
+
+def test_a_driver_that_names_no_processes_is_no_failure_and_is_said() -> None:
+    found = judge.exact(replace(EXACT, driver=None))
+
+    assert found.verdict is Verdict.PASS
+    assert "the driver names no processes here" in found.said
+
+
+def test_a_gpu_that_others_use_is_said_and_spoils_figures_only() -> None:
+    assert judge.idle(0, 2).verdict is Verdict.PASS
+    busy = judge.idle(40, 1)
+    assert busy.verdict is Verdict.FIGURE
+    assert "40 % busy" in busy.said
+
+
+def test_bytes_beyond_whole_mib_are_shown() -> None:
+    assert judge.mib(3 * MIB) == "3 MiB"
+    assert judge.mib(3 * MIB + 5) == "3 MiB + 5 B"

@@ -1,0 +1,103 @@
+"""From work done to shares and overheads: the arithmetic of `make gpu-check`."""
+
+import pytest
+from gpu_check.outcome import Verdict
+from gpu_check.overhead import launch_finding, workload_finding
+from gpu_check.shares import Rate, Share, finding, middle, share, slowdown, spread
+
+
+def test_a_share_is_the_work_done_of_what_the_gpu_can_do() -> None:
+    got = share(30, limited=Rate(150), alone=Rate(500), full=Rate(500))
+
+    assert got == Share(promised=30, most=100, got=30)
+    assert got.error == 0
+    assert got.delivered == 100
+
+
+def test_who_cannot_fill_the_gpu_alone_is_entitled_to_no_more_than_that() -> None:
+    got = share(90, limited=Rate(240), alone=Rate(250), full=Rate(500))
+
+    assert (got.most, got.entitled, got.error) == (50, 50, -2)
+    assert got.delivered == 96
+
+
+def test_who_can_do_more_than_promised_is_over_by_the_difference() -> None:
+    assert share(30, Rate(200), Rate(500), Rate(500)).error == 10
+
+
+def test_a_higher_clock_is_not_taken_for_a_larger_share() -> None:
+    full = Rate(1000, clock=1500)
+
+    assert share(30, Rate(360, clock=1800), full, full).got == pytest.approx(30)
+
+
+def test_without_a_clock_on_either_side_seconds_count() -> None:
+    full = Rate(1000, clock=1500)
+
+    assert share(30, Rate(360), full, full).got == pytest.approx(36)
+
+
+def test_who_did_nothing_has_no_rate() -> None:
+    with pytest.raises(ValueError, match="nothing was done"):
+        Rate(0)
+
+
+def test_one_disturbed_window_does_not_move_the_middle() -> None:
+    assert middle([Rate(10, 1500), Rate(500, 1510), Rate(501, 1520)]) == Rate(500, 1510)
+
+
+@pytest.mark.parametrize(
+    ("got", "verdict"),
+    [
+        ((10.2, 30.4, 89.7), Verdict.PASS),
+        ((11.9, 31.4, 90.0), Verdict.FAIL),  # 1.1 points on the mean
+        ((9.7, 30.0, 90.0), Verdict.FAIL),  # 97 % of the smallest one's entitlement
+    ],
+)
+def test_shares_are_held_to_both_bars(got: tuple[float, ...], verdict: Verdict) -> None:
+    shares = [Share(promise, 100, one) for promise, one in zip((10, 30, 90), got, strict=True)]
+
+    assert finding("2 ms, async", shares).verdict is verdict
+
+
+def test_a_row_says_what_was_promised_got_and_missed() -> None:
+    row = finding("2 ms, sync", [Share(30, 80, 30.5), Share(90, 80, 79.0)])
+
+    assert row.said == (
+        "30: 30.5  90: 79.0; error mean 0.75, most 1.00 points, 98.8 % delivered; "
+        "alone it gets 80.0"
+    )
+    assert row.figures["got"] == [30.5, 79.0]
+    assert row.figures["least_delivered"] == pytest.approx(98.75)
+
+
+def test_slowdown_is_the_median_of_pairs_in_turns() -> None:
+    percent, low, high = slowdown([100, 50, 98, 97, 96], [101, 100, 98, 98.94, 97.92])
+
+    assert percent == pytest.approx(2)  # of 1, 100, 0, 2 and 2
+    assert (low, high) == pytest.approx((1, 2))
+
+
+def test_slowdown_needs_pairs() -> None:
+    with pytest.raises(ValueError, match="pairs"):
+        slowdown([1.0], [1.0, 2.0])
+
+
+def test_the_middle_half_of_one_value_is_that_value() -> None:
+    assert spread([3.0]) == (3.0, 3.0)
+
+
+def test_a_launch_is_paired_round_by_round() -> None:
+    lines = ["driver 2000.0", "shim 2010.0", "shim 3012.0", "driver 3000.0"]
+
+    found = launch_finding("no compute limit", lines)
+
+    assert found.figures["added_ns"] == 11
+    assert found.figures["driver_ns"] == 2500
+    assert found.said == "+11 ns (+10 to +12) on 2500 ns"
+
+
+def test_a_workload_that_got_faster_is_said_to_be() -> None:
+    found = workload_finding("no compute limit", [102.0], [100.0])
+
+    assert found.said.startswith("-1.96 % time")
