@@ -13,8 +13,10 @@ differ from the product's in one word, the folder in which they look for their a
     judge       PURE: from evidence to a verdict, one function for each check
     shares      PURE: from work done to shares of the GPU's time
     rates       how the work is measured: cases, windows, what they are compared with
-    launches    what a launch costs with and without the shim
+    overhead    what a launch and a workload cost with and without the shim
+    clock       what the driver tells of the GPU from outside
     checks      the table of checks
+    outcome     what they come to
     conductor   runs them, each in its bound and all in theirs
     report      one table, one JSON
     workloads/  what runs in the rooms, each a small file

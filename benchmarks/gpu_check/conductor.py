@@ -55,9 +55,16 @@ async def _run(place: Place, check: Check, seconds: float) -> list[Finding]:
             async for finding in check.run(place):
                 findings.append(finding)  # noqa: PERF401 - those before the trouble count
     except TimeoutError:
-        findings.append(Finding(Verdict.FAIL, f"not finished within {seconds:.3g} s"))
+        findings.append(_cut_off(check, seconds))
     except GpuManagerError as error:
         findings.append(Finding(Verdict.FAIL, " ".join(str(error).split())))
     except (OSError, KeyError, ValueError, TypeError) as error:
         findings.append(Finding(Verdict.FAIL, f"no sense in its answer: {error!r}"))
     return findings
+
+
+def _cut_off(check: Check, seconds: float) -> Finding:
+    """A failure where it had all of its time."""
+    if seconds < check.seconds:
+        return Finding(Verdict.SKIP, "no time was left to finish it")
+    return Finding(Verdict.FAIL, f"not finished within {seconds:.3g} s")

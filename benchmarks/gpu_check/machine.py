@@ -27,6 +27,8 @@ LOOK_SECONDS: Final = 60.0
 
 MODULES: Final = ("torch", "triton", "cupy")
 
+ANOTHER: Final = "(install it there, or name another Python: make gpu-check TORCH=…)"
+
 _LIBRARIES: Final = """
 import ctypes, os, re, sys
 for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
@@ -82,28 +84,23 @@ class Machine:
 async def look(python: str, gpu: str | None, work: Path, *, driver_only: bool) -> Machine:
     """Raises Missing."""
     missing = _missing_compiler()
-    interpreter = shutil.which(python)
-    if interpreter is None:
-        missing.append(f"no Python {python!r}")
+    interpreter = Path(shutil.which(python) or python)
     libraries = await _libraries(work, missing)
-    modules = await _modules(interpreter, work)
-    if not driver_only and interpreter and "torch" not in modules:
-        missing.append(
-            f"no PyTorch in {interpreter} (install it there, or name another Python: "
-            "make gpu-check TORCH=…)"
-        )
-    if missing or interpreter is None:
+    modules = await _modules(interpreter, work, missing)
+    if not driver_only and modules is not None and "torch" not in modules:
+        missing.append(f"no PyTorch in {interpreter} {ANOTHER}")
+    if missing or modules is None:
         raise Missing(missing)
-    device = await _device(Path(interpreter), gpu, work)
-    said = {"driver": version(libraries["libcuda"]) or "unknown", "python": interpreter}
+    device = await _device(interpreter, gpu, work)
+    said = {"driver": version(libraries["libcuda"]) or "unknown", "python": str(interpreter)}
     if not driver_only:
-        said |= await _torch(Path(interpreter), gpu, work)
+        said |= await _torch(interpreter, gpu, work)
     return Machine(
         cuda=libraries["libcuda"],
         ml=libraries["libnvidia-ml"],
         gpu=GpuUUID(device["uuid"]),
         memory=Bytes(device["total"]),
-        python=Path(interpreter),
+        python=interpreter,
         modules=frozenset() if driver_only else modules,
         driver_only=driver_only,
         said=said,
@@ -137,14 +134,14 @@ async def _libraries(work: Path, missing: list[str]) -> dict[str, Path]:
     return {re.split(r"\.so", path.name)[0]: path for path in paths}
 
 
-async def _modules(interpreter: str | None, work: Path) -> frozenset[str]:
-    if interpreter is None:
-        return frozenset()
-    command = [interpreter, "-c", _MODULES, *MODULES]
+async def _modules(python: Path, work: Path, missing: list[str]) -> frozenset[str] | None:
+    """None, and a line in `missing`, where this is no Python."""
+    command: list[str | Path] = [python, "-c", _MODULES, *MODULES]
     try:
         lines = await lines_of(command, os.environ, work / "modules.log", LOOK_SECONDS)
-    except CheckFailed:
-        return frozenset()
+    except (CheckFailed, OSError) as error:
+        missing.append(f"no usable Python {str(python)!r} ({error})")
+        return None
     return frozenset(line.split()[1] for line in lines if line.startswith("found "))
 
 

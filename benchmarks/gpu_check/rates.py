@@ -16,7 +16,7 @@ from gpu_check.clock import Clock, opened
 from gpu_check.outcome import Finding
 from gpu_check.place import Place
 from gpu_check.player import Player, player
-from gpu_check.shares import Rate, finding, middle, share
+from gpu_check.shares import Rate, Share, finding, middle, share
 
 SETTLE, WINDOW, TAIL = 0.8, 2.0, 0.3
 """Seconds: until what was paid in advance is used up and a changed share holds; measured; played
@@ -66,10 +66,6 @@ class Stage:
     first: Player
     second: Player
 
-    @property
-    def all(self) -> tuple[Player, ...]:
-        return self.bare, self.first, self.second
-
 
 async def measure(place: Place, engine: str, grid: Grid) -> AsyncIterator[Finding]:
     """A finding for each kernel and way of launching; raises CheckFailed."""
@@ -103,16 +99,18 @@ async def _of_kernel(stage: Stage, kernel: Kernel, size: int, grid: Grid) -> Asy
         limited[pattern] = [rate async for rate in _in_turns(stage, alone[pattern], grid)]
     middles = {pattern: middle(rates) for pattern, rates in alone.items()}
     full = max(middles.values(), key=lambda rate: rate.kernels / (rate.clock or 1))
-    for pattern in grid.patterns:
-        pairs = zip(grid.promises, limited[pattern], strict=True)
-        shares = [share(promise, got, middles[pattern], full) for promise, got in pairs]
+    for pattern, rates in limited.items():
+        shares = _shares(grid.promises, rates, middles[pattern], full)
         yield finding(f"{kernel.text}, {pattern}", shares)
     for pattern in grid.pairs:
         await _load(stage, (stage.first, stage.second), kernel, size, pattern)
-        rates = await _together(stage, grid)
-        both = zip(TOGETHER, rates, strict=True)
-        shares = [share(promise, got, middles[pattern], full) for promise, got in both]
+        shares = _shares(TOGETHER, await _together(stage, grid), middles[pattern], full)
         yield finding(f"{kernel.text}, {pattern}, two tenants", shares)
+
+
+def _shares(promises: Sequence[int], rates: Sequence[Rate], alone: Rate, full: Rate) -> list[Share]:
+    pairs = zip(promises, rates, strict=True)
+    return [share(promise, rate, alone, full) for promise, rate in pairs]
 
 
 async def _load(

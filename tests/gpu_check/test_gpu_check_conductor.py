@@ -102,8 +102,7 @@ async def test_what_there_is_no_time_for_is_left_out_and_said(place: Place) -> N
 async def test_a_check_is_bound_by_the_end_of_all(place: Place) -> None:
     (outcome,) = await run(place, Check("hanging", 4, hanging), seconds=1.5)
 
-    assert outcome.findings[1].verdict is Verdict.FAIL
-    assert "not finished within 1." in outcome.findings[1].said
+    assert outcome.findings == (FINE, Finding(Verdict.SKIP, "no time was left to finish it"))
 
 
 async def ask(script: str, tmp_path: Path, seconds: float = 30) -> dict[str, object]:
@@ -142,7 +141,7 @@ async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path
         await ask(script, tmp_path, seconds=2)
 
     async with asyncio.timeout(20):  # the kernel ends it in its own time
-        while find(int(pid.read_text())) is not None:
+        while find(int(pid.read_text())) is not None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
 

@@ -69,7 +69,7 @@ def test_a_driver_without_a_gpu_is_said_with_what_it_answers(box: SimBox, tmp_pa
 def test_a_python_that_is_not_there_is_said(box: SimBox) -> None:
     line = only_line(check("--python", "no-such-python", environment=box.environment()))
 
-    assert "no Python 'no-such-python'" in line
+    assert "no usable Python 'no-such-python' (" in line
 
 
 def test_a_pytorch_that_cannot_use_the_gpu_is_no_fault_of_the_shim(

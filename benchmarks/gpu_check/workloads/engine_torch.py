@@ -6,8 +6,6 @@ WARM = 3
 SMALLEST, LARGEST = 64, 16384
 WIDTH, LAYERS, BATCH = 1024, 8, 256
 
-torch.backends.cuda.matmul.allow_tf32 = False
-
 
 class Engine:
     """A kernel's size is the side of its matrices."""
