@@ -15,6 +15,7 @@ from gpu_check.machine import WORKLOADS
 from gpu_check.outcome import CheckFailed, Finding, Verdict
 from gpu_check.place import WHOLE, Place
 from gpu_check.player import player
+from gpu_check.process import complaint
 from gpu_check.rates import rate_of
 from gpu_check.shares import slowdown, spread
 
@@ -88,5 +89,5 @@ def _compiled(program: Path) -> Path:
     ]
     finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     if finished.returncode != 0:
-        raise CheckFailed(f"launches.c cannot be built: {finished.stderr.strip()}")
+        raise CheckFailed(f"launches.c cannot be built: {complaint(finished.stderr)}")
     return program

@@ -19,7 +19,7 @@ from typing import Final
 from gpu_check.evidence import Evidence, Watch
 from gpu_check.machine import MODULES, WORKLOADS, Machine, visible
 from gpu_check.outcome import CheckFailed
-from gpu_check.process import lines_of, told
+from gpu_check.process import complaint, lines_of, told
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
@@ -178,7 +178,7 @@ def _furnish(machine: Machine, work: Path, name: str) -> Room:
     try:
         build_shims_for(Target("shim", (*compiler(), define)), built, generated)
     except SystemExit as error:  # it is a program's own ending there
-        raise CheckFailed(f"the shim cannot be built: {error}") from error
+        raise CheckFailed(f"the shim cannot be built: {complaint(str(error))}") from error
     base = work / f"driver-{name}"
     return Room(name, _lay_out(machine, built / "lib" / "shim", base) / "lib64", link)
 

@@ -17,7 +17,7 @@ from gpu_check.conductor import conduct
 from gpu_check.machine import WORKLOADS, Machine
 from gpu_check.outcome import CheckFailed, Finding, Outcome, Verdict
 from gpu_check.place import Place
-from gpu_check.process import told
+from gpu_check.process import complaint, told
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
@@ -143,6 +143,13 @@ async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path
     async with asyncio.timeout(20):  # the kernel ends it in its own time
         while find(int(pid.read_text())) is not None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
+
+
+def test_a_compilers_first_error_is_what_is_told() -> None:
+    output = "gcc -Werror -o x y.c\ny.c:1:1: error: unknown type\ny.c:2:1: error: another"
+
+    assert complaint(output) == "y.c:1:1: error: unknown type"
+    assert complaint("gcc: killed") == "gcc: killed"
 
 
 def test_every_workload_of_a_check_is_there_and_is_python() -> None:
