@@ -1,0 +1,122 @@
+"""What a run was worth: each phase of a case against its bars.
+
+Pure. What is due to a tenant is its promise, or less if its launches cannot fill that much even
+with the whole GPU to themselves (`able`: percent it got alone, without a limiter).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compute import metrics
+from compute.cases import Bars, Case, Phase
+
+HELD = 1.0
+"""Seconds that a share must stay near what is due to count as settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What one tenant got in one phase: shares in percent, errors in points, settled in seconds."""
+
+    due: float
+    share: float
+    mean: float
+    worst: float
+    settled: float | None
+
+    @property
+    def delivered(self) -> float:
+        return metrics.delivered(self.share, self.due)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One phase. window: seconds; grain: points by which a window misses by where it begins."""
+
+    case: str
+    phase: str
+    tenants: Mapping[str, Received]
+    gap_ms: float
+    window: float
+    grain: float
+    bars: Bars
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(one.mean for one in self.tenants.values()) / len(self.tenants)
+
+    @property
+    def worst(self) -> float:
+        return max((one.worst for one in self.tenants.values()), key=abs)
+
+    @property
+    def delivered(self) -> float:
+        """Of the tenant that got the least of what was due to it."""
+        return min(one.delivered for one in self.tenants.values())
+
+    @property
+    def settled(self) -> float | None:
+        times = [one.settled for one in self.tenants.values()]
+        return None if None in times else max(time for time in times if time is not None)
+
+    @property
+    def fairness(self) -> float:
+        return metrics.jain([one.delivered for one in self.tenants.values()])
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The bars that are not met, by name. A bar counts to the digit that is shown."""
+        bars = self.bars
+        late = math.inf if self.settled is None else self.settled
+        checks = (
+            ("error", bars.error is not None and round(self.mean, 1) > bars.error),
+            ("delivered", bars.delivered is not None and round(self.delivered, 1) < bars.delivered),
+            ("settled", bars.settled is not None and round(late, 2) > bars.settled),
+        )
+        return tuple(name for name, failed in checks if failed)
+
+
+def judge(
+    case: Case,
+    busy: Mapping[str, Sequence[float]],
+    reports: Mapping[str, Mapping[str, float]],
+    able: Mapping[str, float],
+) -> list[Verdict]:
+    """One verdict for each phase. reports: what each tenant's workload printed of itself."""
+    return [judge_phase(case, phase, busy, reports, able) for phase in case.phases]
+
+
+def judge_phase(
+    case: Case,
+    phase: Phase,
+    busy: Mapping[str, Sequence[float]],
+    reports: Mapping[str, Mapping[str, float]],
+    able: Mapping[str, float],
+) -> Verdict:
+    tenants = {
+        name: received(part(busy[name], case.interval, phase), case, phase.bars, min(due, most))
+        for name, due, most in ((name, due, able[name]) for name, due in phase.due.items())
+    }
+    gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
+    width = min(case.window, phase.end - phase.begin - phase.bars.skip)
+    grain = metrics.grain(case.unit, width)
+    return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars)
+
+
+def part(busy: Sequence[float], interval: float, phase: Phase) -> Sequence[float]:
+    return busy[round(phase.begin / interval) : round(phase.end / interval)]
+
+
+def received(busy: Sequence[float], case: Case, bars: Bars, due: float) -> Received:
+    """busy: of the phase alone. The skipped beginning counts for settling only."""
+    steady = busy[round(bars.skip / case.interval) :]
+    found = metrics.errors(steady, case.interval, case.window, due)
+    begun = metrics.errors(busy, case.interval, bars.width, due)
+    return Received(
+        due,
+        metrics.share(steady, case.interval),
+        metrics.mean_error(found),
+        metrics.worst_error(found),
+        metrics.settled(begun, case.interval, bars.tolerance, HELD),
+    )

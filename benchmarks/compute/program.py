@@ -1,0 +1,173 @@
+"""The command: which cases, on which clock, how often; what is printed and what is written."""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from machine_line import machine_line
+
+from compute import figures, report
+from compute.baselines import build
+from compute.cases import Case
+from compute.grid import QUICK, REAL, cases, chosen, compared
+from compute.judge import Verdict
+from compute.runner import Limiter, Ran, Runner
+
+DESCRIPTION = "Compute shares on a simulated GPU: promised, and got."
+NOTE = """SIMULATED GPU: contexts take turns of 2 ms. Real processes, the real shim and manager.
+It tests the control law against a model of a GPU, not how a real GPU divides its time."""
+
+
+def options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=DESCRIPTION)
+    add = parser.add_argument
+    add("--case", action="append", default=[], metavar="NAME", help="only these; * and ? work")
+    add("--quick", action="store_true", help="some of the cases, in about a minute")
+    add("--clock", choices=("virtual", "real"), default="virtual")
+    add("--rounds", type=int, help="how often each case is run; 3 on the real clock")
+    add("--jobs", type=int, default=1, help="cases at the same time, on the virtual clock only")
+    add("--no-baselines", action="store_true", help="leave the comparison out")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--drawings", type=Path, metavar="FOLDER", help="write shares.svg and baselines.svg there")
+    add("--strict", action="store_true", help="fail if a bar is missed")
+    add("--list", action="store_true", help="say what cases there are, and end")
+    return parser.parse_args(words)
+
+
+def wanted(given: argparse.Namespace) -> list[Case]:
+    """The cases to run under the shim alone."""
+    preset = QUICK if given.quick else REAL if given.clock == "real" else ()
+    found = chosen(given.case or preset, cases())
+    drawn = figures.needed() if given.drawings else []
+    names = {one.name for one in found}
+    return [*found, *(one for one in cases() if one.name in drawn and one.name not in names)]
+
+
+def rivals(given: argparse.Namespace) -> list[Case]:
+    """The cases to run under the baselines too."""
+    if given.drawings or not (given.no_baselines or given.quick or given.case):
+        return compared()
+    return chosen(given.case, compared()) if given.case else []
+
+
+@dataclass(slots=True)
+class Bench:
+    """runs: all that was run, in order."""
+
+    runner: Runner
+    rounds: int
+    jobs: int
+    runs: list[Ran] = field(default_factory=list)
+
+    async def each(
+        self, pairs: Sequence[tuple[Case, Limiter]]
+    ) -> AsyncIterator[tuple[Case, list[Ran]]]:
+        """All rounds of each case, in order; several cases at once, if there are jobs."""
+        free = asyncio.Semaphore(self.jobs)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._rounds(*pair, free)) for pair in pairs]
+            for number, ((case, _), task) in enumerate(zip(pairs, tasks, strict=True)):
+                progress(f"{number + 1} of {len(pairs)}: {case.name}")
+                rounds = await task
+                progress("")
+                self.runs += rounds
+                yield case, rounds
+
+    async def _rounds(self, case: Case, limiter: Limiter, free: asyncio.Semaphore) -> list[Ran]:
+        async with free:
+            return [await self.runner.run(case, limiter) for _ in range(self.rounds)]
+
+    async def grid(self, among: Sequence[Case]) -> list[Verdict]:
+        print(f"\n{report.HEADING}", flush=True)
+        verdicts = []
+        async for _, rounds in self.each([(case, "shim") for case in among]):
+            verdicts += list(shown(rounds))
+        print()
+        for line in report.summary(verdicts):
+            print(line)
+        return verdicts
+
+    async def comparison(self, among: Sequence[Case]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            limiters: dict[str, Limiter] = {"shim": "shim", **build(Path(folder))}
+            print(f"\n{report.beside_heading(list(limiters))}", flush=True)
+            pairs = [(case, limiter) for case in among for limiter in limiters.values()]
+            row: list[Ran] = []
+            async for case, rounds in self.each(pairs):
+                row.append(rounds[0])
+                if len(row) == len(limiters):
+                    print(report.beside(case.name, [ran.verdicts for ran in row]), flush=True)
+                    row.clear()
+
+
+def shown(rounds: Sequence[Ran]) -> Iterator[Verdict]:
+    """Print a case, a row for each phase; the typical round of several."""
+    for phase in zip(*(ran.verdicts for ran in rounds), strict=True):
+        one = report.typical(phase)
+        print(report.row(one), flush=True)
+        if len(phase) > 1:
+            print(report.spread(phase), flush=True)
+        yield one
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def draw(folder: Path, runs: Sequence[Ran]) -> None:
+    by_case: dict[str, dict[str, Ran]] = {}
+    for ran in runs:
+        by_case.setdefault(ran.case.name, {})[ran.limiter] = ran
+    folder.mkdir(parents=True, exist_ok=True)
+    played = {
+        name: {limiter: (ran.case, ran.played) for limiter, ran in ways.items()}
+        for name, ways in by_case.items()
+    }
+    alone = {name: ways["shim"] for name, ways in played.items()}
+    (folder / "shares.svg").write_text(figures.shares(alone))
+    (folder / "baselines.svg").write_text(figures.baselines(played))
+
+
+def document(given: argparse.Namespace, runs: Sequence[Ran]) -> Mapping[str, Any]:
+    rows = [
+        {"limiter": ran.limiter, **report.values(verdict)}
+        for ran in runs
+        for verdict in ran.verdicts
+    ]
+    return {"machine": machine_line(), "simulated": True, "clock": given.clock, "rows": rows}
+
+
+async def bench(given: argparse.Namespace) -> int:
+    real = given.clock == "real"
+    rounds = given.rounds or (3 if real else 1)
+    work = Bench(Runner(given.clock), rounds, 1 if real else given.jobs)
+    print(f"{machine_line()}; {given.clock} clock\n{NOTE}")
+    begin = time.monotonic()
+    among, others = wanted(given), rivals(given)
+    verdicts = await work.grid(among) if among else []
+    if others:
+        await work.comparison(others)
+    print(f"\n{time.monotonic() - begin:.0f} s")
+    if given.json:
+        given.json.write_text(json.dumps(document(given, work.runs), indent=1) + "\n")
+    if given.drawings:
+        draw(given.drawings, work.runs)
+    return int(given.strict and any(one.missed for one in verdicts))
+
+
+def main(words: Sequence[str]) -> int:
+    given = options(words)
+    if given.list:
+        print("\n".join(one.name for one in (*cases(), *compared())))
+        return 0
+    if not wanted(given) and not rivals(given):
+        raise SystemExit(f"no case is called {' or '.join(given.case)}; see --list")
+    return asyncio.run(bench(given))

@@ -1,0 +1,62 @@
+"""Runs cases on a stage: a simulated GPU, real processes behind the real shim, either clock.
+
+What a tenant can take at all is found out by running it alone, on the whole GPU, without a limiter;
+once for each way to launch, on the virtual clock, where it does not depend on the machine.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from compute import metrics
+from compute.cases import Actor, Case
+from compute.judge import Verdict, judge
+from gpumanager.sim.stage import Played, play
+
+Clock = Literal["virtual", "real"]
+Limiter = Literal["shim", "none"] | Path
+WARM = 1.0
+"""Seconds at the start of a run alone that do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of a case. verdicts: one for each phase."""
+
+    case: Case
+    limiter: str
+    played: Played
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(slots=True)
+class Runner:
+    """clock: of the cases. _able: what actors can take, by what they launch; found once."""
+
+    clock: Clock = "virtual"
+    _able: dict[tuple[str, int], asyncio.Task[float]] = field(default_factory=dict)
+
+    async def run(self, case: Case, limiter: Limiter = "shim") -> Ran:
+        able = {one.name: await self.able(one, case.window) for one in case.actors}
+        played = await play(
+            case.tenants(), case.seconds, clock=self.clock, interval=case.interval, limiter=limiter
+        )
+        verdicts = tuple(judge(case, played.busy, played.reports, able))
+        name = limiter.stem if isinstance(limiter, Path) else limiter
+        return Ran(case, name, played, verdicts)
+
+    async def able(self, actor: Actor, width: float) -> float:
+        """Percent of the GPU that it takes when nothing holds it back."""
+        key = (actor.text, actor.processes)
+        if key not in self._able:
+            self._able[key] = asyncio.create_task(self._alone(actor, width))
+        return await self._able[key]
+
+    async def _alone(self, actor: Actor, width: float) -> float:
+        seconds = WARM + width
+        free = replace(actor, cores=100, begin=0.0, end=None, ceiling=None, changes=())
+        played = await play([free.tenant(seconds)], seconds, clock="virtual", limiter="none")
+        return metrics.share(
+            played.busy[actor.name][round(WARM / played.interval) :], played.interval
+        )
