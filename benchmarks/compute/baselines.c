@@ -236,19 +236,26 @@ static int limited_lookup(const char *name, void **entry, int version, uint64_t 
     return result;
 }
 
-/* Programs that open the driver look here for what they launch with. */
-__attribute__((visibility("default"))) void *dlsym(void *library, const char *name)
+static void *interposed(void *library, const char *name)
 {
     void *found = real_dlsym()(library, name);
     if (found == NULL)
         return NULL;
     if (strcmp(name, "cuLaunchKernel") == 0) {
         *(void **)&launch = found;
-        found = *(void **)&(launch_function *){limited_launch};
-    } else if (strcmp(name, "cuGetProcAddress_v2") == 0) {
-        *(void **)&lookup = found;
-        *(void **)&attribute = real_dlsym()(library, "cuDeviceGetAttribute");
-        found = *(void **)&(lookup_function *){limited_lookup};
+        return *(void **)&(launch_function *){limited_launch};
     }
-    return found;
+    *(void **)&lookup = found;
+    *(void **)&attribute = real_dlsym()(library, "cuDeviceGetAttribute");
+    return *(void **)&(lookup_function *){limited_lookup};
+}
+
+/* Programs that open the driver look here for what they launch with. What others look for, the
+ * loader must think that they ask it themselves (RTLD_NEXT is theirs): a call in tail position,
+ * which the compiler makes a jump. */
+__attribute__((visibility("default"))) void *dlsym(void *library, const char *name)
+{
+    if (strcmp(name, "cuLaunchKernel") == 0 || strcmp(name, "cuGetProcAddress_v2") == 0)
+        return interposed(library, name);
+    return real_dlsym()(library, name);
 }

@@ -22,6 +22,8 @@ SETTLING = 2.0
 WHOLE_GPU = "blocks=264 threads=1024"
 """A grid that leaves no multiprocessor of the simulated GPU free."""
 
+MOST_IN_A_BURST = 1000
+
 GRAPHS: Mapping[str, int] = {"10us": 100, "50us": 20, "1ms": 10, "20ms": 5, "150ms": 3, "500ms": 2}
 """Kernels of one graph."""
 
@@ -125,10 +127,15 @@ WORDS = {"async": "", "sync": "pattern=sync", "streams": "streams=4", "processes
 
 
 def bursts(cores: int, length: float, demand: float = 0.8) -> str:
-    """Bursts that ask for that part of the promise; some ten a second, if kernels are so short."""
-    share = demand * cores / 100
-    count = max(1, round(share * 0.1 / length))
-    every = count * length / share
+    """Bursts that ask for about that part of the promise, some ten a second.
+
+    A window that shares are looked at in holds a whole number of them, so that where it begins does
+    not matter. They are rarer if one kernel takes that, and more often if they would be very large.
+    """
+    share, width = demand * cores / 100, window(length)
+    count = min(max(1, round(share * 0.1 / length)), MOST_IN_A_BURST)
+    every = width / max(1, round(width * share / (count * length)))
+    count = max(1, round(share * every / length))
     return f"kernel={length * 1e6:g}us pattern=burst count={count} every={every * 1e6:.0f}us"
 
 

@@ -141,7 +141,7 @@ def line_parts(panel: Panel, number: int, line: Line) -> Iterator[str]:
 
 
 def names(panel: Panel) -> Iterator[str]:
-    """At the right, as high as lines end, none upon another; where a line ends, if that is early."""
+    """At the right, as high as lines end, none upon another; or where a line ends early."""
     last = max(line.points[-1][0] for line in panel.lines)
     ends = [(panel.y(ending(line)), number) for number, line in enumerate(panel.lines)]
     early = [end for end in ends if panel.lines[end[1]].points[-1][0] < last]

@@ -19,6 +19,7 @@ from compute.cases import Case
 from compute.grid import QUICK, REAL, cases, chosen, compared
 from compute.judge import Verdict
 from compute.runner import Limiter, Ran, Runner
+from gpumanager.errors import GpuManagerError
 
 DESCRIPTION = "Compute shares on a simulated GPU: promised, and got."
 NOTE = """SIMULATED GPU: contexts take turns of 2 ms. Real processes, the real shim and manager.
@@ -59,17 +60,19 @@ def rivals(given: argparse.Namespace) -> list[Case]:
 
 @dataclass(slots=True)
 class Bench:
-    """runs: all that was run, in order."""
+    """runs: all that was run, in order. failed: names of cases that could not be."""
 
     runner: Runner
     rounds: int
     jobs: int
     runs: list[Ran] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
-    async def each(
-        self, pairs: Sequence[tuple[Case, Limiter]]
-    ) -> AsyncIterator[tuple[Case, list[Ran]]]:
-        """All rounds of each case, in order; several cases at once, if there are jobs."""
+    async def each(self, pairs: Sequence[tuple[Case, Limiter]]) -> AsyncIterator[list[Ran]]:
+        """All rounds of each case, in order; several cases at once, if there are jobs.
+
+        A case that fails is said, and has no rounds.
+        """
         free = asyncio.Semaphore(self.jobs)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._rounds(*pair, free)) for pair in pairs]
@@ -77,17 +80,26 @@ class Bench:
                 progress(f"{number + 1} of {len(pairs)}: {case.name}")
                 rounds = await task
                 progress("")
+                if isinstance(rounds, GpuManagerError):
+                    print(f"{case.name}: {rounds}", flush=True)
+                    self.failed.append(case.name)
+                    rounds = []
                 self.runs += rounds
-                yield case, rounds
+                yield rounds
 
-    async def _rounds(self, case: Case, limiter: Limiter, free: asyncio.Semaphore) -> list[Ran]:
+    async def _rounds(
+        self, case: Case, limiter: Limiter, free: asyncio.Semaphore
+    ) -> list[Ran] | GpuManagerError:
         async with free:
-            return [await self.runner.run(case, limiter) for _ in range(self.rounds)]
+            try:
+                return [await self.runner.run(case, limiter) for _ in range(self.rounds)]
+            except GpuManagerError as error:
+                return error
 
     async def grid(self, among: Sequence[Case]) -> list[Verdict]:
         print(f"\n{report.HEADING}", flush=True)
         verdicts = []
-        async for _, rounds in self.each([(case, "shim") for case in among]):
+        async for rounds in self.each([(case, "shim") for case in among]):
             verdicts += list(shown(rounds))
         print()
         for line in report.summary(verdicts):
@@ -98,13 +110,11 @@ class Bench:
         with tempfile.TemporaryDirectory() as folder:
             limiters: dict[str, Limiter] = {"shim": "shim", **build(Path(folder))}
             print(f"\n{report.beside_heading(list(limiters))}", flush=True)
-            pairs = [(case, limiter) for case in among for limiter in limiters.values()]
-            row: list[Ran] = []
-            async for case, rounds in self.each(pairs):
-                row.append(rounds[0])
+            for case in among:
+                pairs = [(case, limiter) for limiter in limiters.values()]
+                row = [rounds[0].verdicts async for rounds in self.each(pairs) if rounds]
                 if len(row) == len(limiters):
-                    print(report.beside(case.name, [ran.verdicts for ran in row]), flush=True)
-                    row.clear()
+                    print(report.beside(case.name, row), flush=True)
 
 
 def shown(rounds: Sequence[Ran]) -> Iterator[Verdict]:
@@ -160,7 +170,8 @@ async def bench(given: argparse.Namespace) -> int:
         given.json.write_text(json.dumps(document(given, work.runs), indent=1) + "\n")
     if given.drawings:
         draw(given.drawings, work.runs)
-    return int(given.strict and any(one.missed for one in verdicts))
+    missed = given.strict and any(one.missed for one in verdicts)
+    return int(missed or bool(work.failed))
 
 
 def main(words: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ def row(verdict: Verdict) -> str:
         f"{verdict.worst:+6.1f}",
         starred(f"{verdict.delivered:.1f}", 6, "delivered" in missed),
         starred(seconds(verdict.settled), 6, "settled" in missed),
-        f"{verdict.gap_ms:7.4g}",
+        milliseconds(verdict.gap_ms).rjust(7),
     )
     return f"{label(verdict):{NAME}} {due:>{DUE}} {got:>{GOT}} " + " ".join(cells)
 
@@ -44,6 +44,10 @@ def starred(text: str, width: int, star: bool) -> str:  # noqa: FBT001
 
 def seconds(value: float | None) -> str:
     return "never" if value is None else f"{value:.2f}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 1 if value < 1000 else 0}f}"
 
 
 def joined(values: Sequence[float], digits: int) -> str:
@@ -70,6 +74,8 @@ def typical(rounds: Sequence[Verdict]) -> Verdict:
 
 
 def summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    if not verdicts:
+        return
     errors = [one.mean for one in verdicts if one.bars.error is not None]
     if errors:
         yield (

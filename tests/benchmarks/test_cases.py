@@ -56,7 +56,7 @@ def test_bursts_ask_for_less_than_the_promise() -> None:
         (actor,) = case.actors
         words = dict(word.split("=") for word in actor.text.split())
         asked = float(words["kernel"][:-2]) * int(words["count"]) / float(words["every"][:-2])
-        assert 100 * asked == pytest.approx(0.8 * actor.cores, rel=1e-3)
+        assert 0.75 * actor.cores <= 100 * asked <= 0.85 * actor.cores
 
 
 def test_a_steady_case_is_judged_over_two_windows_at_least() -> None:
