@@ -47,9 +47,13 @@ format: $(VENV)/developing ## put all sources into their format
 	git ls-files 'native/*.c' 'native/*.h' | xargs $(BIN)/clang-format -i
 
 .PHONY: bench
-bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, shares (some five minutes)
-	for subject in placement hello hooks allocate shares sharing; do \
+bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, sharing (some four minutes)
+	for subject in placement hello hooks allocate sharing; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
+
+.PHONY: bench-compute
+bench-compute: $(VENV)/developing ## measure: compute shares on a simulated GPU (some two minutes; OPTIONS=--help)
+	$(BIN)/python benchmarks/shares.py $(OPTIONS)
 
 .PHONY: gpu-check
 TORCH ?= $(PYTHON)

@@ -116,7 +116,7 @@ def actor(name: str, cores: int, kernel: str, pattern: str = "async", **more: An
         count = GRAPHS[kernel]
         text, unit = f"kernel={kernel} pattern=graph count={count}", length * count
     elif pattern == "burst":
-        text, unit = bursts(cores, length), length
+        text, unit = bursts(cores, length)
     else:
         text, unit = f"kernel={kernel} {WORDS[pattern]}".strip(), length
     processes = 4 if pattern == "processes" else 1
@@ -126,23 +126,25 @@ def actor(name: str, cores: int, kernel: str, pattern: str = "async", **more: An
 WORDS = {"async": "", "sync": "pattern=sync", "streams": "streams=4", "processes": ""}
 
 
-def bursts(cores: int, length: float, demand: float = 0.8) -> str:
-    """Bursts that ask for about that part of the promise, some ten a second.
+def bursts(cores: int, length: float, demand: float = 0.8) -> tuple[str, float]:
+    """Bursts that ask for about that part of the promise, some ten a second; and what one asks for.
 
     A window that shares are looked at in holds a whole number of them, so that where it begins does
     not matter. They are rarer if one kernel takes that, and more often if they would be very large.
     """
-    share, width = demand * cores / 100, window(length)
+    share = demand * cores / 100
     count = min(max(1, round(share * 0.1 / length)), MOST_IN_A_BURST)
+    width = window(count * length)
     every = width / max(1, round(width * share / (count * length)))
-    count = max(1, round(share * every / length))
-    return f"kernel={length * 1e6:g}us pattern=burst count={count} every={every * 1e6:.0f}us"
+    words = f"kernel={length * 1e6:g}us pattern=burst count={count} every={every * 1e6:.0f}us"
+    return words, count * length
 
 
 def steady(name: str, *actors: Actor) -> Case:
     """All of them work all the time; judged after two seconds."""
-    width = window(max(one.unit for one in actors))
+    unit = max(one.unit for one in actors)
+    width = window(unit)
     seconds = SETTLING + max(8.0, 2 * width)
     due = {one.name: float(one.cores) for one in actors}
-    bars = Bars(settled=max(1.0, width), width=max(0.5, width / 2))
+    bars = Bars(settled=max(1.0, width), width=window(unit, least=0.5))
     return Case(name, actors, seconds, (Phase("", 0.0, seconds, due, bars),))

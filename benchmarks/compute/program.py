@@ -33,7 +33,6 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add("--quick", action="store_true", help="some of the cases, in about a minute")
     add("--clock", choices=("virtual", "real"), default="virtual")
     add("--rounds", type=int, help="how often each case is run; 3 on the real clock")
-    add("--jobs", type=int, default=1, help="cases at the same time, on the virtual clock only")
     add("--no-baselines", action="store_true", help="leave the comparison out")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--drawings", type=Path, metavar="FOLDER", help="write shares.svg and baselines.svg there")
@@ -64,37 +63,22 @@ class Bench:
 
     runner: Runner
     rounds: int
-    jobs: int
     runs: list[Ran] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     async def each(self, pairs: Sequence[tuple[Case, Limiter]]) -> AsyncIterator[list[Ran]]:
-        """All rounds of each case, in order; several cases at once, if there are jobs.
-
-        A case that fails is said, and has no rounds.
-        """
-        free = asyncio.Semaphore(self.jobs)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._rounds(*pair, free)) for pair in pairs]
-            for number, ((case, _), task) in enumerate(zip(pairs, tasks, strict=True)):
-                progress(f"{number + 1} of {len(pairs)}: {case.name}")
-                rounds = await task
-                progress("")
-                if isinstance(rounds, GpuManagerError):
-                    print(f"{case.name}: {rounds}", flush=True)
-                    self.failed.append(case.name)
-                    rounds = []
-                self.runs += rounds
-                yield rounds
-
-    async def _rounds(
-        self, case: Case, limiter: Limiter, free: asyncio.Semaphore
-    ) -> list[Ran] | GpuManagerError:
-        async with free:
+        """All rounds of each case, in order. A case that fails is said, and has no rounds."""
+        for number, (case, limiter) in enumerate(pairs):
+            progress(f"{number + 1} of {len(pairs)}: {case.name}")
+            rounds: list[Ran] = []
             try:
-                return [await self.runner.run(case, limiter) for _ in range(self.rounds)]
+                rounds = [await self.runner.run(case, limiter) for _ in range(self.rounds)]
             except GpuManagerError as error:
-                return error
+                self.failed.append(case.name)
+                print(f"{case.name}: {error}", flush=True)
+            progress("")
+            self.runs += rounds
+            yield rounds
 
     async def grid(self, among: Sequence[Case]) -> list[Verdict]:
         print(f"\n{report.HEADING}", flush=True)
@@ -156,9 +140,8 @@ def document(given: argparse.Namespace, runs: Sequence[Ran]) -> Mapping[str, Any
 
 
 async def bench(given: argparse.Namespace) -> int:
-    real = given.clock == "real"
-    rounds = given.rounds or (3 if real else 1)
-    work = Bench(Runner(given.clock), rounds, 1 if real else given.jobs)
+    rounds = given.rounds or (3 if given.clock == "real" else 1)
+    work = Bench(Runner(given.clock), rounds)
     print(f"{machine_line()}; {given.clock} clock\n{NOTE}")
     begin = time.monotonic()
     among, others = wanted(given), rivals(given)

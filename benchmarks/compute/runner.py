@@ -1,10 +1,9 @@
 """Runs cases on a stage: a simulated GPU, real processes behind the real shim, either clock.
 
-What a tenant can take at all is found out by running it alone, on the whole GPU, without a limiter;
-once for each way to launch, on the virtual clock, where it does not depend on the machine.
+What a tenant can take at all is found out by running it alone, on the whole GPU, without a limiter,
+once for each way to launch.
 """
 
-import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -35,7 +34,7 @@ class Runner:
     """clock: of the cases. _able: what actors can take, by what they launch; found once."""
 
     clock: Clock = "virtual"
-    _able: dict[tuple[str, int], asyncio.Task[float]] = field(default_factory=dict)
+    _able: dict[tuple[str, int], float] = field(default_factory=dict)
 
     async def run(self, case: Case, limiter: Limiter = "shim") -> Ran:
         able = {one.name: await self.able(one, case.window) for one in case.actors}
@@ -50,13 +49,13 @@ class Runner:
         """Percent of the GPU that it takes when nothing holds it back."""
         key = (actor.text, actor.processes)
         if key not in self._able:
-            self._able[key] = asyncio.create_task(self._alone(actor, width))
-        return await self._able[key]
+            self._able[key] = await self._alone(actor, width)
+        return self._able[key]
 
     async def _alone(self, actor: Actor, width: float) -> float:
         seconds = WARM + width
         free = replace(actor, cores=100, begin=0.0, end=None, ceiling=None, changes=())
-        played = await play([free.tenant(seconds)], seconds, clock="virtual", limiter="none")
+        played = await play([free.tenant(seconds)], seconds, clock=self.clock, limiter="none")
         return metrics.share(
             played.busy[actor.name][round(WARM / played.interval) :], played.interval
         )

@@ -1,0 +1,66 @@
+"""The command of the benchmark, and the baselines it runs beside the shim."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from compute import figures, program
+from compute.baselines import build
+from compute.grid import cases, chosen, compared
+from compute.runner import Runner
+
+
+def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--list"]) == 0
+
+    assert capsys.readouterr().out.split("\n")[:-1] == [one.name for one in (*cases(), *compared())]
+
+
+def test_a_name_that_no_case_has_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no case is called no/such; see --list"):
+        program.main(["--case", "no/such"])
+
+
+def test_drawings_need_only_cases_that_exist() -> None:
+    given = program.options(["--case", "one/1ms/async/50", "--drawings", "."])
+
+    assert [one.name for one in program.wanted(given)] == ["one/1ms/async/50", *figures.needed()]
+    assert program.rivals(given) == compared()
+
+
+@pytest.mark.namespaces
+def test_a_case_is_run_shown_and_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+
+    assert program.main(["--case", "one/1ms/async/50", "--json", str(file)]) == 0
+
+    rows = [line for line in capsys.readouterr().out.split("\n") if line.startswith("one/")]
+    written = json.loads(file.read_text())
+    assert len(rows) == len(written["rows"]) == 1
+    assert written["simulated"]
+    assert f"{written['rows'][0]['tenants']['a']['share']:.1f}" in rows[0].split()
+
+
+@pytest.mark.namespaces
+async def test_a_baseline_holds_kernels_back_and_lets_graphs_go(tmp_path: Path) -> None:
+    runner, limiters = Runner(), build(tmp_path)
+    kernels, graphs = chosen(["compare/50us/async/30", "compare/1ms/graph/30"], compared())
+
+    for library in limiters.values():
+        held, free = [await runner.run(case, library) for case in (kernels, graphs)]
+        assert 10 < held.verdicts[0].tenants["a"].share < 70
+        assert free.verdicts[0].tenants["a"].share > 99
+
+
+@pytest.mark.namespaces
+async def test_runs_become_drawings(tmp_path: Path) -> None:
+    runner = Runner()
+    runs = [await runner.run(case) for case in chosen(figures.needed(), cases())]
+
+    drawn = figures.shares({ran.case.name: (ran.case, ran.played) for ran in runs})
+
+    texts = {one.text for one in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"A tenant starts", "A neighbour comes and goes", "10 %", "90 %"} <= texts

@@ -1,0 +1,139 @@
+"""Shares on the virtual clock: a part of the benchmark's grid, and what holds for any mix.
+
+Real processes behind the real shim, a simulated GPU, virtual time: a run repeats to the nanosecond,
+however busy the machine is. It tests the control law against a model of a GPU, no more.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from compute import metrics
+from compute.cases import WHOLE_GPU, Case
+from compute.grid import cases, chosen
+from compute.runner import Ran, Runner
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from gpumanager.sim.stage import Tenant, play
+
+pytestmark = pytest.mark.namespaces
+
+ONE = (
+    "one/10us/async/10",
+    "one/50us/sync/70",
+    "one/10us/graph/40",
+    "one/1ms/burst/70",
+    "one/1ms/processes/40",
+    "one/20ms/streams/20",
+    "one/20ms/graph/70",
+    "one/150ms/sync/40",
+    "one/150ms/async/90",
+    "one/500ms/async/20",
+    "one/1ms+9ms/async/30",
+)
+SEVERAL = (
+    "two/30-70/1ms/async",
+    "two/30-60/50us+20ms/async",
+    "four/10-20-30-40/50us/async",
+    "four/10-20-30-40/mixed lengths",
+    "eight/12/1ms/async",
+)
+CHANGING = (
+    "step/start/50",
+    "step/neighbour",
+    "step/promise",
+    "burst/take",
+    "burst/weights",
+    "burst/latency profile",
+)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Runner:
+    return Runner()
+
+
+def case(name: str) -> Case:
+    (found,) = chosen([name], cases())
+    return found
+
+
+@pytest.mark.parametrize("name", [*ONE, *SEVERAL, *CHANGING])
+async def test_a_case_of_the_benchmark_meets_its_bars(runner: Runner, name: str) -> None:
+    ran = await runner.run(case(name))
+
+    assert {one.phase: one.missed for one in ran.verdicts} == {
+        one.phase: () for one in ran.verdicts
+    }, told(ran)
+
+
+def told(ran: Ran) -> str:
+    return "\n".join(
+        f"{one.phase}: error {one.mean:.2f}, delivered {one.delivered:.1f}, settled {one.settled}"
+        for one in ran.verdicts
+    )
+
+
+async def test_without_a_limiter_the_same_bars_are_missed() -> None:
+    ran = await Runner().run(case("two/30-70/1ms/async"), limiter="none")
+
+    assert "error" in ran.verdicts[0].missed
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a tenant launches all the time. unit: seconds of its longest launch."""
+
+    text: str
+    unit: float
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    lengths = draw(st.lists(st.sampled_from([50, 200, 1000, 4000, 20000]), min_size=1, max_size=2))
+    kernel = ",".join(f"{length}us" for length in lengths)
+    pattern = draw(st.sampled_from(["async", "graph", "streams"]))
+    words = {"async": "", "graph": "pattern=graph count=4", "streams": "streams=3"}[pattern]
+    unit = max(lengths) * 1e-6
+    whole = sum(lengths) * 1e-6 * 4 if pattern == "graph" else unit
+    return Load(f"kernel={kernel} {words} {WHOLE_GPU}", whole)
+
+
+@st.composite
+def mixes(draw: st.DrawFn) -> list[tuple[int, Load]]:
+    """Promises that leave something of the GPU, and a load for each."""
+    promises = draw(st.lists(st.integers(5, 60), min_size=1, max_size=4))
+    while sum(promises) > 95:
+        promises.pop()
+    return [(promise, draw(loads())) for promise in promises]
+
+
+WINDOW = 10.0
+SAVED, IN_FLIGHT = 0.02, 0.02
+"""Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
+
+
+def bound(load: Load) -> float:
+    """Seconds by which a window may be over: what was saved, what is in flight, one launch."""
+    return SAVED + IN_FLIGHT + load.unit
+
+
+@settings(max_examples=8, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@given(mixes())
+def test_no_window_of_ten_seconds_is_over_the_limit_or_short_of_what_is_due(
+    mix: Sequence[tuple[int, Load]],
+) -> None:
+    tenants = [
+        Tenant(f"tenant-{number}", cores, f"{load.text} for={WINDOW + 2:g}s")
+        for number, (cores, load) in enumerate(mix)
+    ]
+
+    played = asyncio.run(play(tenants, WINDOW + 2))
+
+    for tenant, (cores, load) in zip(tenants, mix, strict=True):
+        busy = played.busy[tenant.name]
+        assert metrics.most_beyond(busy, played.interval, WINDOW, cores) <= bound(load)
+        least = min(metrics.shares(busy, played.interval, WINDOW)) / 100 * WINDOW
+        assert least >= 0.98 * cores / 100 * WINDOW - load.unit
