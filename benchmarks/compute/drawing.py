@@ -13,11 +13,11 @@ COLOURS = (("#2563eb", "#7cb0ff"), ("#c2410c", "#ff9d5c"), ("#0f766e", "#4fd1b5"
 
 STYLE = (
     ".page{fill:#fff}.title,.label{fill:#0f172a}.tick,.note{fill:#475569}.grid{stroke:#e2e8f0}"
-    ".axis{stroke:#94a3b8}.span{fill:#f1f5f9}"
+    ".axis{stroke:#94a3b8}"
 )
 DARK_STYLE = (
     ".page{fill:#0d1117}.title,.label{fill:#e6edf3}.tick,.note{fill:#9aa7b5}"
-    ".grid{stroke:#232c38}.axis{stroke:#4b5868}.span{fill:#161e29}"
+    ".grid{stroke:#232c38}.axis{stroke:#4b5868}"
 )
 
 FONT = "font-family='Helvetica, Arial, \"DejaVu Sans\", sans-serif'"
@@ -42,13 +42,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """spans: times to shade, each with a word for it."""
-
     title: str
     note: str
     lines: Sequence[Line]
     seconds: float
-    spans: Sequence[tuple[float, float, str]] = ()
 
     def x(self, time: float) -> float:
         return LEFT + time / self.seconds * (WIDTH - LEFT - RIGHT)
@@ -87,38 +84,28 @@ def colour_rules(column: int) -> str:
 
 
 def panel_parts(panel: Panel) -> Iterator[str]:
-    yield f"<text class='title' x='{LEFT}' y='22' font-size='15' font-weight='600'>"
-    yield f"{escape(panel.title)}</text>"
-    yield f"<text class='note' x='{LEFT}' y='40'>{escape(panel.note)}</text>"
-    yield from (span(panel, *one) for one in panel.spans)
+    yield text("title", LEFT, 22, panel.title, "font-size='15' font-weight='600'")
+    yield text("note", LEFT, 40, panel.note)
     yield from axes(panel)
-    for number, line in enumerate(panel.lines):
+    for number, line in reversed(list(enumerate(panel.lines))):  # the first lies on top
         yield from line_parts(panel, number, line)
     yield from names(panel)
 
 
-def span(panel: Panel, begin: float, end: float, word: str) -> str:
-    left, right = panel.x(begin), panel.x(end)
-    top, bottom = panel.y(100), panel.y(0)
-    box = f"x='{left:.1f}' y='{top}' width='{right - left:.1f}' height='{bottom - top}'"
-    middle = (left + right) / 2
-    return (
-        f"<rect class='span' {box}/><text class='note' x='{middle:.1f}' y='{top + 14}' "
-        f"text-anchor='middle'>{escape(word)}</text>"
-    )
+def text(kind: str, x: float, y: float, words: str, more: str = "") -> str:
+    return f"<text class='{kind}' x='{x:.1f}' y='{y:.1f}' {more}>{escape(words)}</text>"
 
 
 def axes(panel: Panel) -> Iterator[str]:
     right, times = WIDTH - RIGHT, ticks(panel.seconds)
     for percent in range(0, 101, 20):
         y, kind = panel.y(percent), "grid" if percent else "axis"
-        text = f"{percent} %" if percent == 100 else f"{percent}"
+        words = f"{percent} %" if percent == 100 else f"{percent}"
         yield f"<path class='{kind}' d='M{LEFT} {y:.1f}H{right}'/>"
-        yield f"<text class='tick' x='{LEFT - 7}' y='{y + 4:.1f}' text-anchor='end'>{text}</text>"
+        yield text("tick", LEFT - 7, y + 4, words, "text-anchor='end'")
     for time in times:
-        x, text = panel.x(time), f"{time} s" if time == times[-1] else f"{time}"
-        yield f"<text class='tick' x='{x:.1f}' y='{HEIGHT - BOTTOM + 18}' text-anchor='middle'>"
-        yield f"{text}</text>"
+        words = f"{time} s" if time == times[-1] else f"{time}"
+        yield text("tick", panel.x(time), HEIGHT - BOTTOM + 18, words, "text-anchor='middle'")
 
 
 def ticks(seconds: float) -> range:
@@ -147,9 +134,9 @@ def names(panel: Panel) -> Iterator[str]:
     early = [end for end in ends if panel.lines[end[1]].points[-1][0] < last]
     late = sorted(end for end in ends if end not in early)
     for y, number in (*early, *apart(late, 15)):
-        line, colour = panel.lines[number], f"t{number % len(COLOURS)}"
+        line = panel.lines[number]
         x = panel.x(line.points[-1][0]) if (y, number) in early else WIDTH - RIGHT
-        yield f"<text class='{colour}' x='{x + 7:.1f}' y='{y + 4:.1f}'>{escape(line.name)}</text>"
+        yield text(f"t{number % len(COLOURS)}", x + 7, y + 4, line.name)
 
 
 def ending(line: Line) -> float:

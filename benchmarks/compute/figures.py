@@ -75,9 +75,9 @@ SHOWN = (
     ("compare/50us/async/30", "50 µs kernels, queued ahead", "promised 30 %"),
     ("compare/30us+2ms/async/30", "30 µs and 2 ms in turn", "promised 30 %"),
     ("compare/150ms/sync/30", "150 ms kernels, each waited for", "promised 30 %"),
-    ("compare/1ms/graph/30", "graphs of ten 1 ms kernels", "promised 30 %"),
+    ("compare/1ms/graph/30", "Graphs of ten 1 ms kernels", "promised 30 %"),
 )
-CALLED = {"shim": "this one", "aimd": "AIMD", "delta": "proportional"}
+CALLED = {"shim": "this shim", "aimd": "AIMD", "delta": "proportional"}
 
 
 def baselines(played: Mapping[str, Mapping[str, tuple[Case, Played]]]) -> str:
