@@ -9,7 +9,7 @@ import asyncio
 import logging
 import resource
 import signal
-from typing import Final
+from typing import Any, Final
 
 import vcuda_shim
 from gpumanager.allocator.allocator import Allocator
@@ -122,7 +122,8 @@ async def _until_stopped(
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
-    for task in (measuring, sharing, reconciling):
+    background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)
+    for task in background:
         task.add_done_callback(_complain)
     try:
         await asyncio.wait((registering, told), return_when=asyncio.FIRST_COMPLETED)
@@ -131,11 +132,11 @@ async def _until_stopped(
             log.info("registered with the kubelet")
         await told
     finally:
-        for task in (measuring, sharing, reconciling, registering, told):
+        for task in (*background, registering, told):
             task.cancel()
 
 
-def _complain(task: asyncio.Task[None]) -> None:
+def _complain(task: asyncio.Task[Any]) -> None:
     """What goes on in the background ends with the agent, or with a mistake of ours."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s has stopped", task.get_coro(), exc_info=error)

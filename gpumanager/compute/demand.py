@@ -13,7 +13,7 @@ from gpumanager.compute.history import History
 from gpumanager.compute.values import SECOND, Reading
 
 MOMENT_NS: Final = SECOND // 5
-"""What counts as now: two looks, and less than half of the time in which idle share is to be used."""
+"""What counts as now: two looks, and less than half of the time idle share may take to be used."""
 
 PAID_NS: Final = 3 * SECOND
 """How long at most a container is believed to wait for what its last launch has cost it."""

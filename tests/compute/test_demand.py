@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.compute.demand import MOMENT_NS, Demand
+from gpumanager.compute.demand import Demand
 from gpumanager.compute.history import History, Mark
 from gpumanager.compute.values import SECOND, Reading
 from gpumanager.gpu.values import GpuUUID
@@ -146,7 +146,7 @@ def test_a_share_is_of_the_time_asked_for_even_between_two_looks() -> None:
     assert history.newest == pytest.approx(1.0)
     assert history.share(TICK // 2) == pytest.approx(1.0)
     assert history.share(2 * TICK) == pytest.approx(0.6)
-    assert history.share(MOMENT_NS + TICK // 2) == pytest.approx((100 + 50) / 350)
+    assert history.share(3 * TICK + TICK // 2) == pytest.approx((100 + 50) / 350)
 
 
 def test_a_correction_downwards_is_no_use() -> None:
