@@ -5,8 +5,11 @@ import fcntl
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import has_ended, until
@@ -14,7 +17,13 @@ from waiting import has_ended, until
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_PROFILE,
+    PROFILE_LATENCY,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
@@ -27,7 +36,9 @@ from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
+from gpumanager.virtual.config import Config
 from gpumanager.virtual.region import read_usage
+from vcuda_shim._shim import ffi, lib
 
 real_clock = pytest.mark.flaky(reruns=2)
 """A busy host may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
@@ -66,6 +77,15 @@ async def watched() -> AsyncIterator[Watched]:
 @pytest.fixture
 def node(watched: Watched) -> SimulatedNode:
     return watched.node
+
+
+BURSTS = {ANNOTATION_CORE_LIMIT: "80", ANNOTATION_PROFILE: PROFILE_LATENCY}
+
+
+def rate(config: Config) -> int:
+    """GPU time per time that the limiter would let it charge now, in millionths."""
+    limit: Any = ffi.addressof(config.words.limits[0])
+    return int(lib.limiter_terms(limit, time.monotonic_ns()).rate_ppm)
 
 
 def container(*command: str, cores: int = 30, blocks: int = 4, name: str = "main") -> Container:
@@ -346,3 +366,24 @@ def _processes_below(base: Path) -> int:
                 continue
             count += base.name in mounts
     return count
+
+
+async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
+    node: SimulatedNode,
+) -> None:
+    bursting = replace(pod(container("cuda-play", "launch", "--seconds", "60")), annotations=BURSTS)
+    running = asyncio.create_task(node.run([bursting]))
+    configs = node.disk.virtual / "alloc"
+    await until(lambda: any(configs.glob("*/config")))
+    (path,) = configs.glob("*/config")
+    with Config(path, writable=False) as config:
+        await until(lambda: rate(config) == 800_000)
+        assert config.limits()[0].burst_us == 250_000
+
+        running.cancel()
+        await asyncio.wait((running,))
+        await node.kill_agent()
+        await until(lambda: rate(config) == 300_000)
+
+        await node.start_agent()
+        await until(lambda: rate(config) == 800_000)
