@@ -1,0 +1,109 @@
+"""The node's one sampler: what it was told, once; a driver that hangs or fails costs little."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from container_process import eventually
+from hello_client import exchange, hello
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.config import Config
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sampling import Sampling
+from gpumanager.virtual.values import AllocationID, Limit
+
+pytest_plugins = ["virtual_fixtures"]
+
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+
+
+class Driver:
+    """Answers what it is told to, from a thread."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.meanwhile = threading.Event()
+        self.meanwhile.set()
+        self.broken = False
+
+    def __call__(self) -> Answers:
+        self.passes += 1
+        number = self.passes
+        self.meanwhile.wait(10)
+        if self.broken:
+            raise GpuManagerError("no driver")
+        return {GPU: Answer(number, (Sample(number, number, 50),))}
+
+
+def pids(answers: Answers) -> list[int]:
+    return [sample.pid for answer in answers.values() for sample in answer.samples or ()]
+
+
+async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> None:
+    sampling = Sampling(Driver())
+    await sampling.sample()
+    await sampling.sample()
+
+    assert pids(sampling.take()) == [1, 2]
+    assert sampling.take() == {}
+
+
+async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost() -> None:
+    driver = Driver()
+    driver.meanwhile.clear()
+    sampling = Sampling(driver, pass_seconds=0.02)
+
+    await sampling.sample()
+    await sampling.sample()
+    assert (driver.passes, sampling.take()) == (1, {})
+
+    driver.meanwhile.set()
+    while not (found := sampling.take()):
+        await sampling.sample()
+    assert pids(found) == [1]
+
+
+async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = Driver()
+    sampling = Sampling(driver)
+    driver.broken = True
+    for _ in range(3):
+        await sampling.sample()
+    assert caplog.text.count("is not known: no driver") == 1
+
+    driver.broken = False
+    await sampling.sample()
+    driver.broken = True
+    await sampling.sample()
+
+    assert caplog.text.count("is not known: no driver") == 2
+
+
+async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_process(
+    root: Path,
+) -> None:
+    driver = Driver()
+    manager = VirtualSockets(root, utilization=driver)
+    directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
+    sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
+    config = Config(directory / "config", writable=False)
+    assert await eventually(lambda: config.words.limits[0].share_until > time.monotonic_ns())
+    assert driver.passes == 0
+
+    answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
+    assert answer is not None
+
+    assert await eventually(lambda: driver.passes > 1)
+    assert config.words.limits[0].rate_ppm == 800_000
+    sharing.cancel()
+    config.close()
+    await manager.stop()
+    answer.close()
