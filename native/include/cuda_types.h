@@ -196,6 +196,98 @@ enum {
     CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
 };
 
+/* Copies of blocks. The first ones are of the 32-bit API. */
+typedef struct {
+    unsigned int srcXInBytes, srcY;
+    int srcMemoryType; /* CU_MEMORYTYPE_* */
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    unsigned int srcPitch;
+    unsigned int dstXInBytes, dstY;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    unsigned int dstPitch;
+    unsigned int WidthInBytes, Height;
+} CUDA_MEMCPY2D_v1;
+
+typedef struct {
+    size_t srcXInBytes, srcY;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    size_t srcPitch;
+    size_t dstXInBytes, dstY;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    size_t dstPitch;
+    size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+typedef struct {
+    unsigned int srcXInBytes, srcY, srcZ, srcLOD;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    unsigned int srcPitch, srcHeight;
+    unsigned int dstXInBytes, dstY, dstZ, dstLOD;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    unsigned int dstPitch, dstHeight;
+    unsigned int WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_v1;
+
+typedef struct {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+typedef struct {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    CUcontext srcContext;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    CUcontext dstContext;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_PEER;
+
+enum {
+    CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMORYTYPE_ARRAY = 3,
+};
+
 enum {
     CU_EVENT_DEFAULT = 0,
     CU_EVENT_DISABLE_TIMING = 2,
@@ -221,6 +313,16 @@ typedef struct {
     unsigned int numAttrs;
 } CUlaunchConfig;
 
+/* One device's part of a launch on several. */
+typedef struct {
+    CUfunction function;
+    unsigned int gridDimX, gridDimY, gridDimZ;
+    unsigned int blockDimX, blockDimY, blockDimZ;
+    unsigned int sharedMemBytes;
+    CUstream hStream;
+    void **kernelParams;
+} CUDA_LAUNCH_PARAMS;
+
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "as the driver has it");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "as the driver has it");
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "as the driver has it");
@@ -238,5 +340,12 @@ _Static_assert(sizeof(CUarrayMapInfo) == 96, "as the driver has it");
 _Static_assert(sizeof(CUuuid) == 16, "as the driver has it");
 _Static_assert(offsetof(CUlaunchConfig, hStream) == 32, "as the driver has it");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "as the driver has it");
+_Static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "as the driver has it");
+_Static_assert(offsetof(CUDA_LAUNCH_PARAMS, hStream) == 40, "as the driver has it");
+_Static_assert(sizeof(CUDA_MEMCPY2D_v1) == 96, "as the driver has it");
+_Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "as the driver has it");
+_Static_assert(sizeof(CUDA_MEMCPY3D_v1) == 144, "as the driver has it");
+_Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "as the driver has it");
+_Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == 200, "as the driver has it");
 
 #endif

@@ -27,6 +27,9 @@ KINDS = {
     "free": "gives device memory back",
     "query": "reports memory or processes",
     "launch": "takes GPU time",
+    "work": "takes GPU time, by the bytes it fills or copies inside of a GPU",
+    "change": "changes what the launches of a graph take",
+    "capture": "begins or ends a capture, in which nothing runs",
 }
 
 

@@ -7,6 +7,8 @@ script.
 A pointer begins as a function that resolves the whole table and then calls itself again, so that a
 hook calls the driver by one load and one jump, and nothing runs before the first call. A function
 the driver does not have becomes one that says so.
+
+Where hooks are all alike, the hook itself is written here too, into the same source.
 """
 
 import re
@@ -16,12 +18,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-EXPORTED = frozenset({"init", "route", "alloc", "free", "launch", "query"})
+WRITTEN = frozenset({"work", "change"})
+"""Kinds whose hooks are written here."""
+
+EXPORTED = WRITTEN | {"init", "route", "alloc", "free", "launch", "capture", "query"}
 KINDS = EXPORTED | {"call"}
-PACES = frozenset({"launch", "work"})
-"""Kinds whose hooks charge nothing but GPU time."""
+PACES = WRITTEN | {"launch"}
+"""Kinds whose hooks are about nothing but GPU time."""
 
 PARAMETER = re.compile(r"((?:\w+ )+\**)(\w+)")
+PER_THREAD = re.compile(r"_(ptsz|ptds)$")
 VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 
 
@@ -41,12 +47,16 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One function of the driver. parameters: C declarations; arguments: their names."""
+    """One function of the driver. parameters: C declarations; arguments: their names.
+
+    work: of that kind, what is to be paid for, in C.
+    """
 
     kind: str
     symbol: str
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]
+    work: str = ""
 
     @property
     def exported(self) -> bool:
@@ -55,6 +65,12 @@ class Row:
     @property
     def signature(self) -> str:
         return ", ".join(self.parameters) or "void"
+
+    @property
+    def stream(self) -> str:
+        """The stream it works in, as the functions without a suffix know it."""
+        given = "stream" if "stream" in self.arguments else "NULL"
+        return f"process_own_stream({given})" if PER_THREAD.search(self.symbol) else given
 
     @property
     def family(self) -> str:
@@ -70,10 +86,7 @@ LIBRARIES = (
 
 def parse_row(source: str, line: str) -> Row:
     """One line of a table; a malformed one ends the build, saying where and why."""
-    columns = [column.strip() for column in line.split("|")]
-    if len(columns) != 3:  # noqa: PLR2004
-        raise SystemExit(f"{source}: expected `kind | symbol | parameters`, found {line!r}")
-    kind, symbol, text = columns
+    kind, symbol, text, work = _columns(source, line)
     if kind not in KINDS:
         raise SystemExit(f"{source}: unknown kind {kind!r}; one of {', '.join(sorted(KINDS))}")
     if not re.fullmatch(r"[a-z]\w+", symbol):
@@ -83,7 +96,16 @@ def parse_row(source: str, line: str) -> Row:
     arguments = tuple(match[2] for match in matches if match)
     if len(arguments) != len(parameters) or len(set(arguments)) != len(arguments):
         raise SystemExit(f"{source}: cannot read the parameters of {symbol}: {text!r}")
-    return Row(kind, symbol, parameters, arguments)
+    return Row(kind, symbol, parameters, arguments, work)
+
+
+def _columns(source: str, line: str) -> list[str]:
+    """Three, or four of kind `work`; always four in the answer."""
+    columns = [column.strip() for column in line.split("|")]
+    expected = "kind | symbol | parameters" + (" | work" if columns[0] == "work" else "")
+    if len(columns) != expected.count("|") + 1 or not all(columns):
+        raise SystemExit(f"{source}: expected `{expected}`, found {line!r}")
+    return [*columns, ""][:4]
 
 
 def parse_table(path: Path) -> tuple[Row, ...]:
@@ -119,7 +141,7 @@ def header(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield f"void *{library.name}_route(void *entry);\n"
     yield "/* Is this the base name of functions we hook? */"
     yield f"int {library.name}_family(const char *name);\n"
-    yield "/* Does this hook charge nothing but GPU time? */"
+    yield "/* Is this hook about nothing but GPU time? */"
     yield f"int {library.name}_paces(const void *hook);\n"
     yield "#endif"
 
@@ -198,6 +220,36 @@ def source(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield from family_test(library, rows)
     yield from pace_test(library, rows)
     yield from resolution(library, rows)
+    yield from written(library, rows)
+
+
+def work_hook(library: Library, row: Row) -> Iterable[str]:
+    """Paid for as a launch is (work.h)."""
+    real = f"REAL({row.symbol})({', '.join(row.arguments)})"
+    yield f"{library.result} {row.symbol}({row.signature})\n{{"
+    yield f"    struct work work = {row.work};"
+    yield f"    if (work.bytes == 0 || throttle_idle())\n        return {real};"
+    yield f"    struct launch launch = work_launch(work, {row.stream});"
+    yield f"    {library.result} result = throttle_begin(&launch);"
+    yield f"    return result != CUDA_SUCCESS ? result : throttle_end(&launch, {real});\n}}\n"
+
+
+def change_hook(library: Library, row: Row) -> Iterable[str]:
+    """What the launches of `exec` cost has to be learnt anew (graph_cost.h)."""
+    yield f"{library.result} {row.symbol}({row.signature})\n{{"
+    real = f"REAL({row.symbol})({', '.join(row.arguments)})"
+    yield f"    return graph_cost_changed(exec, {real});\n}}\n"
+
+
+def written(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+    """The hooks that are all alike."""
+    if any(row.kind in WRITTEN for row in rows):
+        yield '#include "cuda/graph_cost.h"\n#include "cuda/work.h"\n'
+    for row in rows:
+        if row.kind == "work":
+            yield from work_hook(library, row)
+        if row.kind == "change":
+            yield from change_hook(library, row)
 
 
 def version_script(library: Library, rows: Sequence[Row]) -> Iterable[str]:

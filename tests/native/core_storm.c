@@ -7,6 +7,7 @@
 #include "core/array_size.h"
 #include "core/books.h"
 #include "core/cost.h"
+#include "core/flight.h"
 #include "core/life.h"
 #include "core/limiter.h"
 #include "core/peers.h"
@@ -29,6 +30,8 @@ static struct process {
     struct books books;
     struct pointers pointers;
     struct cost_table costs;
+    struct flights flights;
+    struct in_flight in_flight;
 } processes[PROCESSES];
 
 static struct vcuda_config config = {.limits[0] = {.memory_bytes = LIMIT, .core_percent = 50}};
@@ -80,6 +83,42 @@ static void launch(struct process *process, unsigned *seed)
     limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
 }
 
+/* Launches are watched by whoever holds their flight; others look, and give some up. */
+static void watch(struct process *process, unsigned *seed)
+{
+    struct in_flight *in_flight = &process->in_flight;
+    uint64_t now = 1 + (uint64_t)rand_r(seed), work;
+    in_flight_add(in_flight, 1000);
+    work = in_flight_mark(in_flight, 3000, now);
+    struct flight *flight = work == 0 ? NULL : flights_take(&process->flights, now % 2);
+    if (flight == NULL) {
+        in_flight_unmark(in_flight, work);
+        flights_give_up(&process->flights, 0, now % 3, in_flight);
+        return;
+    }
+    flight->paid_ns = flight->work_ns = work;
+    flight->key = now % 3;
+    flight->begun_ns = now;
+    flight->given_up = false;
+    flight_let_go(flight, FLIGHT_FLYING);
+    flights_oldest(&process->flights, 0);
+    if (!flights_measure(&process->flights, 0, 1) || !flight_hold(flight, FLIGHT_FLYING))
+        return;
+    expect(flight->paid_ns == flight->work_ns, "a flight that is held is whole");
+    flight_uncount(flight, in_flight);
+    flight_let_go(flight, FLIGHT_NONE);
+}
+
+/* At the end nothing is under way: what is counted is what no flight stands for any more. */
+static void land(struct process *process)
+{
+    for (int index = 0; index < FLIGHTS; index++)
+        if (flight_hold(&process->flights.of[index], FLIGHT_FLYING))
+            flight_uncount(&process->flights.of[index], &process->in_flight);
+    expect(in_flight_work(&process->in_flight) == process->in_flight.unmarked_ns,
+           "work is counted as in flight once");
+}
+
 static uint64_t size_of(unsigned *seed)
 {
     struct array_shape shape = {.width = 1 + (uint64_t)rand_r(seed) % LARGEST, .channels = 1};
@@ -104,6 +143,7 @@ static void *work(void *argument)
             bytes[place] = wanted;
         }
         launch(worker->process, &worker->seed);
+        watch(worker->process, &worker->seed);
     }
     for (int place = 0; place < HELD; place++)
         if (bytes[place] != 0)
@@ -173,6 +213,8 @@ static void run_managed(struct vcuda_books *page)
     run_all();
     atomic_store(&managing, false);
     pthread_join(manager, NULL);
+    for (int process = 0; process < PROCESSES; process++)
+        land(&processes[process]);
 }
 
 enum { PEERS = 6, FIRST_PEER = PROCESSES, LAST_PEER = FIRST_PEER + PEERS };

@@ -75,10 +75,15 @@ class Node:
         self._work, self.machine, self.manager = work, machine, manager
 
     async def container(
-        self, limits: Mapping[int, int], *, name: str = "one", shown: Sequence[int] | None = None
+        self,
+        limits: Mapping[int, int],
+        *,
+        name: str = "one",
+        shown: Sequence[int] | None = None,
+        cores: int = 100,
     ) -> Container:
         """limits: bytes by GPU. shown: those with a device node, if not the granted ones."""
-        granted = [Limit(gpu_uuid(gpu), Bytes(size), 100, 100) for gpu, size in limits.items()]
+        granted = [Limit(gpu_uuid(gpu), Bytes(size), cores, cores) for gpu, size in limits.items()]
         directory = await self.manager.open(AllocationID(name), granted)
         devices = self.machine.devices([*limits] if shown is None else shown)
         return Container(self._libraries, directory, self._work, devices)

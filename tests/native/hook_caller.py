@@ -32,6 +32,8 @@ BY_NAME: dict[str, int] = {
     "element": 4,
     "version": 12050,
     "levels": 1,
+    "elements": 4096,
+    "pitch": 512,
     "type": 1,
 }
 BY_FUNCTION: dict[tuple[str, str], int] = {("cuMemAllocManaged", "flags"): 1}

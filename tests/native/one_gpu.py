@@ -20,13 +20,14 @@ LIMIT = 2 * GIB
 class SimulatedGpu:
     """One simulated GPU, and its own account of who used it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, memory_bandwidth: int = 0) -> None:
         directory.mkdir()
         machine: Any = ffi.new("struct sim_machine *")
         machine.gpu_count, machine.cuda_version = 1, 12050
         machine.driver_version = b"555.58.02"
         gpu = machine.gpus[0]
         gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), PHYSICAL
+        gpu.memory_bandwidth = memory_bandwidth
         gpu.sm_count, gpu.threads_per_sm, gpu.capability_major = 40, 1024, 7
         state = directory / "nvidiactl"
         assert lib.sim_create(str(state).encode(), machine) == 0

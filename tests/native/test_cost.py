@@ -121,6 +121,17 @@ def test_a_kind_unused_for_long_is_learnt_anew(table: Any) -> None:
     assert estimate(table, 7) == 3 * MILLISECOND
 
 
+def test_what_is_presumed_holds_until_it_is_measured(table: Any) -> None:
+    lib.cost_record(table, 8, SECOND, MILLISECOND, HALF)
+    lib.cost_presume(table, 7, SECOND)
+    lib.cost_presume(table, 8, SECOND)
+    presumed = estimate(table, 7), estimate(table, 8)
+    lib.cost_record(table, 7, SECOND, 3 * MILLISECOND, HALF)
+
+    assert presumed == (lib.COST_UNKNOWN_NS, MILLISECOND)
+    assert estimate(table, 7) == 3 * MILLISECOND
+
+
 def test_a_full_table_makes_room_for_new_kinds(table: Any) -> None:
     for key in range(1, 5 * lib.COST_KINDS):
         lib.cost_record(table, key, SECOND + key, key, HALF)
@@ -141,3 +152,32 @@ def test_kinds_tell_shapes_apart_but_not_nearly_equal_large_grids() -> None:
     assert lib.cost_key(4096, 10_000, 256) != lib.cost_key(4096, 12_000, 256)
     assert lib.cost_key(4096, 2**31, 256) != lib.cost_key(4096, 0, 256)
     assert lib.cost_key(4096, 8, 256) != lib.cost_key(4096, 8, 128)
+
+
+def test_a_kind_that_has_changed_is_unknown_until_it_is_measured_again(table: Any) -> None:
+    for _ in range(3):
+        lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
+
+    lib.cost_forget(table, 7)
+
+    assert estimate(table, 7) is None
+    assert lib.cost_due(table, 7, 0)
+    lib.cost_record(table, 7, SECOND, 30 * MILLISECOND, HALF)
+    assert estimate(table, 7) == 30 * MILLISECOND
+
+
+def test_to_forget_a_kind_leaves_those_that_lie_behind_it(table: Any) -> None:
+    kinds = [1 + n * lib.COST_KINDS for n in range(3)]
+    for kind in kinds:
+        lib.cost_record(table, kind, SECOND, kind, HALF)
+
+    for forgotten in (kinds[1], 99):
+        lib.cost_forget(table, forgotten)
+
+    assert [estimate(table, kind) for kind in kinds] == [kinds[0], None, kinds[2]]
+
+
+def test_a_kind_that_takes_no_time_is_known_to(table: Any) -> None:
+    lib.cost_record(table, 7, SECOND, 0, HALF)
+
+    assert estimate(table, 7) == 1

@@ -30,6 +30,9 @@ ABSENT = {"cuda": {"cuGetProcAddress_v2_ptsz"}, "nvml": set[str]()}
 NOT_SIMULATED = {
     "cuMemMapArrayAsync",
     "cuMemMapArrayAsync_ptsz",
+    "cuGraphExecBatchMemOpNodeSetParams",
+    "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+    "cuGraphExecExternalSemaphoresWaitNodeSetParams",
     "nvmlDeviceGetAccountingPids",
     "nvmlDeviceGetAccountingStats",
 }

@@ -56,10 +56,10 @@ static struct cost_kind *known(struct cost_table *table, uint64_t key)
 bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns)
 {
     const struct cost_kind *kind = known(table, key);
-    *cost_ns = COST_UNKNOWN_NS;
-    if (kind != NULL)
-        *cost_ns = atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed);
-    return kind != NULL;
+    uint64_t estimate =
+        kind == NULL ? 0 : atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed);
+    *cost_ns = estimate == 0 ? COST_UNKNOWN_NS : estimate;
+    return estimate != 0;
 }
 
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
@@ -128,7 +128,7 @@ uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
     return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
 }
 
-static uint64_t certain(uint64_t measured_ns, uint32_t certain_ppm)
+uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm)
 {
     return certain_ppm >= LIMITER_MILLION
                ? measured_ns
@@ -148,6 +148,15 @@ static uint64_t head_start(uint64_t now)
     return (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * COST_INTERVAL_NS >> 32;
 }
 
+void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
+{
+    pthread_mutex_lock(&table->mutex);
+    struct cost_kind *kind = claim(table, key, now, COST_UNKNOWN_NS);
+    if (atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) == 0)
+        atomic_store_explicit(&kind->estimate_ns, COST_UNKNOWN_NS, memory_order_relaxed);
+    pthread_mutex_unlock(&table->mutex);
+}
+
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
                      uint32_t certain_ppm)
 {
@@ -159,8 +168,22 @@ uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint6
     uint64_t mean = (kind->current.sum_ns + kind->previous.sum_ns) /
                     (kind->current.count + kind->previous.count);
     uint64_t floor = least(kind);
-    atomic_store_explicit(&kind->estimate_ns, larger(floor, certain(mean, certain_ppm)),
-                          memory_order_relaxed);
+    atomic_store_explicit(&kind->estimate_ns,
+                          larger(1, larger(floor, cost_part(mean, certain_ppm))),
+                          memory_order_relaxed); /* 0 would be unknown */
     pthread_mutex_unlock(&table->mutex);
-    return larger(floor, certain(measured_ns, certain_ppm));
+    return larger(floor, cost_part(measured_ns, certain_ppm));
+}
+
+/* Its place stays taken: what lies behind it is found by going over it. */
+void cost_forget(struct cost_table *table, uint64_t key)
+{
+    pthread_mutex_lock(&table->mutex);
+    struct cost_kind *kind = known(table, key);
+    if (kind != NULL) {
+        kind->current = kind->previous = (struct cost_window){0};
+        atomic_store_explicit(&kind->unmeasured_ns, COST_INTERVAL_NS * 2, memory_order_relaxed);
+        atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&table->mutex);
 }

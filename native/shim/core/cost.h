@@ -58,12 +58,22 @@ bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
 /* Count work of this kind: should its next launch be measured? */
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns);
 
+/* Nobody will say soon what this kind costs, and launches have waited for that: let it be known as
+ * COST_UNKNOWN_NS, unless it is known by now. */
+void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
+
 /* The part of a mean, in millionths, that cannot be neighbours' time slices: the promised share,
  * half of it, and what others did not have; whichever is most. others_ppm: a million if unknown. */
 uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm);
 
+/* That part of a measurement. */
+uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm);
+
 /* Learn from a measurement. Returns what the measured launch is believed to have cost. */
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
                      uint32_t certain_ppm);
+
+/* What this kind costs has changed: nothing is known of it until it is measured again. */
+void cost_forget(struct cost_table *table, uint64_t key);
 
 #endif

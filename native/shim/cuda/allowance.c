@@ -43,7 +43,9 @@ uint64_t allowance_ask(struct limiter_terms terms, uint64_t now, uint64_t cost)
 {
     uint64_t size = limiter_allowance(terms, allowance.size_ns, now - allowance.taken_ns);
     uint64_t part = random_part(size, now), missing = cost - allowance.credit_ns;
-    return cost <= allowance.credit_ns || part > missing ? part : missing;
+    if (cost <= allowance.credit_ns) /* and yet not launched from it: its kind is not known, say */
+        return 0;
+    return part > missing ? part : missing;
 }
 
 uint64_t allowance_take(struct limiter_terms terms, uint64_t now, uint64_t paid, uint64_t cost)

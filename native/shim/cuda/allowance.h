@@ -53,7 +53,8 @@ static inline bool allowance_pay(const struct process *process, unsigned device,
  * back. */
 void allowance_turn(struct process *process, unsigned device);
 
-/* What to pay for, so that there is enough for a launch of this cost and some more. */
+/* What to pay for, so that there is enough for a launch of this cost and some more; 0 if there is
+ * enough. */
 uint64_t allowance_ask(struct limiter_terms terms, uint64_t now, uint64_t cost);
 
 /* That was paid: take the launch from it. Returns the work done since the last payment, with it. */

@@ -1,4 +1,5 @@
 /* Executable graphs: what each needs is found out when it is made or changed, for its launches. */
+#include "cuda/graph_cost.h"
 #include "cuda/graph_memory.h"
 
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static CUresult make_end(struct making *making, CUresult result, CUgraphExec *ou
         return result;
     result = graph_flight_end(&making->flight, result);
     if (result == CUDA_SUCCESS)
-        result = enter(making, *out);
+        result = graph_cost_changed(*out, enter(making, *out));
     if (result == CUDA_SUCCESS)
         making->exec = NULL; /* the table's now */
     give_up(making);
@@ -162,7 +163,7 @@ static CUresult update_end(struct making *making, CUresult result, CUgraphExec h
         making->exec = result == CUDA_SUCCESS ? NULL : making->exec;
     }
     give_up(making);
-    return result;
+    return graph_cost_changed(handle, result);
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *reason)

@@ -1,51 +1,92 @@
 /* Launches and uploads of executable graphs, and giving back what they left. */
+#include "cuda/capturing.h"
+#include "cuda/graph_cost.h"
 #include "cuda/graph_memory.h"
 
-/* Is the stream captured, so that nothing runs? An error says so too. */
-static bool capturing(CUstream stream)
+/* Reserve what it needs. Where the stream is captured nothing runs. */
+static CUresult begin_memory(struct graph_flight *flight, struct process *process, CUgraphExec exec,
+                             CUstream stream)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
-    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static CUresult begin(struct graph_flight *flight, CUgraphExec exec, CUstream stream)
-{
-    struct process *process;
     struct pointer known;
-    flight->process = NULL;
-    enum gate gate = process_gate(&process);
-    if (gate == GATE_REFUSED)
-        return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (gate == GATE_DRIVER ||
-        pointers_find(&process->graphs.execs, (uintptr_t)exec, &known) != 0 || capturing(stream))
+    if (pointers_find(&process->graphs.execs, (uintptr_t)exec, &known) != 0 ||
+        capture_is_on(process, stream))
         return CUDA_SUCCESS;
     struct graph_exec *needing = (struct graph_exec *)(uintptr_t)known.owner;
     return graph_flight_begin(flight, process, needing, stream);
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+static CUresult begin_upload(struct graph_flight *flight, CUgraphExec exec, CUstream stream)
 {
+    struct process *process;
+    flight->process = NULL;
+    switch (process_gate(&process)) {
+    case GATE_REFUSED:
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    case GATE_DRIVER:
+        return CUDA_SUCCESS;
+    default:
+        return begin_memory(flight, process, exec, stream);
+    }
+}
+
+/* One launch, and what it takes: GPU time first, for that may have to be waited for, and memory
+ * should not be. */
+struct start {
+    struct launch launch;
     struct graph_flight flight;
-    CUresult result = begin(&flight, exec, stream);
+};
+
+static CUresult begin_granted(struct start *start, struct process *process, CUgraphExec exec,
+                              CUstream stream)
+{
+    CUresult result = exec == NULL ? CUDA_SUCCESS : throttle_begin(&start->launch);
     if (result != CUDA_SUCCESS)
         return result;
-    return graph_flight_end(&flight, REAL(cuGraphLaunch)(exec, stream));
+    result = begin_memory(&start->flight, process, exec, stream);
+    return result == CUDA_SUCCESS ? result : throttle_end(&start->launch, result);
+}
+
+static CUresult begin(struct start *start, CUgraphExec exec, CUstream stream)
+{
+    struct process *process;
+    *start = (struct start){.launch = graph_cost_launch(exec, stream)};
+    switch (process_gate(&process)) {
+    case GATE_REFUSED:
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    case GATE_DRIVER:
+        return CUDA_SUCCESS;
+    default:
+        return begin_granted(start, process, exec, stream);
+    }
+}
+
+static CUresult end(struct start *start, CUresult result)
+{
+    return throttle_end(&start->launch, graph_flight_end(&start->flight, result));
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    struct start start;
+    CUresult result = begin(&start, exec, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return end(&start, REAL(cuGraphLaunch)(exec, stream));
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-    struct graph_flight flight;
-    CUresult result = begin(&flight, exec, process_own_stream(stream));
+    struct start start;
+    CUresult result = begin(&start, exec, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
-    return graph_flight_end(&flight, REAL(cuGraphLaunch_ptsz)(exec, stream));
+    return end(&start, REAL(cuGraphLaunch_ptsz)(exec, stream));
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
     struct graph_flight flight;
-    CUresult result = begin(&flight, exec, stream);
+    CUresult result = begin_upload(&flight, exec, stream);
     if (result != CUDA_SUCCESS)
         return result;
     return graph_flight_end(&flight, REAL(cuGraphUpload)(exec, stream));
@@ -54,7 +95,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
     struct graph_flight flight;
-    CUresult result = begin(&flight, exec, process_own_stream(stream));
+    CUresult result = begin_upload(&flight, exec, process_own_stream(stream));
     if (result != CUDA_SUCCESS)
         return result;
     return graph_flight_end(&flight, REAL(cuGraphUpload_ptsz)(exec, stream));

@@ -3,20 +3,15 @@
  * What is exported only asks whether there is anything to do. Both ways on from there take the same
  * arguments, so that the compiler can jump instead of calling and passing eleven of them anew.
  */
+#include "cuda/launch_shape.h"
 #include "cuda/throttle.h"
-
-static uint64_t product(unsigned int x, unsigned int y, unsigned int z)
-{
-    uint64_t result; /* 2^31 * 2^16 * 2^16 fits */
-    return __builtin_mul_overflow((uint64_t)x * y, z, &result) ? UINT64_MAX : result;
-}
 
 static struct launch launch_of(const CUlaunchConfig *config, CUfunction function)
 {
     return (struct launch){
         .function = function,
-        .blocks = product(config->gridDimX, config->gridDimY, config->gridDimZ),
-        .threads = product(config->blockDimX, config->blockDimY, config->blockDimZ),
+        .blocks = launch_product(config->gridDimX, config->gridDimY, config->gridDimZ),
+        .threads = launch_product(config->blockDimX, config->blockDimY, config->blockDimZ),
         .stream = config->hStream,
     };
 }
@@ -28,8 +23,8 @@ static NOT_INLINE CUresult limited(CUfunction function, unsigned int grid_x, uns
 {
     struct launch launch = {
         .function = function,
-        .blocks = product(grid_x, grid_y, grid_z),
-        .threads = product(block_x, block_y, block_z),
+        .blocks = launch_product(grid_x, grid_y, grid_z),
+        .threads = launch_product(block_x, block_y, block_z),
         .stream = stream,
     };
     CUresult result = throttle_begin(&launch);
@@ -60,8 +55,8 @@ static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x
 {
     struct launch launch = {
         .function = function,
-        .blocks = product(grid_x, grid_y, grid_z),
-        .threads = product(block_x, block_y, block_z),
+        .blocks = launch_product(grid_x, grid_y, grid_z),
+        .threads = launch_product(block_x, block_y, block_z),
         .stream = process_own_stream(stream),
     };
     CUresult result = throttle_begin(&launch);

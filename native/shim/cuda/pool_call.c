@@ -1,6 +1,7 @@
 #include "cuda/overhead.h"
 #include "cuda/pool.h"
 
+#include "cuda/capturing.h"
 #include "cuda/reclaim.h"
 
 #include <errno.h>
@@ -79,15 +80,6 @@ static CUresult current_pool(CUstream stream, CUmemoryPool *pool)
     return result == CUDA_SUCCESS ? REAL(cuDeviceGetMemPool)(pool, ordinal) : result;
 }
 
-static bool capturing(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (stream == NULL || stream == CU_STREAM_LEGACY) /* which cannot */
-        return false;
-    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 static void take_turn(struct pool_call *call)
 {
     const struct timespec pause = {.tv_nsec = TURN_PAUSE_NS};
@@ -164,7 +156,7 @@ static CUresult begin(struct pool_call *call, CUmemoryPool handle)
 {
     struct pool pool;
     CUresult result = CUDA_SUCCESS;
-    bool captured = capturing(call->stream);
+    bool captured = capture_is_on(call->process, call->stream);
     if (!captured && handle == NULL)
         result = current_pool(call->stream, &handle);
     if (!captured && result == CUDA_SUCCESS)

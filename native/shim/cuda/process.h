@@ -7,7 +7,6 @@
 #include "core/pointers.h"
 #include "core/pools.h"
 #include "cuda/graph_state.h"
-#include "cuda/in_flight.h"
 #include "cuda/tally.h"
 #include "cuda/timing.h"
 #include "cuda_hooks.h"
@@ -41,6 +40,7 @@ struct process {
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
     _Atomic uint64_t measured_at;  /* by clock_now() */
     struct graph_memory graphs;
+    atomic_uint captures; /* of streams, under way: at most (capturing.h) */
     struct in_flight in_flight[VCUDA_DEVICES];
     struct timing timing;
     struct cost_table costs;

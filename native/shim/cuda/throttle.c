@@ -1,6 +1,7 @@
 #include "cuda/throttle.h"
 
 #include "cuda/allowance.h"
+#include "cuda/capturing.h"
 #include "runtime/clock.h"
 
 enum {
@@ -59,6 +60,8 @@ static uint64_t await_measurement(struct launch *launch, struct wait *wait)
     if (wait->now - wait->begun < (own ? unknown_ns : OTHERS_NS))
         return longer_pause(wait);
     flights_give_up(flights, launch->device, own ? wait->key : 0, wait->in_flight);
+    if (own)
+        cost_presume(&wait->process->costs, wait->key, wait->now);
     return 0;
 }
 
@@ -158,8 +161,12 @@ static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
     uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
     struct timing_subject subject = {key, launch->paid_ns, work, launch->device, launch->stream};
-    if (key != 0 || work > 0)
-        launch->flight = timing_begin(wait->process, subject, wait->now);
+    if (key == 0 && work == 0)
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
+    launch->flight = timing_begin(wait->process, subject, wait->now);
+    if (launch->flight == NULL)
+        pthread_setcancelstate(launch->cancellable, NULL);
 }
 
 static void pay(struct launch *launch, uint64_t key)
@@ -190,7 +197,8 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
     CUresult result = find_device(process, &device);
     if (result != CUDA_SUCCESS || device < 0) /* not granted: it has no memory to work on */
         return result;
-    if (!throttle_limited(&process->session.config->limits[device]))
+    if (!throttle_limited(&process->session.config->limits[device]) ||
+        capture_is_on(process, launch->stream)) /* then it runs nothing */
         return CUDA_SUCCESS;
     launch->process = process;
     launch->device = (unsigned)device;
@@ -217,7 +225,8 @@ static NOT_INLINE CUresult begin_slowly(struct launch *launch, uint64_t key)
 static bool begin_prepaid(struct launch *launch, uint64_t key)
 {
     struct process *process = process_known();
-    if (process == NULL || process_depth > 0 || process_epoch(process) == 0)
+    if (process == NULL || process_depth > 0 || process_epoch(process) == 0 ||
+        capture_may_be_on(process))
         return false;
     int device;
     uint64_t estimate;
@@ -244,8 +253,10 @@ CUresult throttle_end(struct launch *launch, CUresult result)
 {
     if (launch->process == NULL)
         return result;
-    if (launch->flight != NULL)
+    if (launch->flight != NULL) {
         timing_end(launch->process, launch->flight, launch->stream, result);
+        pthread_setcancelstate(launch->cancellable, NULL);
+    }
     if (result != CUDA_SUCCESS)
         allowance_return(launch->paid_ns);
     process_depth--;

@@ -15,6 +15,7 @@ struct launch {
     /* Set by throttle_begin(): */
     struct process *process; /* NULL: not limited */
     struct flight *flight;   /* that watches it, or NULL */
+    int cancellable;         /* as the thread was; with a flight it is not */
     unsigned device;
     uint64_t paid_ns;
 };

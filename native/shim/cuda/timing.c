@@ -1,6 +1,6 @@
 #include "cuda/timing.h"
 
-#include "cuda/process.h"
+#include "cuda/capturing.h"
 
 enum {
     FAILURES = 3,                  /* in a row, and watching ends */
@@ -24,15 +24,6 @@ unsigned long long timing_context(void)
         return 0;
     CUresult result = REAL(cuCtxGetId)(context, &number);
     return result == CUDA_SUCCESS ? number : (unsigned long long)(uintptr_t)context;
-}
-
-static bool capturing(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = REAL(cuStreamIsCapturing)(stream, &status);
-    if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 10.0 */
-        return false;
-    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static struct in_flight *counted(struct process *process, const struct flight *flight)
@@ -73,17 +64,22 @@ static void fail(struct process *process, struct flight *flight)
     process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
+static CUresult create(void **event, unsigned int flags)
+{
+    CUevent created = NULL;
+    CUresult result = REAL(cuEventCreate)(&created, flags);
+    *event = created;
+    return result;
+}
+
 static CUresult record_start(struct flight *flight, CUstream stream)
 {
-    CUresult result = CUDA_SUCCESS;
-    unsigned int flags = flight->key == 0 ? CU_EVENT_DISABLE_TIMING : CU_EVENT_DEFAULT;
-    if (flight->key != 0)
-        result = REAL(cuEventCreate)(&flight->start, CU_EVENT_DEFAULT);
+    if (flight->key == 0)
+        return create(&flight->end, CU_EVENT_DISABLE_TIMING);
+    CUresult result = create(&flight->start, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS)
-        result = REAL(cuEventCreate)(&flight->end, flags);
-    if (result == CUDA_SUCCESS && flight->key != 0)
-        result = REAL(cuEventRecord)(flight->start, stream);
-    return result;
+        result = create(&flight->end, CU_EVENT_DEFAULT);
+    return result == CUDA_SUCCESS ? REAL(cuEventRecord)(flight->start, stream) : result;
 }
 
 static void enter(struct flight *flight, struct timing_subject subject, uint64_t now)
@@ -96,13 +92,14 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
     atomic_store_explicit(&flight->work_ns, subject.work_ns, memory_order_relaxed);
     atomic_store_explicit(&flight->polled_ns, now, memory_order_relaxed);
     atomic_store_explicit(&flight->given_up, false, memory_order_relaxed);
+    atomic_store_explicit(&flight->outdated, false, memory_order_relaxed);
 }
 
 /* With the flight held and the capture mode relaxed. */
 static bool begin_held(struct process *process, struct flight *flight, CUstream stream)
 {
     flight->context = timing_context();
-    if (flight->context == 0 || capturing(stream)) {
+    if (flight->context == 0 || capture_has(stream)) {
         end_flight(process, flight);
         return false;
     }
@@ -147,6 +144,16 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
     exchange_mode(mode);
 }
 
+/* What the measured launch cost; and its kind is known to from now on. */
+static uint64_t learn(struct process *process, const struct flight *flight, uint64_t now,
+                      uint64_t measured, struct limiter_terms terms)
+{
+    uint32_t certain_ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
+    if (flight->outdated)
+        return cost_part(measured, certain_ppm);
+    return cost_record(&process->costs, flight->key, now, measured, certain_ppm);
+}
+
 /* Correct what was paid for the measured launch, and what its kind will pay from now on. */
 static void settle(struct process *process, struct flight *flight, uint64_t now, float milliseconds)
 {
@@ -156,8 +163,7 @@ static void settle(struct process *process, struct flight *flight, uint64_t now,
     struct limiter_terms terms = limiter_terms(&session->config->limits[device], now);
     _Atomic uint64_t *ended = &process->in_flight[device].ended_ns;
     uint64_t measured = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS) : 0;
-    uint64_t cost = cost_record(&process->costs, flight->key, now, measured,
-                                cost_certain(terms.rate_ppm, terms.others_ppm));
+    uint64_t cost = learn(process, flight, now, measured, terms);
     int64_t debt = (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
     limiter_settle(meter, terms, debt);
     limiter_retire(meter, (uint64_t)debt); /* below 0, too */

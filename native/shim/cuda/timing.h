@@ -1,18 +1,19 @@
 /* Watch launches with the driver's own events: what they took, and that they are done.
  *
  * A launch that is measured has an event before and after it in its stream; one that only carries a
- * mark for the work before it (in_flight.h) has the one after it. A later call finds them done.
- * Never while the stream is being captured, and, should another thread capture, in the relaxed mode
- * in which that is not disturbed. When events fail again and again, all this ends for this process
- * and the manager is told.
+ * mark for the work before it (core/in_flight.h) has the one after it. A later call finds them
+ * done. Never while the stream is being captured, and, should another thread capture, in the
+ * relaxed mode in which that is not disturbed. When events fail again and again, all this ends for
+ * this process and the manager is told.
  *
  * Any thread; nobody waits.
  */
 #ifndef SHIM_CUDA_TIMING_H
 #define SHIM_CUDA_TIMING_H
 
+#include "core/flight.h"
 #include "core/limiter.h"
-#include "cuda/flight.h"
+#include "cuda_hooks.h"
 
 struct timing {
     struct flights flights;

@@ -49,6 +49,36 @@ API CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node
     return node_change_event(twin(exec, node), NODE_WAIT, event);
 }
 
+/* As documented: of the same nodes, in the same order. */
+static bool alike(const struct graph *now, const struct graph *then)
+{
+    if (now->nodes.count != then->nodes.count)
+        return false;
+    for (size_t i = 0; i < now->nodes.count; i++)
+        if (now->nodes.items[i]->type != then->nodes.items[i]->type ||
+            now->nodes.items[i]->needs.count != then->nodes.items[i]->needs.count)
+            return false;
+    return true;
+}
+
+API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
+{
+    struct driver *driver;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct node *found = twin(exec, node);
+    if (found == NULL || found->type != NODE_CHILD || !is_graph(child) ||
+        !alike(child, found->child))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct graph *copy = graph_copy(driver, child);
+    if (copy == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graph_release(driver, found->child);
+    found->child = copy;
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                       struct node_params *params)
 {

@@ -13,6 +13,13 @@
 #include "cuda/cubin.h"
 #include "cuda/driver.h"
 
+/* How the launches that came before cuLaunchKernel find a function (legacy_launch.c). */
+struct set_launch {
+    unsigned block_x, block_y, block_z, shared;
+    unsigned size; /* of the parameters */
+    _Alignas(16) unsigned char parameters[4096];
+};
+
 struct function {
     uint32_t kind;
     struct module *module;
@@ -20,7 +27,8 @@ struct function {
     struct cubin_function needs;
     int dynamic_shared; /* the attribute that a program may set */
     int carveout;       /* likewise; -1: the driver's choice */
-    bool spins;         /* takes the nanoseconds it runs as its first parameter */
+    struct set_launch set;
+    bool spins; /* takes the nanoseconds it runs as its first parameter */
     char name[];
 };
 

@@ -29,25 +29,27 @@ static CUresult move(struct driver *driver, const struct transfer *transfer)
     return to != NULL && from != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool is_device_memory(struct driver *driver, CUdeviceptr address)
+/* Which device's memory is there? -1: none's. */
+static int device_at(struct driver *driver, CUdeviceptr address)
 {
     pthread_mutex_lock(&driver->mutex);
     const struct allocation *found = addresses_find(&driver->memory, address);
-    bool result = found != NULL && (found->pool == NULL || found->pool->device >= 0);
+    int device = found == NULL ? -1 : allocation_device(found);
     pthread_mutex_unlock(&driver->mutex);
-    return result;
+    return device;
 }
 
-/* The work of `bytes` from one address to another, by where those are. */
+/* The work of `bytes` from one address to another, by where those are. From one device to another
+ * is over the link. */
 static struct sim_task work_of(struct driver *driver, int device, CUdeviceptr to, CUdeviceptr from,
                                uint64_t bytes)
 {
-    bool to_device = is_device_memory(driver, to), from_device = is_device_memory(driver, from);
-    if (bytes == 0 || (!to_device && !from_device))
+    int to_device = device_at(driver, to), from_device = device_at(driver, from);
+    if (bytes == 0 || (to_device < 0 && from_device < 0))
         return NO_WORK;
-    if (to_device && from_device)
+    if (to_device == from_device)
         return task_memory(driver, device, 2 * bytes);
-    return task_copy(driver, device, to_device ? SIM_COPY_TO_DEVICE : SIM_COPY_TO_HOST, bytes);
+    return task_copy(driver, device, to_device >= 0 ? SIM_COPY_TO_DEVICE : SIM_COPY_TO_HOST, bytes);
 }
 
 /* Does a synchronous copy return before it is done? What is small is staged on the way in. */

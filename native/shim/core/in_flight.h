@@ -1,14 +1,14 @@
 /* How much of the work that this process launched on a device is not known to be done.
  *
- * Counted in what was charged, when an allowance ends (allowance.h). Now and then a launch carries
- * a mark (timing.h), which stands for the work since the last one and takes it out again when the
- * GPU has come past it. Streams run at the same time, and a mark knows only of its own: the figure
- * is right on average, and to within the work of a mark.
+ * Counted in what was charged, when an allowance ends (cuda/allowance.h). Now and then a launch
+ * carries a mark (flight.h), which stands for the work since the last one and takes it out again
+ * when the GPU has come past it. Streams run at the same time, and a mark knows only of its own:
+ * the figure is right on average, and to within the work of a mark.
  *
  * All zero is nothing. Any thread; relaxed, for the words order nothing but themselves.
  */
-#ifndef SHIM_CUDA_IN_FLIGHT_H
-#define SHIM_CUDA_IN_FLIGHT_H
+#ifndef SHIM_CORE_IN_FLIGHT_H
+#define SHIM_CORE_IN_FLIGHT_H
 
 #include <stdatomic.h>
 #include <stdint.h>

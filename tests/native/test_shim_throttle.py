@@ -1,0 +1,259 @@
+"""What a launch waits for and what it pays, over a driver that ends work when the test says so."""
+
+import asyncio
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, lay_out, reached
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import BOOKS_NAME
+from gpumanager.units import Bytes
+from gpumanager.virtual.books import Books
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import Limit
+from vcuda_shim import SIMULATED_DRIVER
+from vcuda_shim._shim import lib
+
+pytestmark = pytest.mark.namespaces
+
+HERE = Path(__file__).resolve().parent
+SECOND = GpuUUID("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f")
+MICROSECOND, MILLISECOND = 1_000, 1_000_000
+ALLOWANCE = int(lib.LIMITER_ALLOWANCE_NS)
+FIRST_ALLOWANCE = ALLOWANCE // int(lib.LIMITER_ALLOWANCES_PER_BURST)
+
+CLIENT = """
+import os, threading
+driver, pace = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+driver.cuInit(0)
+length = lambda milliseconds: pace.pace_length(ctypes.c_float(milliseconds))
+def go(stream=0, function=1, times=1):
+    shape = (1, 1, 1, 32, 1, 1, 0)
+    handles = ctypes.c_void_p(function * 4096), ctypes.c_void_p(stream)
+    results = {driver.cuLaunchKernel(handles[0], *shape, handles[1], None, None)
+               for _ in range(times)}
+    return results.pop() if len(results) == 1 else results
+"""
+"""`go` launches: of 0.1 ms unless `length` said otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Of one device, read at the end."""
+
+    charged: int
+    retired: int
+    throttled: int
+    throttled_ns: int
+    launches: int
+
+
+class Paced:
+    """A container over the driver of paced_cuda.c."""
+
+    def __init__(self, container: Container, manager: VirtualSockets) -> None:
+        self._container, self._manager = container, manager
+
+    async def allow(self, cores: int, gpus: tuple[GpuUUID, ...] = (GPU,)) -> None:
+        limits = [Limit(gpu, Bytes(LIMIT), cores, cores) for gpu in gpus]
+        await self._manager.open(ALLOCATION, limits)
+
+    async def run(self, script: str) -> dict[str, Any]:
+        return await self._container.run(CLIENT + script)
+
+    def meter(self, device: int = 0) -> Meter:
+        assert self._container.allocation is not None
+        with Books(self._container.allocation / BOOKS_NAME, writable=False) as books:
+            words = books.words.meters[device]
+            return Meter(
+                charged=words.charged_ns,
+                retired=words.retired_ns,
+                throttled=words.throttled,
+                throttled_ns=words.throttled_ns,
+                launches=words.launches,
+            )
+
+
+@pytest.fixture(scope="session")
+def paced_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("paced")
+    cuda = folder / "libcuda.so.1.0"
+    flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}", "-Wall", "-Werror"]
+    binding = ["-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1"]
+    command = ["gcc", *flags, *binding, "-o", cuda, HERE / "paced_cuda.c"]
+    subprocess.run(command, check=True, timeout=60)
+    (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+    return lay_out(folder / "lib", cuda, nvml)
+
+
+@pytest.fixture
+async def paced(work: Path, paced_driver: Path, manager: VirtualSockets) -> Paced:
+    directory = await manager.open(ALLOCATION, [Limit(GPU, Bytes(LIMIT), 99, 99)])
+    return Paced(Container(paced_driver, directory, work), manager)
+
+
+async def test_a_launch_within_the_allowance_moves_no_meter(paced: Paced) -> None:
+    told = await paced.run("tell(results=[go(), go(), *(go() for _ in range(5))])")
+
+    assert told["results"] == [0] * 7
+    meter = paced.meter()
+    assert meter.charged >= 7 * 100 * MICROSECOND
+    assert meter.launches < 7
+
+
+async def test_work_in_flight_is_waited_for_and_not_for_ever(paced: Paced) -> None:
+    told = await paced.run(
+        """
+go()
+pace.pace_hold(0, 0)
+tell(result=go(times=300))  # 30 ms, which the promise allows at once, and 20 may be in flight
+"""
+    )
+
+    assert told == {"result": 0}
+    assert paced.meter().throttled >= 1
+    assert paced.meter().throttled_ns >= 200 * MILLISECOND
+
+
+async def test_work_that_is_done_is_waited_for_by_nobody(paced: Paced) -> None:
+    told = await paced.run("go(), driver.cuStreamSynchronize(0)\ntell(result=go(times=300))")
+
+    assert told == {"result": 0}
+    assert paced.meter().throttled == 0
+
+
+async def test_kernels_that_wait_for_each_other_come_together(paced: Paced) -> None:
+    told = await paced.run(
+        """
+length(30)
+go(1, function=1), go(2, function=2)  # their cost is known: more than may be in flight
+pace.pace_hold(1, 2)
+tell(results=[go(1, function=1), go(2, function=2)], done=pace.pace_held(ctypes.c_void_p(1)) == 0)
+"""
+    )
+
+    assert told == {"results": [0, 0], "done": True}
+
+
+async def test_kernels_of_one_unknown_kind_that_wait_for_each_other_come_together(
+    paced: Paced,
+) -> None:
+    told = await paced.run(
+        """
+pace.pace_hold(1, 2)
+threads = [threading.Thread(target=go, args=(stream,)) for stream in (1, 2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+tell(done=pace.pace_held(ctypes.c_void_p(1)) == 0)
+"""
+    )
+
+    assert told == {"done": True}
+
+
+async def test_a_measurement_that_never_ends_is_waited_for_once(paced: Paced) -> None:
+    await paced.run(
+        """
+pace.pace_hold(1, 0)
+go(1)           # measured, and never done
+pace.pace_hold(2, 0)
+go(2)           # waits for that, in vain
+go(2, times=5)  # wait for nothing
+"""
+    )
+
+    assert paced.meter().throttled == 1
+
+
+async def test_a_launch_that_fails_costs_nothing(paced: Paced) -> None:
+    told = await paced.run(
+        """
+go()
+pace.pace_refuse(719)
+tell(result=go(times=2000))  # 200 ms, had they run
+"""
+    )
+
+    assert told == {"result": 719}
+    assert paced.meter().charged <= 2 * 100 * MICROSECOND + ALLOWANCE
+
+
+async def test_threads_that_live_short_take_little_of_the_promise_along(paced: Paced) -> None:
+    await paced.run(
+        """
+length(0.001)
+go()
+for _ in range(200):
+    thread = threading.Thread(target=go)
+    thread.start()
+    thread.join()
+"""
+    )
+
+    assert paced.meter().charged <= 201 * (FIRST_ALLOWANCE + MICROSECOND)
+
+
+async def test_a_forked_child_pays_for_itself(
+    paced: Paced, manager: VirtualSockets, work: Path
+) -> None:
+    running = asyncio.create_task(
+        paced.run(
+            f"""
+go(times=2)
+reach({str(work / "paid")!r})
+wait_for({str(work / "seen")!r})
+if os.fork() == 0:
+    go(times=2)
+    reach({str(work / "forked")!r})
+    wait_for({str(work / "end")!r})
+    os._exit(0)
+os.wait()
+"""
+        )
+    )
+    await reached(work / "paid", running)
+    before = paced.meter().charged
+    (work / "seen").touch()
+    await reached(work / "forked", running)
+    after, processes = paced.meter().charged, manager.usage(ALLOCATION).processes
+    (work / "end").touch()
+    await running
+
+    assert after > before
+    assert len(processes) == 2
+
+
+async def test_each_gpu_is_paid_for_what_ran_on_it(paced: Paced) -> None:
+    await paced.allow(99, (GPU, SECOND))
+
+    await paced.run(
+        """
+for turn in range(60):
+    pace.pace_device(turn % 3 == 0)
+    go()
+"""
+    )
+
+    first, second = paced.meter(0), paced.meter(1)
+    assert 40 * 100 * MICROSECOND <= first.charged <= 40 * 100 * MICROSECOND + ALLOWANCE
+    assert 20 * 100 * MICROSECOND <= second.charged <= 20 * 100 * MICROSECOND + ALLOWANCE
+
+
+async def test_after_a_wait_what_was_launched_is_known_to_have_ended(paced: Paced) -> None:
+    await paced.run(
+        """
+length(4)
+go(), go()
+pace.pace_hold(0, 0)
+go(times=3)
+pace.pace_let_go(0)
+driver.cuStreamSynchronize(0)
+"""
+    )
+
+    meter = paced.meter()
+    assert meter.charged == meter.retired == 5 * 4 * MILLISECOND
