@@ -250,7 +250,7 @@ def test_utilisation_is_of_the_last_period_that_ended_in_whole_percent() -> None
     with timeline(2) as line:
         line.settle_periods()
         line.queue(0, PERIOD // 4)
-        line.queue(1, PERIOD // 8)
+        line.queue(1, PERIOD * 126 // 1000)
 
         line.advance(PERIOD - 1)
         before = [line.sample(process)[0] for process in (0, 1)]
