@@ -8,7 +8,6 @@ from timeline import (
     MARKER,
     MEMORY,
     OTHER,
-    PERIOD,
     QUEUE_DEPTH,
     SLICE,
     SMS,
@@ -246,36 +245,6 @@ def test_a_full_queue_takes_no_more() -> None:
         assert line.submit(0, 10) is not None
 
 
-def test_utilisation_is_of_the_last_period_that_ended_in_whole_percent() -> None:
-    with timeline(2) as line:
-        line.settle_periods()
-        line.queue(0, PERIOD // 4)
-        line.queue(1, PERIOD * 126 // 1000)
-
-        line.advance(PERIOD - 1)
-        before = [line.sample(process)[0] for process in (0, 1)]
-        line.advance(1)
-
-        assert before == [0, 0]
-        assert [line.sample(process)[0] for process in (0, 1)] == [25, 13]
-
-
-def test_the_sample_of_a_process_that_rests_is_remembered_for_a_while() -> None:
-    with timeline(1) as line:
-        line.settle_periods()
-        line.queue(0, PERIOD // 2)
-        line.advance(PERIOD)
-        fresh = line.sample(0)
-
-        line.advance(7 * PERIOD)
-        old = line.sample(0)
-        line.advance(PERIOD)
-
-        assert fresh == old
-        assert fresh[0] == 50
-        assert line.sample(0)[0] == 0
-
-
 def looks_until_done(line: Timeline, process: int, position: int, lane: int = OTHER) -> int:
     """How often one who waits for it wakes; it must wake at the end, to the nanosecond."""
     looks = 0
@@ -291,6 +260,17 @@ def test_who_waits_alone_wakes_once() -> None:
         last = [line.queue(0, 10_000) for _ in range(1000)][-1]
 
         assert looks_until_done(line, 0, last) == 1
+
+
+def test_who_waits_across_streams_beside_another_process_wakes_seldom() -> None:
+    with timeline(2) as line:
+        for _ in range(1000):
+            line.queue(0, 100_000)
+        first = line.queue(1, 5 * SLICE, lane=OTHER)
+        waiting = line.queue(1, kind=MARKER, lane=OTHER + 1, after=first)
+
+        assert looks_until_done(line, 1, waiting, OTHER + 1) <= 2
+        assert line.now - line.start == 10 * SLICE
 
 
 def test_who_waits_beside_others_that_stay_busy_wakes_only_to_see_whether_they_live() -> None:

@@ -203,6 +203,18 @@ def test_who_waits_for_plain_kernels_is_told_exactly_but_for_the_dying_of_others
             assert looks <= 1 + (line.now - start) // LONGEST_SLEEP
 
 
+@settings(max_examples=150, deadline=None)
+@given(history=steps())
+def test_who_waits_is_seldom_woken_in_vain(history: list[Step]) -> None:
+    with timeline(PROCESSES) as line:
+        for entry in played(line, history)[-1:]:
+            looks, start = 0, line.now
+            while not line.reached(*of(entry), 1 << entry.step.lane):
+                line.advance_to(line.predict(*of(entry), 1 << entry.step.lane))
+                looks += 1
+            assert looks <= 2 * (len(history) + (line.now - start) // SLICE) + 20
+
+
 def of(entry: Queued) -> tuple[int, int]:
     return entry.step.process, entry.position
 

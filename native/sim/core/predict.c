@@ -19,17 +19,19 @@ static uint64_t smaller(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
-/* For how long a competitor will want the GPU without a pause, at least. */
-static uint64_t certain(const struct work_queue *queue)
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+/* For how long a competitor will want the GPU without a pause, at least; as far as `enough`. */
+static uint64_t certain(const struct work_queue *queue, uint64_t enough)
 {
     uint64_t lanes = queue->queue->running, most = 0;
     unsigned lane;
-    while (work_take_lane(&lanes, &lane)) {
-        const struct sim_lane *plain = &queue->queue->lanes[lane];
-        uint64_t left = work_left(queue, lane, plain->crossings == 0 ? plain->tail : plain->head);
-        most = left > most ? left : most;
-    }
-    return most;
+    while (most < enough && work_take_lane(&lanes, &lane))
+        most = larger(most, work_left_plain(queue, lane, UINT64_MAX, enough));
+    return smaller(most, enough);
 }
 
 /* How many slots come before `slot` when turns are given on from the holder: itself comes last. */
@@ -54,7 +56,7 @@ static uint64_t meanwhile(const struct sim_state *state, unsigned gpu, unsigned 
     uint64_t most = own_turns * timeline_slice(state);
     if (other == timeline->holder)
         most += rest_of_slice(timeline);
-    return smaller(certain(&queue), most);
+    return certain(&queue, most);
 }
 
 static bool has_competitors(const struct sim_timeline *timeline, unsigned slot)
@@ -80,13 +82,34 @@ static uint64_t with_turns(const struct sim_state *state, unsigned gpu, unsigned
     return sum;
 }
 
-static uint64_t lane_end(const struct sim_state *state, const struct work_queue *queue,
-                         unsigned gpu, unsigned lane, uint64_t end)
+static uint64_t reach_wait(const struct sim_state *state, const struct work_queue *queue,
+                           unsigned gpu, struct sim_reach reach);
+
+/* Until the lane's work before position `end` is done. Whatever waits across lanes waits for
+ * earlier work, so this comes to an end. */
+static uint64_t lane_wait(const struct sim_state *state, const struct work_queue *queue,
+                          unsigned gpu, unsigned lane, uint64_t end)
 {
     uint64_t left = work_left(queue, lane, last_before(queue, lane, end));
-    if (queue->queue->lanes[lane].crossings != 0)
+    if ((queue->queue->running >> lane & 1) != 0) {
+        uint64_t plain = work_left_plain(queue, lane, end, left);
+        return with_turns(state, gpu, queue->slot, plain) + left - plain;
+    }
+    if ((queue->queue->copying >> lane & 1) != 0)
         return left;
-    return with_turns(state, gpu, queue->slot, left);
+    uint64_t event = reach_wait(state, queue, gpu, work_awaited_event(queue, lane));
+    return left + larger(event, reach_wait(state, queue, gpu, work_awaited_lanes(queue, lane)));
+}
+
+static uint64_t reach_wait(const struct sim_state *state, const struct work_queue *queue,
+                           unsigned gpu, struct sim_reach reach)
+{
+    uint64_t lanes = reach.lanes & queue->queue->filled, wait = 0;
+    unsigned lane;
+    while (work_take_lane(&lanes, &lane))
+        if (queue->queue->lanes[lane].head < reach.end)
+            wait = larger(wait, lane_wait(state, queue, gpu, lane, reach.end));
+    return wait;
 }
 
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
@@ -94,14 +117,7 @@ uint64_t timeline_predict(const struct sim_state *state, const struct sim_proces
 {
     const struct sim_timeline *timeline = &state->timelines[gpu];
     struct work_queue queue = work_queue(state, (unsigned)(process - state->processes), gpu);
-    uint64_t lanes = reach.lanes & queue.queue->filled, wait = 1;
-    unsigned lane;
-    while (work_take_lane(&lanes, &lane)) {
-        if (queue.queue->lanes[lane].head >= reach.end)
-            continue;
-        uint64_t left = lane_end(state, &queue, gpu, lane, reach.end);
-        wait = left > wait ? left : wait;
-    }
+    uint64_t wait = larger(reach_wait(state, &queue, gpu, reach), 1);
     if (has_competitors(timeline, queue.slot)) /* which may die and leave the GPU sooner */
         wait = smaller(wait, REAP_PERIOD_NS);
     return timeline->clock_ns + wait;

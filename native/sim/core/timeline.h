@@ -35,9 +35,9 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
 bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, struct sim_reach reach);
 
-/* A time that is not after the end of that work, and after the time up to which the GPU is settled:
- * when to look again. Exact if every lane of the process and of its competitors is a plain sequence
- * of kernels that need not share the SMs, and nobody dies. */
+/* When to look again: a time that is not after the end of that work, and after the time up to which
+ * the GPU is settled. For plain sequences of kernels, this process's and its competitors', that
+ * need not share the SMs it is the end, as far as REAP_PERIOD_NS ahead: a competitor may die. */
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
                           unsigned gpu, struct sim_reach reach);
 

@@ -260,3 +260,33 @@ uint64_t work_left(const struct work_queue *self, unsigned lane, uint64_t positi
     const struct sim_work *head = work_head(self, lane);
     return work_at(self, position)->work_end - head->work_end + left_of_head(self, lane);
 }
+
+uint64_t work_left_plain(const struct work_queue *self, unsigned lane, uint64_t end,
+                         uint64_t enough)
+{
+    const struct sim_lane *queued = &self->queue->lanes[lane];
+    if (queued->crossings == 0 && queued->tail < end)
+        return work_left(self, lane, queued->tail);
+    uint64_t last = queued->head, left = work_left(self, lane, last);
+    while (left < enough && last != queued->tail) {
+        uint64_t next = work_at(self, last)->next;
+        if (next >= end || work_at(self, next)->crossing)
+            break;
+        left += work_at(self, next)->duration_ns;
+        last = next;
+    }
+    return left;
+}
+
+struct sim_reach work_awaited_event(const struct work_queue *self, unsigned lane)
+{
+    uint64_t after = work_head(self, lane)->after;
+    if (after == 0 || ended(self, after - 1))
+        return (struct sim_reach){0};
+    return (struct sim_reach){after, bit(work_at(self, after - 1)->lane)};
+}
+
+struct sim_reach work_awaited_lanes(const struct work_queue *self, unsigned lane)
+{
+    return (struct sim_reach){self->queue->lanes[lane].head, before(lane)};
+}

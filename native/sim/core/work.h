@@ -63,6 +63,15 @@ bool work_reached(const struct work_queue *self, struct sim_reach reach);
 /* What is left of the lane's work up to and including the position in it, at full speed. */
 uint64_t work_left(const struct work_queue *self, unsigned lane, uint64_t position);
 
+/* The same of the work from the head on that follows without waiting for anything but its lane:
+ * before position `end`, and perhaps no more of it than makes up `enough`. The head runs. */
+uint64_t work_left_plain(const struct work_queue *self, unsigned lane, uint64_t end,
+                         uint64_t enough);
+
+/* What a head that may not start yet waits for: an event, and earlier work of other lanes. */
+struct sim_reach work_awaited_event(const struct work_queue *self, unsigned lane);
+struct sim_reach work_awaited_lanes(const struct work_queue *self, unsigned lane);
+
 /* Take the lowest lane out of a mask; false once it is empty. */
 static inline bool work_take_lane(uint64_t *mask, unsigned *lane)
 {
