@@ -44,6 +44,9 @@ class Bars:
     tolerance: float = 2.0
 
 
+STEADY = Bars()
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A time in which the shares due do not change. due: percent for each tenant with work."""
@@ -52,7 +55,7 @@ class Phase:
     begin: float
     end: float
     due: Mapping[str, float]
-    bars: Bars = Bars()
+    bars: Bars = STEADY
 
 
 @dataclass(frozen=True, slots=True)

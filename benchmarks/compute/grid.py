@@ -9,7 +9,18 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from string import ascii_lowercase
 
-from compute.cases import KERNELS, PATTERNS, WHOLE_GPU, Actor, Bars, Case, Phase, actor, steady
+from compute.cases import (
+    KERNELS,
+    PATTERNS,
+    STEADY,
+    WHOLE_GPU,
+    Actor,
+    Bars,
+    Case,
+    Phase,
+    actor,
+    steady,
+)
 
 TARGETS = (10, 20, 30, 40, 50, 60, 70, 80, 90)
 QUICK = (
@@ -55,7 +66,6 @@ def uneven() -> Iterator[Case]:
     yield steady("one/30us+2ms/async/30", Actor("a", 30, f"kernel=30us,2ms {WHOLE_GPU}", 2e-3))
     small = "kernel=1ms streams=4 blocks=8"
     yield steady("one/1ms/small-streams/30", Actor("a", 30, small, 1e-3))
-    yield steady("one/memset/async/30", Actor("a", 30, "memset=64MiB", 1e-3))
 
 
 def crowd(promises: Sequence[int], *kinds: tuple[str, str]) -> list[Actor]:
@@ -132,7 +142,7 @@ def bursting() -> Iterator[Case]:
     yield Case("burst/latency profile", (deep,), 10.0, (due(0, 10, "", profile, a=30),), FINE)
 
 
-def due(begin: float, end: float, name: str = "", bars: Bars = Bars(), **shares: float) -> Phase:  # noqa: B008
+def due(begin: float, end: float, name: str = "", bars: Bars = STEADY, **shares: float) -> Phase:
     return Phase(name, begin, end, shares, bars)
 
 

@@ -25,10 +25,10 @@ def row(verdict: Verdict) -> str:
     got = joined([one.share for one in verdict.tenants.values()], 1)
     missed = verdict.missed
     cells = (
-        starred(f"{verdict.mean:.1f}", 6, "error" in missed),
+        starred(f"{verdict.mean:.1f}", 6, star="error" in missed),
         f"{verdict.worst:+6.1f}",
-        starred(f"{verdict.delivered:.1f}", 6, "delivered" in missed),
-        starred(seconds(verdict.settled), 6, "settled" in missed),
+        starred(f"{verdict.delivered:.1f}", 6, star="delivered" in missed),
+        starred(seconds(verdict.settled), 6, star="settled" in missed),
         milliseconds(verdict.gap_ms).rjust(7),
     )
     return f"{label(verdict):{NAME}} {due:>{DUE}} {got:>{GOT}} " + " ".join(cells)
@@ -38,7 +38,7 @@ def label(verdict: Verdict) -> str:
     return f"{verdict.case}: {verdict.phase}" if verdict.phase else verdict.case
 
 
-def starred(text: str, width: int, star: bool) -> str:  # noqa: FBT001
+def starred(text: str, width: int, *, star: bool) -> str:
     return f"{text}*".rjust(width) if star else text.rjust(width)
 
 
