@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, lay_out, reached
+from shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import BOOKS_NAME
+from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.manager import VirtualSockets
@@ -84,7 +85,7 @@ def paced_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cuda = folder / "libcuda.so.1.0"
     flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}", "-Wall", "-Werror"]
     binding = ["-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1"]
-    command = ["gcc", *flags, *binding, "-o", cuda, HERE / "paced_cuda.c"]
+    command = ["gcc", *flags, *binding, "-o", str(cuda), str(HERE / "paced_cuda.c")]
     subprocess.run(command, check=True, timeout=60)
     (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
     return lay_out(folder / "lib", cuda, nvml)

@@ -13,7 +13,7 @@ import pytest
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.stage import StageFailed, Tenant, play
+from gpumanager.sim.stage import StageFailed, Tenant, agenda, play
 from gpumanager.sim.stage.company import together
 
 MISSING = namespaces_available()
@@ -71,12 +71,33 @@ async def test_who_starts_later_has_nothing_before() -> None:
     assert played.share("later", 1.0, 2.0) > 0.2
 
 
-async def test_the_manager_is_asked_at_the_end_of_each_interval() -> None:
-    asked: list[float] = []
+async def test_a_lower_slice_lets_a_waiting_neighbour_in_sooner() -> None:
+    long = Tenant("long", 50, "kernel=100ms for=1s")
+    short = Tenant("short", 50, "kernel=50us pattern=sync for=1s")
 
-    await play([ALONE], 1.0, interval=0.25, manage=asked.append)
+    waits = [
+        (await play([long, short], 1.0, limiter="none", slice_ms=slice_ms)).reports["short"]
+        for slice_ms in (1, 10)
+    ]
 
-    assert [round(now - asked[0], 9) for now in asked] == [0, 0.25, 0.5, 0.75]
+    assert waits[1]["gap_max_us"] > 5 * waits[0]["gap_max_us"]
+
+
+def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
+    looks = [at for at, moment in agenda([ALONE], 0.5, 0.25) if moment == "look"]
+
+    assert looks == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert not [1 for _, moment in agenda([ALONE], 0.5, 0.25, managed=False) if moment == "look"]
+
+
+async def test_what_nobody_uses_is_lent_to_who_may_burst() -> None:
+    tenant = Tenant("tenant", 30, "kernel=2ms for=3s", ceiling=80)
+
+    lent = await play([tenant], 3.0)
+    away = await play([tenant], 3.0, managed=False)
+
+    assert lent.share("tenant", 1.0) == pytest.approx(0.80, abs=0.02)
+    assert away.share("tenant", 1.0) == pytest.approx(0.30, abs=0.02)
 
 
 async def test_on_the_system_s_clock_it_takes_its_time() -> None:
@@ -122,10 +143,9 @@ async def test_a_stage_that_is_cancelled_leaves_nothing_behind(
     with tempfile.TemporaryDirectory(prefix="gm", dir="/tmp") as folder:
         monkeypatch.setattr("gpumanager.sim.host.SHORT", Path(folder))
         before = children()
-        task = asyncio.create_task(play([ALONE], 60.0, clock=clock, manage=lambda _: cancel()))
-
-        def cancel() -> None:
-            task.cancel()
+        task = asyncio.create_task(play([ALONE], 600.0, clock=clock))
+        await asyncio.sleep(1)
+        task.cancel()
 
         with pytest.raises(asyncio.CancelledError):
             await task

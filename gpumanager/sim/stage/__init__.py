@@ -24,6 +24,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.stage.company import Company, LimiterKind
 from gpumanager.sim.stage.values import Played, StageFailed, Tenant
@@ -60,9 +61,10 @@ async def play(
 ) -> Played:
     """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
 
-    slice_ms: for how long a process has the GPU while others want it. limiter: the shim, or "none",
-    or a library to preload in its place, which finds its limit in BASELINE_PERCENT. managed: whether
-    the manager looks at the meters ten times a second, as an agent does; if not, it is away.
+    slice_ms: for how long a process has the GPU while others want it; None: as the machine has it.
+    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
+    BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
+    agent does; if not, it is away.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -70,7 +72,7 @@ async def play(
         disk = make_disk()
         last_first.callback(disk.remove)
         time = last_first.enter_context(_clock(clock, disk))
-        gpus = furnish(disk, replace(load_machine(MACHINE)))
+        gpus = furnish(disk, _machine(slice_ms))
         last_first.callback(gpus.close)
         manager = VirtualSockets(disk.virtual)
         last_first.push_async_callback(manager.stop)
@@ -92,6 +94,11 @@ async def play(
                     marks.append(company.received())
         await _curtain(company, time)
         return Played(seconds, interval, _received(marks), company.reports())
+
+
+def _machine(slice_ms: float | None) -> Machine:
+    machine = load_machine(MACHINE)
+    return machine if slice_ms is None else replace(machine, slice_ns=round(slice_ms * NS / 1000))
 
 
 def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager[Clock]:

@@ -74,7 +74,7 @@ class Company:
         """What the manager writes for it, in running programs too; the allocation's directory."""
         ceiling = max(tenant.cores, tenant.ceiling or 0)
         memory = Bytes(self._gpu.memory // len(self._tenants))
-        limit = Limit(self._gpu.uuid, memory, tenant.cores, ceiling)
+        limit = Limit(self._gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us)
         return await self._manager.open(AllocationID(tenant.name), [limit])
 
     async def _start(
