@@ -135,6 +135,16 @@ async def test_what_is_captured_is_free_and_the_launch_of_its_graph_is_paid_for(
     assert launched > 0
 
 
+async def test_a_capture_is_not_taken_for_ended_because_another_was_to_end(meter: Meter) -> None:
+    in_vain = "driver.cuStreamEndCapture(lc.new_stream(), lc.ROOM)"
+
+    charged = await meter.charges(
+        [f"lc.begin_capture() or [{in_vain}, lc.way('cuLaunchKernel', lc.made['stream'])][1]"]
+    )
+
+    assert charged == [0]
+
+
 OPEN = {
     "never ended": "lc.begin_capture()",
     "with its stream gone": "lc.begin_capture() or driver.cuStreamDestroy_v2(lc.made['stream'])",

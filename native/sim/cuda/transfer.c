@@ -3,6 +3,7 @@
 #include "cuda/capture.h"
 #include "cuda/queue.h"
 #include "cuda/tasks.h"
+#include "cuda/virtual.h"
 #include <string.h>
 
 enum { STAGED_BYTES = 65536 };
@@ -29,12 +30,19 @@ static CUresult move(struct driver *driver, const struct transfer *transfer)
     return to != NULL && from != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static int device_of(const struct allocation *found)
+{
+    if (found->mapping != NULL)
+        return found->mapping->physical->device;
+    return allocation_device(found);
+}
+
 /* Which device's memory is there? -1: none's. */
 static int device_at(struct driver *driver, CUdeviceptr address)
 {
     pthread_mutex_lock(&driver->mutex);
     const struct allocation *found = addresses_find(&driver->memory, address);
-    int device = found == NULL ? -1 : allocation_device(found);
+    int device = found == NULL ? -1 : device_of(found);
     pthread_mutex_unlock(&driver->mutex);
     return device;
 }
