@@ -7,7 +7,7 @@ so a difference of shares is in points. Windows slide by one interval at a time.
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 GRAINS = 50
 """How many times a window must be longer than what cannot be cut in two."""
@@ -89,12 +89,3 @@ def most_beyond(busy: Sequence[float], interval: float, width: float, percent: f
     """Seconds of GPU time by which the richest window exceeds that share; negative: none does."""
     got = max(shares(busy, interval, width))
     return (got - percent) / 100 * min(width, len(busy) * interval)
-
-
-def due_while_hungry(promised: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    """GPU seconds promised from begin to end: (since, percent) pairs, in order of time."""
-    edges = [*promised, (end, 0.0)]
-    spans = ((max(a, begin), min(b, end), percent) for (a, percent), (b, _) in pairwise(edges))
-    return math.fsum(
-        (last - first) * percent / 100 for first, last, percent in spans if last > first
-    )
