@@ -160,28 +160,27 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
 
 
 def _begin(account: Account, sample: Sample) -> Account:
-    """From here on: whatever was charged until then counts as measured."""
-    if not account.readings:
-        return account
-    most, least = _charged(account, sample), _before(account, sample).charged
-    charged = (most + least) // 2
-    contact = Contact(sample.until, charged + account.corrected, charged, slack=most - least)
-    return replace(account, measured=contact.measured, contact=contact, variation=Variation())
+    """From here on. What is in flight may have been measured or not: half of it counts as such."""
+    return _touch(replace(account, variation=Variation()), sample) if account.readings else account
 
 
 def _rest(account: Account, sample: Sample) -> Account:
-    """Nothing contradicts the charges. Smooth samples will not for long either, whatever was summed
-    up of their rounding, so that begins anew; and if a scale of 1 would have done, it is taken."""
+    """Nothing contradicts the charges. If a scale of 1 would not have been contradicted either, it
+    is taken. And what rounding smooth samples sums up to is forgotten: it is not evidence."""
     contact, measured = account.contact, account.measured
-    if contact is None or measured is None or account.variation.deviation >= SMOOTH:
+    if contact is None or measured is None or sample.until - contact.at < SMOOTH_NS:
         return account
-    if sample.until - contact.at < SMOOTH_NS:
-        return account
-    charged = (_charged(account, sample) + _before(account, sample).charged) // 2
-    work, plain = measured - contact.measured, (charged - contact.charged) / account.scale
-    if abs(work - plain) <= _tolerance(account, sample):
+    most, least = _bounds(account, sample)
+    plain = ((most + least) // 2 - contact.charged) / account.scale
+    doubt = _tolerance(account, sample) + (most - least) // 2
+    if abs(measured - contact.measured - plain) <= doubt:
         account = replace(account, scale=1.0)
-    most, least = _charged(account, sample), _before(account, sample).retired
+    return _touch(account, sample) if account.variation.deviation < SMOOTH else account
+
+
+def _touch(account: Account, sample: Sample) -> Account:
+    """Both agree at the end of the sample, as far as anybody can tell."""
+    most, least = _bounds(account, sample)
     middle = (most + least) // 2
     contact = Contact(sample.until, middle + account.corrected, middle, (most - least) // 2)
     return replace(account, measured=contact.measured, contact=contact)
@@ -201,11 +200,7 @@ def _idle(account: Account, sample: Sample) -> bool:
 def _outside(account: Account, sample: Sample) -> tuple[int, int]:
     """By how much the measured is outside of its bounds (above 0: too little was charged), and the
     bound, as the meter would say it without corrections."""
-    measured, most, least = (
-        account.measured or 0,
-        _charged(account, sample),
-        _before(account, sample).retired,
-    )
+    measured, (most, least) = account.measured or 0, _bounds(account, sample)
     tolerance = _tolerance(account, sample)
     above = measured - (most + account.corrected) - tolerance
     if above > 0:
@@ -214,16 +209,13 @@ def _outside(account: Account, sample: Sample) -> tuple[int, int]:
     return (below, least) if below < 0 else (0, 0)
 
 
-def _charged(account: Account, sample: Sample) -> int:
-    """All that was charged when the sample ended, or, if we read only later, a little more."""
+def _bounds(account: Account, sample: Sample) -> tuple[int, int]:
+    """What was charged when the sample ended, all of it and for work that had ended by then. Read
+    next after it and last before: a little more and a little less."""
+    earlier = [one.retired for one in account.readings if one.at <= sample.until]
     later = (one.charged for one in account.readings if one.at >= sample.until)
-    return next(later, account.readings[-1].charged)
-
-
-def _before(account: Account, sample: Sample) -> Reading:
-    """The last reading that the sample covers; its `retired` had ended by then."""
-    earlier = [one for one in account.readings if one.at <= sample.until]
-    return earlier[-1] if earlier else account.readings[0]
+    least = earlier[-1] if earlier else account.readings[0].retired
+    return next(later, account.readings[-1].charged), least
 
 
 def _tolerance(account: Account, sample: Sample) -> int:

@@ -85,7 +85,7 @@ class Periods:
             return Period(one.before, one.end, gap, one.percents)
         if one.since_asked > self._length:
             return None
-        return replace(alone, begin=one.before) if gap <= 2 * SECOND else alone
+        return replace(alone, begin=one.before)
 
 
 def _grouped(

@@ -86,7 +86,7 @@ async def test_a_lower_slice_lets_a_waiting_neighbour_in_sooner() -> None:
 def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
     looks = [at for at, moment in agenda([ALONE], 0.5, 0.25) if moment == "look"]
 
-    assert looks == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert looks == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert not [1 for _, moment in agenda([ALONE], 0.5, 0.25, managed=False) if moment == "look"]
 
 

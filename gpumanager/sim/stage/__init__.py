@@ -124,7 +124,7 @@ def agenda(
     ends."""
     return sorted(
         [
-            *_every(interval, seconds, "mark"),
+            *_every(interval, seconds, "mark")[1:],
             *(_every(TICK_SECONDS, seconds, "look") if managed else ()),
             *((at, replace(one, cores=cores)) for one in tenants for at, cores in one.changes),
         ],
@@ -133,7 +133,7 @@ def agenda(
 
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
-    return [(number * step, moment) for number in range(1, round(seconds / step) + 1)]
+    return [(number * step, moment) for number in range(round(seconds / step) + 1)]
 
 
 async def _curtain(company: Company, clock: Clock) -> None:
