@@ -19,6 +19,7 @@ Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_M
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 MEMORY_NS: Final = 3_000_000_000
@@ -49,11 +50,12 @@ FORGETTING_NS: Final = 4_000_000_000
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A meter at a moment. charged: GPU time paid for; retired: that part of it of work that is
-    known to have ended."""
+    known to have ended; launches: how many were paid for."""
 
     at: int
     charged: int
     retired: int
+    launches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def read(account: Account, reading: Reading) -> Account:
     """Take note of the meter; in the order of time."""
     charged = reading.charged - account.corrected
     retired = min(charged, reading.retired - account.corrected + account.lost)
-    plain = Reading(reading.at, charged, retired)
+    plain = replace(reading, charged=charged, retired=retired)
     oldest, recent = reading.at - MEMORY_NS - IDLE_NS, account.readings
     while recent and recent[0].at < oldest:
         recent = recent[1:]
@@ -210,12 +212,33 @@ def _outside(account: Account, sample: Sample) -> tuple[int, int]:
 
 
 def _bounds(account: Account, sample: Sample) -> tuple[int, int]:
-    """What was charged when the sample ended, all of it and for work that had ended by then. Read
-    next after it and last before: a little more and a little less."""
-    earlier = [one.retired for one in account.readings if one.at <= sample.until]
-    later = (one.charged for one in account.readings if one.at >= sample.until)
-    least = earlier[-1] if earlier else account.readings[0].retired
-    return next(later, account.readings[-1].charged), least
+    """What was charged when the sample ended, all of it and for work that had ended by then; a
+    little more and a little less. Between two readings both are taken to grow evenly but for one
+    launch: throttled launches go one by one."""
+    before, after = _around(account, sample.until)
+    part = (sample.until - before.at) / max(1, after.at - before.at)
+    launch = _launch(account)
+    most = before.charged + round(part * (after.charged - before.charged)) + launch
+    least = before.retired + round(part * (after.retired - before.retired)) - launch
+    return min(after.charged, most), max(before.retired, least)
+
+
+def _launch(account: Account) -> int:
+    """What a launch was charged lately, at most: the dearest on average between two readings."""
+    return max(
+        (
+            (after.charged - before.charged) // max(1, after.launches - before.launches)
+            for before, after in pairwise(account.readings)
+        ),
+        default=0,
+    )
+
+
+def _around(account: Account, moment: int) -> tuple[Reading, Reading]:
+    """The last reading up to a moment, and the first from it on; at the ends twice the same."""
+    before = [one for one in account.readings if one.at <= moment]
+    after = [one for one in account.readings if one.at >= moment]
+    return (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
 
 
 def _tolerance(account: Account, sample: Sample) -> int:

@@ -82,7 +82,8 @@ class Member:
         self.owed += wrong
 
     def _read(self, now: int) -> None:
-        reading = correction.Reading(now, self.reading.charged_ns, self.reading.retired_ns)
+        meter = self.reading
+        reading = correction.Reading(now, meter.charged_ns, meter.retired_ns, meter.launches)
         self.account = correction.read(self.account, reading)
 
 

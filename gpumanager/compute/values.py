@@ -22,7 +22,7 @@ class Reading:
 
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: a number that
-    grows whenever a launch was made to wait.
+    grows whenever a launch was made to wait. launches: that were paid for.
     """
 
     holder: Holder
@@ -34,6 +34,7 @@ class Reading:
     charged_ns: int
     retired_ns: int
     waits: int
+    launches: int = 0
 
     @property
     def limited(self) -> bool:

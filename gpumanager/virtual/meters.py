@@ -35,6 +35,7 @@ class _Device:
             charged_ns=words.charged_ns,
             retired_ns=words.retired_ns,
             waits=words.throttled + words.throttled_ns,
+            launches=words.launches,
         )
 
 

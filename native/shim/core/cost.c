@@ -108,11 +108,11 @@ static void turn_window(struct cost_kind *kind, uint64_t now)
     kind->opened_ns = now;
 }
 
-static void enter(struct cost_window *window, uint64_t measured_ns)
+static void enter(struct cost_window *window, uint64_t measured_ns, uint64_t certain_ns)
 {
     if (window->count == 0 || measured_ns < window->least_ns)
         window->least_ns = measured_ns;
-    window->sum_ns += measured_ns;
+    window->certain_ns += certain_ns;
     window->count++;
 }
 
@@ -123,8 +123,9 @@ static uint64_t larger(uint64_t left, uint64_t right)
 
 uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
 {
-    uint64_t own = others_ppm < LIMITER_MILLION ? LIMITER_MILLION - others_ppm : 0;
-    uint64_t part = larger(larger(rate_ppm, LIMITER_MILLION / 2), own);
+    if (others_ppm < LIMITER_MILLION)
+        return LIMITER_MILLION - others_ppm;
+    uint64_t part = larger(rate_ppm, LIMITER_MILLION / 2);
     return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
 }
 
@@ -160,19 +161,19 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
                      uint32_t certain_ppm)
 {
+    uint64_t certain = cost_part(measured_ns, certain_ppm);
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = claim(table, key, now, measured_ns);
     turn_window(kind, now);
-    enter(&kind->current, measured_ns);
+    enter(&kind->current, measured_ns, certain);
     atomic_store_explicit(&kind->unmeasured_ns, head_start(now), memory_order_relaxed);
-    uint64_t mean = (kind->current.sum_ns + kind->previous.sum_ns) /
+    uint64_t mean = (kind->current.certain_ns + kind->previous.certain_ns) /
                     (kind->current.count + kind->previous.count);
     uint64_t floor = least(kind);
-    atomic_store_explicit(&kind->estimate_ns,
-                          larger(1, larger(floor, cost_part(mean, certain_ppm))),
+    atomic_store_explicit(&kind->estimate_ns, larger(1, larger(floor, mean)),
                           memory_order_relaxed); /* 0 would be unknown */
     pthread_mutex_unlock(&table->mutex);
-    return larger(floor, cost_part(measured_ns, certain_ppm));
+    return larger(floor, certain);
 }
 
 /* Its place stays taken: what lies behind it is found by going over it. */

@@ -28,7 +28,7 @@ enum {
 /* Measurements of one window of time. */
 struct cost_window {
     uint64_t least_ns;
-    uint64_t sum_ns;
+    uint64_t certain_ns; /* sum of what neighbours cannot have added, as known at each */
     uint64_t count;
 };
 

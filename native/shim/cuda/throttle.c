@@ -30,7 +30,6 @@ struct wait {
     uint64_t now;
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
-    uint64_t drain;   /* how much of that has to drain first; 0 until refused */
     uint64_t asked;   /* to be paid */
 };
 
@@ -98,24 +97,9 @@ static uint64_t await_room(struct launch *launch, struct wait *wait)
     return 0;
 }
 
-/* Who is refused once waits until the work in flight is done, give or take, and then launches in a
- * burst. Launches that come evenly spaced would leave a neighbour no gap as long as a kernel of its
- * own, in which alone it can be measured; and chance keeps two containers from falling into step.
- */
-static uint64_t choose_drain(struct limiter_terms terms, uint64_t now)
-{
-    uint64_t chance = (now * UINT64_C(0x9e3779b97f4a7c15)) >> 40; /* 24 bits */
-    return terms.burst_ns / 4 + (uint64_t)((double)terms.burst_ns * (double)chance / (1 << 24));
-}
-
 static uint64_t try_to_enter(struct wait *wait)
 {
-    struct limiter_terms terms = wait->terms;
-    terms.lead_ns -= (int64_t)wait->drain;
-    uint64_t pause = limiter_admit(wait->meter, terms, wait->now, wait->asked);
-    if (pause > 0 && wait->drain == 0)
-        pause += wait->drain = choose_drain(terms, wait->now);
-    return pause;
+    return limiter_admit(wait->meter, wait->terms, wait->now, wait->asked);
 }
 
 /* Try to pay. 0: paid. Otherwise ns to wait. */
