@@ -18,9 +18,19 @@ Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_M
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
+
+from gpumanager.compute.account import (
+    FORGETTING_NS,
+    Account,
+    Contact,
+    Lesson,
+    Reading,
+    Sample,
+    Variation,
+)
 
 MEMORY_NS: Final = 3_000_000_000
 """Readings are kept for as long; samples come later than what they tell of."""
@@ -28,6 +38,9 @@ MEMORY_NS: Final = 3_000_000_000
 IDLE_NS: Final = 2_000_000_000
 """Who was neither charged nor measured for as long has nothing in flight, whatever the books say: a
 process that was killed cannot tell that its work has ended."""
+
+NEW_NS: Final = 1_000_000
+"""A meter that shows no more is new, and agrees with what is measured: nothing."""
 
 SMOOTH: Final = 1.5
 """Percent. Samples that vary less tell nothing below their rounding; more, and it averages out."""
@@ -38,86 +51,16 @@ SMOOTH_NS: Final = 2_000_000_000
 SCATTER: Final = 0.0058
 """Two standard deviations of one rounded sample, as a part of its time."""
 DRIFT: Final = 0.001
+LEAST_NS: Final = 2_000_000
+"""Allowances that threads have paid for and not used, and clocks that were not read together."""
 
-LEARNING_NS: Final = 300_000_000
-"""GPU time, at a promise of all of it, after which half of a new ratio is believed."""
+LEARNING_NS: Final = 50_000_000
+"""GPU time, at a promise of all of it, for which a scale of 1 is believed without evidence."""
+SETTLING_NS: Final = 1_000_000_000
+"""From its first launches nothing is learnt: costs that nobody knew say nothing of later ones."""
 SHORTEST_NS: Final = 250_000_000
 SCALE_LEAST: Final = 1 / 16
 SCALE_MOST: Final = 4.0
-FORGETTING_NS: Final = 4_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A meter at a moment. charged: GPU time paid for; retired: that part of it of work that is
-    known to have ended; launches: how many were paid for."""
-
-    at: int
-    charged: int
-    retired: int
-    launches: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """GPU time a container was measured to have had between two moments."""
-
-    since: int
-    until: int
-    busy: int
-
-    @property
-    def percent(self) -> float:
-        return 100 * self.busy / (self.until - self.since)
-
-
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """Mean and spread of the samples of the last seconds, in percent."""
-
-    weight: float = 0.0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, sample: Sample) -> "Variation":
-        keep = math.exp(-(sample.until - sample.since) / FORGETTING_NS)
-        percent = sample.percent
-        return Variation(
-            self.weight * keep + 1, self.total * keep + percent, self.squares * keep + percent**2
-        )
-
-    @property
-    def deviation(self) -> float:
-        mean = self.total / self.weight
-        return math.sqrt(max(0.0, self.squares / self.weight - mean**2))
-
-
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """When the measured last touched a bound, and where both stood, give or take `slack`."""
-
-    at: int
-    measured: int
-    charged: int
-    slack: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What is known of one container on one GPU.
-
-    measured: GPU time, in step with what the meter had charged when we began. corrected: what our
-    corrections have added to the meter. lost: charged for work of which nobody will say that it has
-    ended. scale: what charges are to be multiplied by.
-    """
-
-    readings: tuple[Reading, ...] = ()
-    measured: int | None = None
-    corrected: int = 0
-    lost: int = 0
-    scale: float = 1.0
-    contact: Contact | None = None
-    variation: Variation = Variation()
 
 
 def read(account: Account, reading: Reading) -> Account:
@@ -125,6 +68,9 @@ def read(account: Account, reading: Reading) -> Account:
     charged = reading.charged - account.corrected
     retired = min(charged, reading.retired - account.corrected + account.lost)
     plain = replace(reading, charged=charged, retired=retired)
+    if not account.readings and charged <= NEW_NS:
+        contact = Contact(reading.at, 0, 0)
+        account = replace(account, measured=0, began=reading.at, contact=contact)
     oldest, recent = reading.at - MEMORY_NS - IDLE_NS, account.readings
     while recent and recent[0].at < oldest:
         recent = recent[1:]
@@ -135,8 +81,10 @@ def read(account: Account, reading: Reading) -> Account:
         corrected=old.corrected,
         lost=old.lost,
         scale=old.scale,
+        began=old.began,
         contact=old.contact,
         variation=old.variation,
+        lesson=old.lesson,
     )
 
 
@@ -153,7 +101,11 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
         lost = account.lost + last.charged - last.retired
         return _begin(replace(account, lost=lost), sample), 0
     measured = account.measured + sample.busy
-    account = replace(account, measured=measured, variation=account.variation.add(sample))
+    account = replace(account, measured=measured)
+    if sample.since >= account.began + SETTLING_NS:
+        account = replace(account, variation=account.variation.add(sample))
+    elif measured == 0:  # it has not begun
+        account = replace(account, began=sample.until)
     wrong, bound = _outside(account, sample)
     if wrong == 0:
         return _rest(account, sample), 0
@@ -163,7 +115,9 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
 
 def _begin(account: Account, sample: Sample) -> Account:
     """From here on. What is in flight may have been measured or not: half of it counts as such."""
-    return _touch(replace(account, variation=Variation()), sample) if account.readings else account
+    if not account.readings:
+        return account
+    return _touch(replace(account, began=sample.until, variation=Variation()), sample)
 
 
 def _rest(account: Account, sample: Sample) -> Account:
@@ -176,7 +130,7 @@ def _rest(account: Account, sample: Sample) -> Account:
     plain = ((most + least) // 2 - contact.charged) / account.scale
     doubt = _tolerance(account, sample) + (most - least) // 2
     if abs(measured - contact.measured - plain) <= doubt:
-        account = replace(account, scale=1.0)
+        account = replace(account, scale=1.0, lesson=Lesson())
     return _touch(account, sample) if account.variation.deviation < SMOOTH else account
 
 
@@ -246,20 +200,25 @@ def _tolerance(account: Account, sample: Sample) -> int:
     contact = account.contact or Contact(sample.until, 0, 0)
     span, one = sample.until - contact.at, sample.until - sample.since
     if account.variation.deviation < SMOOTH:
-        return contact.slack + round(ROUNDING * span)
-    return contact.slack + round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
+        return contact.slack + LEAST_NS + round(ROUNDING * span)
+    return contact.slack + LEAST_NS + round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
 
 
 def _learn(account: Account, now: int, bound: int, promise: float) -> Account:
-    """Of what was measured and charged since the last contact, the ratio scales what follows."""
+    """Of what was measured and charged between contacts, the ratio scales what follows."""
     contact, measured = account.contact, account.measured
     if contact is None or measured is None:
         return account
     work, charged = measured - contact.measured, bound - contact.charged
     if now - contact.at < SHORTEST_NS or charged <= 0:
         return account
-    ratio = account.scale * work / charged
-    belief = work / (work + LEARNING_NS * promise)
-    scale = account.scale + (ratio - account.scale) * belief
+    if now < account.began + SETTLING_NS:
+        return replace(account, contact=Contact(now, measured, bound))
+    keep = math.exp((contact.at - now) / FORGETTING_NS)
+    lesson = Lesson(
+        account.lesson.work * keep + work, account.lesson.plain * keep + charged / account.scale
+    )
+    doubt = LEARNING_NS * promise
+    scale = (lesson.work + doubt) / (lesson.plain + doubt)
     scale = min(max(scale, SCALE_LEAST), SCALE_MOST)
-    return replace(account, scale=scale, contact=Contact(now, measured, bound))
+    return replace(account, scale=scale, lesson=lesson, contact=Contact(now, measured, bound))

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute import correction
+from gpumanager.compute import account, correction
+from gpumanager.compute.account import Account
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import History, Mark
@@ -38,7 +39,7 @@ class Member:
     moved: int
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
-    account: correction.Account = field(default_factory=correction.Account)
+    account: Account = field(default_factory=Account)
     sampled_until: int = 0
     resting: bool = False
     debt: int = 0
@@ -69,21 +70,21 @@ class Member:
         """What the driver saw it use."""
         unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
         if unseen and self.sampled_until > 0:  # and nobody can say what it used meanwhile
-            self.account = correction.Account(scale=self.account.scale)
+            self.account = Account(scale=self.account.scale)
             self._read(now)
         self.sampled_until = period.end
         percent = sum(period.percents.get(pid, 0) for pid in self.reading.pids)
         if self.resting and percent == 0:
             return
         busy = min(100, percent) * period.length // 100
-        sample = correction.Sample(period.begin, period.end, busy)
+        sample = account.Sample(period.begin, period.end, busy)
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
         self.debt += wrong
         self.owed += wrong
 
     def _read(self, now: int) -> None:
         meter = self.reading
-        reading = correction.Reading(now, meter.charged_ns, meter.retired_ns, meter.launches)
+        reading = account.Reading(now, meter.charged_ns, meter.retired_ns, meter.launches)
         self.account = correction.read(self.account, reading)
 
 

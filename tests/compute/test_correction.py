@@ -5,16 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpumanager.compute.correction import (
-    IDLE_NS,
-    SCALE_LEAST,
-    SCALE_MOST,
-    Account,
-    Reading,
-    Sample,
-    follow,
-    read,
-)
+from gpumanager.compute.account import Account, Reading, Sample
+from gpumanager.compute.correction import IDLE_NS, SCALE_LEAST, SCALE_MOST, follow, read
 
 MS = 1_000_000
 PERIOD = 166_666_667

@@ -124,7 +124,7 @@ static uint64_t larger(uint64_t left, uint64_t right)
 uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
 {
     if (others_ppm < LIMITER_MILLION)
-        return LIMITER_MILLION - others_ppm;
+        return 2 * (uint64_t)others_ppm < LIMITER_MILLION ? LIMITER_MILLION - 2 * others_ppm : 0;
     uint64_t part = larger(rate_ppm, LIMITER_MILLION / 2);
     return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
 }
