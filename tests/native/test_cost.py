@@ -105,12 +105,13 @@ def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any)
     [
         (300_000, 1_000_000, 500_000),  # nothing known of the others
         (700_000, 1_000_000, 700_000),
-        (300_000, 200_000, 800_000),
+        (300_000, 200_000, 600_000),
+        (700_000, 500_000, 0),
         (300_000, 0, 1_000_000),
         (4_000_000, 4_000_000, 1_000_000),
     ],
 )
-def test_neighbours_add_no_more_than_they_had(rate: int, others: int, certain: int) -> None:
+def test_the_more_neighbours_had_the_less_of_a_measurement_is_certain(rate: int, others: int, certain: int) -> None:
     assert lib.cost_certain(rate, others) == certain
 
 

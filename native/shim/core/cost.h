@@ -62,8 +62,10 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns);
  * COST_UNKNOWN_NS, unless it is known by now. */
 void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
 
-/* The part of a mean, in millionths, that cannot be neighbours' time slices: the promised share,
- * half of it, and what others did not have; whichever is most. others_ppm: a million if unknown. */
+/* The part of a measurement, in millionths, that is taken not to be neighbours' time slices. Where
+ * it is known what others had, all of it without them, and nothing if they had half of the GPU: a
+ * short kernel that a slice's end cuts in two then shows many times its length. Unknown (others_ppm
+ * a million): half of it, or the promised share if that is more. */
 uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm);
 
 /* That part of a measurement. */
