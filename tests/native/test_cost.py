@@ -111,7 +111,9 @@ def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any)
         (4_000_000, 4_000_000, 1_000_000),
     ],
 )
-def test_the_more_neighbours_had_the_less_of_a_measurement_is_certain(rate: int, others: int, certain: int) -> None:
+def test_the_more_neighbours_had_the_less_of_a_measurement_is_certain(
+    rate: int, others: int, certain: int
+) -> None:
     assert lib.cost_certain(rate, others) == certain
 
 

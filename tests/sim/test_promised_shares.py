@@ -16,6 +16,7 @@ from compute.runner import Ran, Runner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from gpumanager.compute.correction import ROUNDING
 from gpumanager.sim.stage import Tenant, play
 
 pytestmark = pytest.mark.namespaces
@@ -49,20 +50,12 @@ CHANGING = (
     "burst/latency profile",
 )
 
-GRAPHS = "launches of graphs are not paid for yet"
-UNEVEN = "a kind whose length varies is charged its shortest yet"
-CROWDED = "what neighbours take is not kept apart from what a kernel takes yet"
-LENT = "nobody hands out idle shares on the stage yet"
+CROWDED = "beside neighbours it takes more than a second to settle"
+LENT = "idle share is given back more slowly than promised"
 AWAITED = {
-    "one/10us/graph/40": GRAPHS,
-    "one/20ms/graph/70": GRAPHS,
-    "one/1ms+9ms/async/30": UNEVEN,
-    "two/30-70/1ms/async": CROWDED,
     "two/30-60/50us+20ms/async": CROWDED,
     "four/10-20-30-40/50us/async": CROWDED,
-    "four/10-20-30-40/mixed lengths": CROWDED,
     "eight/12/1ms/async": CROWDED,
-    "step/neighbour": CROWDED,
     "burst/take": LENT,
     "burst/weights": LENT,
 }
@@ -141,15 +134,20 @@ SAVED, IN_FLIGHT = 0.02, 0.02
 
 
 def bound(load: Load) -> float:
-    """Seconds by which a window may be over: what was saved, what is in flight, one launch.
+    """Seconds by which a window may be over: what was saved, what is in flight, one launch, and
+    what NVML's whole percents can hide.
 
     By one launch, which nobody can cut in two, it may be short too.
     """
-    return SAVED + IN_FLIGHT + load.unit
+    return SAVED + IN_FLIGHT + load.unit + ROUNDING * WINDOW
 
 
-@pytest.mark.xfail(reason=f"{GRAPHS}; {CROWDED}")
-@settings(max_examples=8, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(mixes())
 def test_no_window_of_ten_seconds_is_over_the_limit_or_short_of_what_is_due(
     mix: Sequence[tuple[int, Load]],
