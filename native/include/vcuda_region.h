@@ -106,7 +106,12 @@ struct vcuda_meter {
     served_until;                      /* limiter: ns of CLOCK_MONOTONIC up to which the container
                                           is known to have had work on the GPU */
     VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
-    uint8_t reserved[56];
+    VCUDA_ATOMIC(uint64_t) turn;       /* limiter: who launched last, and when (core/turn.h) */
+    VCUDA_ATOMIC(uint64_t)
+    waiting_since;                     /* limiter: whoever waits for its turn longest, 0: nobody;
+                                          CLOCK_MONOTONIC, ns, as the next */
+    VCUDA_ATOMIC(uint64_t) held_until; /* limiter: no turn for others until then */
+    uint8_t reserved[32];
 };
 
 struct vcuda_books {

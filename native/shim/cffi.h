@@ -14,3 +14,4 @@
 #include "core/pools.h"
 #include "core/region.h"
 #include "core/residents.h"
+#include "core/turn.h"

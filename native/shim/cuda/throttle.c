@@ -1,5 +1,6 @@
 #include "cuda/throttle.h"
 
+#include "core/turn.h"
 #include "cuda/allowance.h"
 #include "cuda/capturing.h"
 #include "runtime/clock.h"
@@ -16,8 +17,7 @@ enum {
     MARKS = 8, /* in what may be in flight */
 };
 
-static const uint64_t patience_ns = UINT64_C(10000000000); /* then the launch is let through */
-static const uint64_t unknown_ns = UINT64_C(2000000000);   /* patience with one's own kind */
+static const uint64_t unknown_ns = UINT64_C(2000000000); /* patience with one's own kind */
 
 /* How one launch waits to be paid for. */
 struct wait {
@@ -26,7 +26,7 @@ struct wait {
     struct in_flight *in_flight;
     struct limiter_terms terms;
     uint64_t key;
-    uint64_t begun;
+    struct turn_wait turn;
     uint64_t now;
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
@@ -56,7 +56,7 @@ static uint64_t await_measurement(struct launch *launch, struct wait *wait)
     bool own = flights_measure(flights, launch->device, wait->key);
     if (!own && !flights_full(flights))
         return 0;
-    if (wait->now - wait->begun < (own ? unknown_ns : OTHERS_NS))
+    if (wait->now - wait->turn.begun < (own ? unknown_ns : OTHERS_NS))
         return longer_pause(wait);
     flights_give_up(flights, launch->device, own ? wait->key : 0, wait->in_flight);
     if (own)
@@ -97,11 +97,6 @@ static uint64_t await_room(struct launch *launch, struct wait *wait)
     return 0;
 }
 
-static uint64_t try_to_enter(struct wait *wait)
-{
-    return limiter_admit(wait->meter, wait->terms, wait->now, wait->asked);
-}
-
 /* Try to pay. 0: paid. Otherwise ns to wait. */
 static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
@@ -115,10 +110,19 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     if (pause > 0)
         return pause;
     wait->asked = allowance_ask(wait->terms, wait->now, launch->paid_ns);
-    if (wait->now - wait->begun < patience_ns)
-        return try_to_enter(wait);
-    limiter_charge(wait->meter, wait->terms, wait->now, wait->asked);
-    return 0;
+    return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
+}
+
+static uint32_t slot_of(const struct process *process)
+{
+    return (uint32_t)process->session.books.slot & TURN_SLOT_MASK;
+}
+
+/* While a launch of unknown cost is measured, siblings would make it look longer than it is. */
+static void hold_turn(struct process *process, unsigned device, uint64_t now)
+{
+    turn_hold(&process->session.books.page->meters[device], slot_of(process), now,
+              timing_explores(process, device));
 }
 
 static void look(struct launch *launch, struct wait *wait)
@@ -127,13 +131,14 @@ static void look(struct launch *launch, struct wait *wait)
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
     timing_poll(wait->process, launch->device, crowded(wait, 2) ? TIMING_ALL : TIMING_MEASURED,
                 wait->now);
+    hold_turn(wait->process, launch->device, wait->now);
 }
 
 static void count_wait(const struct wait *wait)
 {
-    if (wait->now == wait->begun)
+    if (wait->now == wait->turn.begun)
         return;
-    atomic_fetch_add_explicit(&wait->meter->throttled_ns, wait->now - wait->begun,
+    atomic_fetch_add_explicit(&wait->meter->throttled_ns, wait->now - wait->turn.begun,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&wait->meter->throttled, 1, memory_order_relaxed);
 }
@@ -160,11 +165,12 @@ static void pay(struct launch *launch, uint64_t key)
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
+        .turn.slot = slot_of(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
     };
     look(launch, &wait);
-    wait.begun = wait.now;
+    wait.turn.begun = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         look(launch, &wait);
@@ -173,6 +179,8 @@ static void pay(struct launch *launch, uint64_t key)
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
     in_flight_add(wait.in_flight, done);
     watch(launch, &wait, done);
+    if (launch->flight != NULL)
+        hold_turn(process, launch->device, wait.now);
 }
 
 static CUresult begin_limited(struct launch *launch, struct process *process, uint64_t key)
@@ -254,7 +262,10 @@ void throttle_waited(void)
     if (process == NULL || throttle_idle() || !flights_any(&process->timing.flights))
         return;
     process_depth++;
-    if (find_device(process, &device) == CUDA_SUCCESS && device >= 0)
-        timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, clock_now());
+    if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
+        uint64_t now = clock_now();
+        timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, now);
+        hold_turn(process, (unsigned)device, now);
+    }
     process_depth--;
 }

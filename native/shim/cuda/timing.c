@@ -251,3 +251,15 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
     }
     exchange_mode(mode);
 }
+
+bool timing_explores(struct process *process, unsigned device)
+{
+    uint64_t cost;
+    for (int index = 0; index < FLIGHTS; index++) {
+        const struct flight *flight = &process->timing.flights.of[index];
+        if (flight_phase(flight) != FLIGHT_NONE && flight->key != 0 && flight->device == device &&
+            !flight->given_up && !cost_estimate(&process->costs, flight->key, &cost))
+            return true;
+    }
+    return false;
+}

@@ -49,4 +49,7 @@ enum timing_look { TIMING_MEASURED, TIMING_ALL, TIMING_ALL_AT_ONCE };
  * or when somebody has looked just now. */
 void timing_poll(struct process *process, unsigned device, enum timing_look look, uint64_t now);
 
+/* Is a launch being measured whose cost nobody knows yet? */
+bool timing_explores(struct process *process, unsigned device);
+
 #endif

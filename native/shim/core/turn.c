@@ -1,0 +1,90 @@
+#include "core/turn.h"
+
+#include <stdbool.h>
+
+/* Relaxed throughout: each word orders nothing but itself, and none is relied on. */
+static uint64_t get(const VCUDA_ATOMIC(uint64_t) * word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void set(VCUDA_ATOMIC(uint64_t) * word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static bool has_turn(uint64_t turn, uint32_t slot)
+{
+    return turn == 0 || (turn & TURN_SLOT_MASK) == slot;
+}
+
+/* Has somebody waited longer? */
+static bool younger(const struct vcuda_meter *meter, const struct turn_wait *wait)
+{
+    uint64_t oldest = get(&meter->waiting_since);
+    return oldest != 0 && oldest < wait->begun;
+}
+
+/* Where the clock has to be. Who has the turn and was not refused yet goes on with its burst. */
+static int64_t lead(const struct vcuda_meter *meter, struct limiter_terms terms,
+                    const struct turn_wait *wait, bool own)
+{
+    if ((wait->refused || !own) && younger(meter, wait))
+        return -(int64_t)(terms.burst_ns / 2);
+    return own || terms.lead_ns < 0 ? terms.lead_ns : 0;
+}
+
+static void enlist(struct vcuda_meter *meter, struct turn_wait *wait)
+{
+    uint64_t oldest = get(&meter->waiting_since);
+    wait->refused = true;
+    while ((oldest == 0 || wait->begun < oldest) &&
+           !atomic_compare_exchange_weak_explicit(&meter->waiting_since, &oldest, wait->begun,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Whoever was to go first has gone, or has missed it; the others say so when they look again. */
+static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now)
+{
+    uint64_t turn = get(&meter->turn);
+    if (wait->refused || !has_turn(turn, wait->slot))
+        set(&meter->waiting_since, 0);
+    if (!has_turn(turn, wait->slot))
+        set(&meter->held_until, 0);
+    set(&meter->turn, (now & ~(uint64_t)TURN_SLOT_MASK) | wait->slot);
+}
+
+/* Neither this launch nor any other of the container has got through for long. */
+static bool impatient(uint64_t turn, const struct turn_wait *wait, uint64_t now)
+{
+    uint64_t since = turn > wait->begun ? turn : wait->begun;
+    return now > since && now - since >= (uint64_t)TURN_PATIENCE_S * 1000000000;
+}
+
+uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,
+                    uint64_t now, uint64_t cost)
+{
+    uint64_t turn = get(&meter->turn);
+    uint64_t pause = 0;
+    if (impatient(turn, wait, now)) {
+        limiter_charge(meter, terms, now, cost);
+    } else {
+        bool own = has_turn(turn, wait->slot);
+        terms.lead_ns = lead(meter, terms, wait, own);
+        pause = !own && get(&meter->held_until) > now ? TURN_LOOK_NS
+                                                      : limiter_admit(meter, terms, now, cost);
+    }
+    if (pause == 0)
+        take(meter, wait, now);
+    else
+        enlist(meter, wait);
+    return pause;
+}
+
+void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding)
+{
+    uint64_t until = holding ? now + TURN_HOLD_NS : 0;
+    if (has_turn(get(&meter->turn), slot) && (holding || get(&meter->held_until) != 0))
+        set(&meter->held_until, until);
+}

@@ -1,0 +1,40 @@
+/* Which process of a container launches next: they take turns.
+ *
+ * The GPU runs one process at a time. While siblings have work on it together, each looks slower
+ * than it is, and whoever asks most often for the container's clock (limiter.h) gets most of it. So
+ * one process has the turn and launches up to the burst; another takes over when what was paid has
+ * drained: then the GPU is its own, and what it measures is what its kernels take. Of those who
+ * wait, the one that has waited longest goes first; the others stand back by half a burst, no
+ * longer, so that one that died or sleeps keeps nobody. A process whose launch is of unknown cost
+ * may hold the turn until that is measured, for short times that it has to renew.
+ *
+ * Three words of the meter, each moved by single atomic operations and each only a hint: whatever
+ * is lost or stale, the limit is the clock's, and it holds. Nobody sleeps here.
+ */
+#ifndef SHIM_CORE_TURN_H
+#define SHIM_CORE_TURN_H
+
+#include "core/limiter.h"
+
+enum {
+    TURN_LOOK_NS = 5000000,   /* while another holds the turn, look as often */
+    TURN_HOLD_NS = 100000000, /* for one time, from the last sign of life */
+    TURN_SLOT_MASK = 1023,    /* of `turn`: the slot; above, when it was last used */
+    TURN_PATIENCE_S = 10,     /* after which one launch of the container is let through */
+};
+
+/* One thread's wait for its turn. refused: it was, once. */
+struct turn_wait {
+    uint32_t slot;
+    uint64_t begun;
+    uint8_t refused;
+};
+
+/* 0: go, and `cost` is paid. Otherwise only the wait has changed: ns until asking again. */
+uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,
+                    uint64_t now, uint64_t cost);
+
+/* Nobody else for now (`holding`), or not any more. Nothing if the turn is another's. */
+void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding);
+
+#endif
