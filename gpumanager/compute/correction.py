@@ -95,6 +95,8 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     account is to be begun anew (`Account(scale=…)`).
     """
     if account.measured is None or account.contact is None:
+        account = _begin_unused(account, sample)
+    if account.measured is None:
         return _begin(account, sample), 0
     if _idle(account, sample):
         last = account.readings[-1]
@@ -120,6 +122,16 @@ def _begin(account: Account, sample: Sample) -> Account:
     return _touch(replace(account, began=sample.until, variation=Variation()), sample)
 
 
+def _begin_unused(account: Account, sample: Sample) -> Account:
+    """From the sample's start on, if nothing had ever been charged by then: no guess is needed, and
+    a first launch, which costs next to nothing until it has ended, is not a surprise when it has.
+    """
+    if not account.readings or account.readings[0].charged > 0:
+        return account
+    contact = Contact(sample.since, account.corrected, 0)
+    return replace(account, measured=contact.measured, contact=contact, began=sample.since)
+
+
 def _rest(account: Account, sample: Sample) -> Account:
     """Nothing contradicts the charges. If a scale of 1 would not have been contradicted either, it
     is taken. And what rounding smooth samples sums up to is forgotten: it is not evidence."""
@@ -131,7 +143,10 @@ def _rest(account: Account, sample: Sample) -> Account:
     doubt = _tolerance(account, sample) + (most - least) // 2
     if abs(measured - contact.measured - plain) <= doubt:
         account = replace(account, scale=1.0, lesson=Lesson())
-    return _touch(account, sample) if account.variation.deviation < SMOOTH else account
+    one = _tolerance(account, sample) < most - least <= 2 * _launch(account)
+    if one or account.variation.deviation >= SMOOTH:
+        return account  # in the middle of one long launch, what was measured says more
+    return _touch(account, sample)
 
 
 def _touch(account: Account, sample: Sample) -> Account:

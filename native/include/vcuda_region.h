@@ -111,7 +111,8 @@ struct vcuda_meter {
     waiting_since;                     /* limiter: whoever waits for its turn longest, 0: nobody;
                                           CLOCK_MONOTONIC, ns, as the next */
     VCUDA_ATOMIC(uint64_t) held_until; /* limiter: no turn for others until then */
-    uint8_t reserved[32];
+    VCUDA_ATOMIC(uint64_t) turn_since; /* limiter: when that one's burst began */
+    uint8_t reserved[24];
 };
 
 struct vcuda_books {

@@ -154,3 +154,25 @@ def test_what_is_in_flight_may_be_measured_or_not() -> None:
     for busy in (0, 50 * MS, 50 * MS):
         account, wrong = follow(account, Sample(PERIOD, 2 * PERIOD, busy), 0.5)
         assert wrong == 0
+
+
+def test_a_first_launch_that_was_charged_next_to_nothing_counts_in_full() -> None:
+    account = read(Account(), Reading(TICK, 0, 0))
+    account = read(account, Reading(2 * TICK, MS, 0))
+
+    account, wrong = follow(account, Sample(0, PERIOD, 150 * MS), 0.5)
+
+    assert account.measured == 150 * MS
+    assert wrong == pytest.approx(149 * MS, abs=5 * MS)
+
+
+def test_while_one_long_launch_is_in_flight_what_was_measured_of_it_stands() -> None:
+    account = read(Account(), Reading(0, 0, 0, 0))
+    for tick in range(1, 41):
+        account = read(account, Reading(tick * TICK, 1000 * MS, 0, 1))
+
+    for begin in range(0, 24 * PERIOD, PERIOD):
+        account, wrong = follow(account, Sample(begin, begin + PERIOD, PERIOD // 20), 0.5)
+        assert wrong == 0
+
+    assert account.measured == pytest.approx(24 * (PERIOD // 20), abs=1)

@@ -26,7 +26,11 @@ ONE = (
     "one/50us/sync/70",
     "one/10us/graph/40",
     "one/1ms/burst/70",
+    "one/500ms/processes/10",
+    "one/150ms/processes/20",
     "one/1ms/processes/40",
+    "one/500ms/processes/70",
+    "one/150ms/processes/80",
     "one/20ms/streams/20",
     "one/20ms/graph/70",
     "one/150ms/sync/40",
@@ -92,6 +96,21 @@ def told(ran: Ran) -> str:
         f"{one.phase}: error {one.mean:.2f}, delivered {one.delivered:.1f}, settled {one.settled}"
         for one in ran.verdicts
     )
+
+
+@pytest.mark.parametrize(("kernel", "cores", "longest"), [("2ms", 50, 0.2), ("20ms", 90, 1.2)])
+async def test_processes_of_one_container_share_its_part_evenly(
+    kernel: str, cores: int, longest: float
+) -> None:
+    work = f"kernel={kernel} {WHOLE_GPU} for=6s"
+
+    played = await play([Tenant("a", cores, work, processes=3)], 6, interval=0.5)
+
+    each = played.reports["a"]["each"]
+    launches = [report["launches"] for report in each]
+    assert max(launches) <= 1.15 * min(launches)
+    assert max(report["gap_max_us"] for report in each) <= longest * 1e6
+    assert 100 * played.share("a", until=1) == pytest.approx(cores, abs=4)
 
 
 async def test_without_a_limiter_the_same_bars_are_missed() -> None:

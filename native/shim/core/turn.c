@@ -25,11 +25,18 @@ static bool younger(const struct vcuda_meter *meter, const struct turn_wait *wai
     return oldest != 0 && oldest < wait->begun;
 }
 
-/* Where the clock has to be. Who has the turn and was not refused yet goes on with its burst. */
-static int64_t lead(const struct vcuda_meter *meter, struct limiter_terms terms,
-                    const struct turn_wait *wait, bool own)
+/* At a high share a burst takes long to be refused; then it ends by its time. */
+static bool in_burst(const struct vcuda_meter *meter, struct limiter_terms terms,
+                     const struct turn_wait *wait, uint64_t now)
 {
-    if ((wait->refused || !own) && younger(meter, wait))
+    return !wait->refused && now < get(&meter->turn_since) + TURN_BURSTS * terms.burst_ns;
+}
+
+/* Where the clock has to be. Who has the turn goes on with its burst. */
+static int64_t lead(const struct vcuda_meter *meter, struct limiter_terms terms,
+                    const struct turn_wait *wait, bool own, uint64_t now)
+{
+    if (!(own && in_burst(meter, terms, wait, now)) && younger(meter, wait))
         return -(int64_t)(terms.burst_ns / 2);
     return own || terms.lead_ns < 0 ? terms.lead_ns : 0;
 }
@@ -48,9 +55,12 @@ static void enlist(struct vcuda_meter *meter, struct turn_wait *wait)
 static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now)
 {
     uint64_t turn = get(&meter->turn);
-    if (wait->refused || !has_turn(turn, wait->slot))
+    bool own = has_turn(turn, wait->slot);
+    if (wait->refused || !own) {
         set(&meter->waiting_since, 0);
-    if (!has_turn(turn, wait->slot))
+        set(&meter->turn_since, now);
+    }
+    if (!own)
         set(&meter->held_until, 0);
     set(&meter->turn, (now & ~(uint64_t)TURN_SLOT_MASK) | wait->slot);
 }
@@ -71,7 +81,7 @@ uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struc
         limiter_charge(meter, terms, now, cost);
     } else {
         bool own = has_turn(turn, wait->slot);
-        terms.lead_ns = lead(meter, terms, wait, own);
+        terms.lead_ns = lead(meter, terms, wait, own, now);
         pause = !own && get(&meter->held_until) > now ? TURN_LOOK_NS
                                                       : limiter_admit(meter, terms, now, cost);
     }
@@ -87,4 +97,9 @@ void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t h
     uint64_t until = holding ? now + TURN_HOLD_NS : 0;
     if (has_turn(get(&meter->turn), slot) && (holding || get(&meter->held_until) != 0))
         set(&meter->held_until, until);
+}
+
+uint8_t turn_own(const struct vcuda_meter *meter, uint32_t slot)
+{
+    return has_turn(get(&meter->turn), slot);
 }

@@ -2,13 +2,14 @@
  *
  * The GPU runs one process at a time. While siblings have work on it together, each looks slower
  * than it is, and whoever asks most often for the container's clock (limiter.h) gets most of it. So
- * one process has the turn and launches up to the burst; another takes over when what was paid has
- * drained: then the GPU is its own, and what it measures is what its kernels take. Of those who
- * wait, the one that has waited longest goes first; the others stand back by half a burst, no
- * longer, so that one that died or sleeps keeps nobody. A process whose launch is of unknown cost
- * may hold the turn until that is measured, for short times that it has to renew.
+ * one process has the turn and launches up to the burst, and no longer than twice its time while
+ * others wait; another takes over when what was paid has drained: then the GPU is its own, and what
+ * it measures is what its kernels take. Of those who wait, the one that has waited longest goes
+ * first; the others stand back by half a burst, no longer, so that one that died or sleeps keeps
+ * nobody. A process whose launch is of unknown cost may hold the turn until that is measured, for
+ * short times that it has to renew.
  *
- * Three words of the meter, each moved by single atomic operations and each only a hint: whatever
+ * Four words of the meter, each moved by single atomic operations and each only a hint: whatever
  * is lost or stale, the limit is the clock's, and it holds. Nobody sleeps here.
  */
 #ifndef SHIM_CORE_TURN_H
@@ -17,6 +18,7 @@
 #include "core/limiter.h"
 
 enum {
+    TURN_BURSTS = 2,          /* the longest turn while others wait: so many times the burst */
     TURN_LOOK_NS = 5000000,   /* while another holds the turn, look as often */
     TURN_HOLD_NS = 100000000, /* for one time, from the last sign of life */
     TURN_SLOT_MASK = 1023,    /* of `turn`: the slot; above, when it was last used */
@@ -36,5 +38,8 @@ uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struc
 
 /* Nobody else for now (`holding`), or not any more. Nothing if the turn is another's. */
 void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding);
+
+/* Has nobody else of the container launched since this process did? */
+uint8_t turn_own(const struct vcuda_meter *meter, uint32_t slot);
 
 #endif

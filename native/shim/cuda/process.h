@@ -6,6 +6,7 @@
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/pools.h"
+#include "core/turn.h"
 #include "cuda/graph_state.h"
 #include "cuda/tally.h"
 #include "cuda/timing.h"
@@ -82,6 +83,12 @@ static inline struct process *process_known(void)
 static inline uint64_t process_epoch(const struct process *process)
 {
     return atomic_load_explicit(&process->epoch, memory_order_relaxed);
+}
+
+/* Who it is among those of the container that take turns. Attached processes only. */
+static inline uint32_t process_turn(const struct process *process)
+{
+    return (uint32_t)process->session.books.slot & TURN_SLOT_MASK;
 }
 
 /* The process if it is attached and this call is the program's own, else NULL. Never attaches. */

@@ -1,6 +1,5 @@
 #include "cuda/throttle.h"
 
-#include "core/turn.h"
 #include "cuda/allowance.h"
 #include "cuda/capturing.h"
 #include "runtime/clock.h"
@@ -113,15 +112,10 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
 }
 
-static uint32_t slot_of(const struct process *process)
-{
-    return (uint32_t)process->session.books.slot & TURN_SLOT_MASK;
-}
-
 /* While a launch of unknown cost is measured, siblings would make it look longer than it is. */
 static void hold_turn(struct process *process, unsigned device, uint64_t now)
 {
-    turn_hold(&process->session.books.page->meters[device], slot_of(process), now,
+    turn_hold(&process->session.books.page->meters[device], process_turn(process), now,
               timing_explores(process, device));
 }
 
@@ -165,7 +159,7 @@ static void pay(struct launch *launch, uint64_t key)
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
-        .turn.slot = slot_of(process),
+        .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
     };

@@ -149,6 +149,8 @@ static uint64_t learn(struct process *process, const struct flight *flight, uint
                       uint64_t measured, struct limiter_terms terms)
 {
     uint32_t certain_ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
+    if (!turn_own(meter_of(process, flight), process_turn(process)))
+        certain_ppm = 0; /* a sibling may have had slices meanwhile */
     if (flight->outdated)
         return cost_part(measured, certain_ppm);
     return cost_record(&process->costs, flight->key, now, measured, certain_ppm);

@@ -1,0 +1,145 @@
+"""Processes of one container take turns, on a clock of the test."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from vcuda_shim._shim import ffi, lib
+
+MILLISECOND = 1_000_000
+SECOND = 1_000 * MILLISECOND
+START = 50 * SECOND
+MILLION = 1_000_000
+BURST = 20 * MILLISECOND
+
+
+def terms(percent: int) -> Any:
+    price = 1 << lib.LIMITER_PRICE_BITS
+    return ffi.new("struct limiter_terms *", (percent * 10_000, BURST, BURST, MILLION, price))[0]
+
+
+class Sibling:
+    """Always has a launch to make, of the same cost, and asks again when it is told to."""
+
+    def __init__(self, meter: Any, slot: int, cost: int, percent: int) -> None:
+        self.meter, self.slot, self.cost, self.terms = meter, slot, cost, terms(percent)
+        self.at = START + slot
+        self.wait = self._wait()
+        self.launched: list[int] = []
+
+    def _wait(self) -> Any:
+        return ffi.new("struct turn_wait *", (self.slot, self.at, 0))
+
+    def ask(self) -> bool:
+        pause = lib.turn_admit(self.meter, self.terms, self.wait, self.at, self.cost)
+        if pause == 0:
+            self.launched.append(self.at)
+            self.at += 1000
+            self.wait = self._wait()
+        self.at += min(pause, 50 * MILLISECOND)
+        return bool(pause == 0)
+
+    def longest_gap(self) -> int:
+        times = [START, *self.launched]
+        return max(after - before for before, after in pairwise(times))
+
+
+def crowd(count: int, cost: int, percent: int) -> list[Sibling]:
+    meter = ffi.new("struct vcuda_meter *")
+    return [Sibling(meter, slot, cost, percent) for slot in range(count)]
+
+
+def run(siblings: list[Sibling], seconds: float) -> None:
+    while (first := min(siblings, key=lambda one: one.at)).at < START + seconds * SECOND:
+        first.ask()
+
+
+@pytest.mark.parametrize(
+    ("count", "cost", "percent"),
+    [(3, 2 * MILLISECOND, 50), (4, 20 * MILLISECOND, 90), (4, 500 * MILLISECOND, 10)],
+)
+def test_siblings_share_evenly_and_nobody_waits_for_many_turns(
+    count: int, cost: int, percent: int
+) -> None:
+    siblings = crowd(count, cost, percent)
+    turn = max(cost * 100 // percent, 2 * BURST * 100 // percent)
+
+    run(siblings, 200 * turn / SECOND)
+
+    counts = [len(one.launched) for one in siblings]
+    assert max(counts) <= 1.1 * min(counts) + 1
+    assert max(one.longest_gap() for one in siblings) <= 2 * count * turn
+
+
+@pytest.mark.parametrize("percent", [10, 50, 90])
+def test_taking_turns_costs_nothing_of_the_share(percent: int) -> None:
+    siblings = crowd(4, 2 * MILLISECOND, percent)
+
+    run(siblings, 10)
+
+    busy = sum(len(one.launched) for one in siblings) * 2 * MILLISECOND
+    saved_and_ahead = 2 * BURST * percent // 100
+    due = percent * 10 * SECOND // 100
+    assert due - 2 * MILLISECOND <= busy <= due + saved_and_ahead + 2 * MILLISECOND
+
+
+def test_one_that_died_while_it_waited_longest_holds_nobody_up_for_long() -> None:
+    first, second, dead = crowd(3, 2 * MILLISECOND, 50)
+    run([first, second, dead], 1)
+    while dead.ask():
+        pass
+    dead_at, dead.at = dead.at, START + 100 * SECOND
+    first.at, second.at = max(first.at, dead_at), max(second.at, dead_at)
+    done = len(first.launched) + len(second.launched)
+
+    run([first, second], (dead_at - START) / SECOND + 2)
+
+    made = len(first.launched) + len(second.launched) - done
+    assert made * 2 * MILLISECOND == pytest.approx(SECOND, rel=0.05)
+
+
+def test_nobody_else_launches_while_the_turn_is_held_and_renewed() -> None:
+    first, second = crowd(2, MILLISECOND, 50)
+    assert first.ask()
+    lib.turn_hold(first.meter, first.slot, START, True)
+    second.at = START + lib.TURN_HOLD_NS - 1
+
+    assert not second.ask()
+
+    lib.turn_hold(first.meter, first.slot, START + lib.TURN_HOLD_NS, True)
+    second.at = START + lib.TURN_HOLD_NS + 1
+    assert not second.ask()
+
+
+def test_a_turn_that_is_let_go_or_not_renewed_is_another_s() -> None:
+    for release in (True, False):
+        first, second = crowd(2, MILLISECOND, 50)
+        assert first.ask()
+        lib.turn_hold(first.meter, first.slot, START, True)
+        if release:
+            lib.turn_hold(first.meter, first.slot, START + 1, False)
+        second.at = START + (MILLISECOND if release else lib.TURN_HOLD_NS)
+
+        assert second.ask()
+        assert not lib.turn_own(first.meter, first.slot)
+
+
+def test_who_has_no_turn_cannot_hold_it() -> None:
+    first, second = crowd(2, MILLISECOND, 50)
+    assert first.ask()
+
+    lib.turn_hold(first.meter, second.slot, START, True)
+
+    assert first.meter.held_until == 0
+
+
+def test_when_nothing_gets_through_for_long_one_launch_of_the_container_does() -> None:
+    siblings = crowd(3, 100 * SECOND, 10)
+
+    run(siblings, 35)
+
+    launched = sorted(at for one in siblings for at in one.launched)
+    patience = lib.TURN_PATIENCE_S * SECOND
+    assert len(launched) == 4
+    assert all(after - before >= patience for before, after in pairwise(launched))
