@@ -11,6 +11,9 @@ from gpumanager.compute.values import SECOND
 
 KEPT_NS: Final = SECOND
 
+LOOK_NS: Final = SECOND // 10
+"""What is charged in less time than this tells of a burst, not of a share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -48,9 +51,9 @@ class History:
 
     @property
     def newest(self) -> float:
-        """The share charged since the look before the last."""
+        """The share charged since the look before the last, and for as long as a look takes."""
         step = self.marks[-1].time - self.marks[-2].time if len(self.marks) > 1 else 0
-        return self.share(step)
+        return self.share(max(step, LOOK_NS))
 
     def share(self, span: int) -> float:
         """The share of the last `span` that was charged for; of less, while less is known."""

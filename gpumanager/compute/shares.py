@@ -96,6 +96,8 @@ class SharedGpu:
         self._periods = Periods()
         self._strangers = 0.0
         self._strangers_until = 0
+        self.lends = False
+        """Whether somebody uses more than it was promised, which another could want back."""
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: Answer | None
@@ -131,7 +133,12 @@ class SharedGpu:
 
     def _grants(self) -> dict[Holder, Grant]:
         members = self._members.values()
-        shares = offers([member.claim() for member in members], 1 - self._strangers)
+        claims = [member.claim() for member in members]
+        shares = offers(claims, 1 - self._strangers)
+        self.lends = len(claims) > 1 and any(
+            min(claim.want, share) > claim.promise
+            for claim, share in zip(claims, shares, strict=True)
+        )
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
         return {
@@ -155,16 +162,36 @@ class Shares:
     def __init__(self) -> None:
         self._gpus: dict[GpuUUID, SharedGpu] = {}
 
+    @property
+    def lending(self) -> frozenset[GpuUUID]:
+        """The GPUs at which to glance before the next look."""
+        return frozenset(gpu for gpu, shared in self._gpus.items() if shared.lends)
+
     def tick(self, now: int, readings: Iterable[Reading], answers: Answers) -> dict[Holder, Grant]:
         """What each container may have until the next look; times must not run backwards.
 
         answers: those that have come since the last look, by the UUIDs that the readings use.
         """
-        by_gpu: defaultdict[GpuUUID, list[Reading]] = defaultdict(list)
-        for reading in readings:
-            by_gpu[reading.gpu].append(reading)
+        by_gpu = _by_gpu(readings)
         self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in by_gpu}
+        return self._tick(now, by_gpu, answers)
+
+    def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:
+        """A look at no more than the GPUs on which something is lent, whose readings these are."""
+        by_gpu = _by_gpu(readings)
+        return self._tick(now, {gpu: by_gpu[gpu] for gpu in self.lending if gpu in by_gpu}, {})
+
+    def _tick(
+        self, now: int, by_gpu: Mapping[GpuUUID, Sequence[Reading]], answers: Answers
+    ) -> dict[Holder, Grant]:
         grants: dict[Holder, Grant] = {}
         for gpu, own in by_gpu.items():
             grants |= self._gpus[gpu].tick(now, own, answers.get(gpu))
         return grants
+
+
+def _by_gpu(readings: Iterable[Reading]) -> Mapping[GpuUUID, list[Reading]]:
+    by_gpu: defaultdict[GpuUUID, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        by_gpu[reading.gpu].append(reading)
+    return by_gpu

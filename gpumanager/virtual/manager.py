@@ -28,7 +28,7 @@ from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
-from gpumanager.virtual.sharing import Sharing
+from gpumanager.virtual.sharing import GLANCES, Sharing
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -141,7 +141,16 @@ class VirtualSockets:
             while True:
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)
-                await asyncio.sleep(seconds)
+                await self._glance_for(seconds)
+
+    async def _glance_for(self, seconds: float) -> None:
+        """Until the next look."""
+        left = GLANCES
+        while left > 1 and self._sharing.lends:
+            await asyncio.sleep(seconds / GLANCES)
+            self.glance_now(time.monotonic_ns())
+            left -= 1
+        await asyncio.sleep(seconds * left / GLANCES)
 
     def share_now(self, now_ns: int, answers: Answers) -> None:
         """One look at all meters, and what follows from it.
@@ -151,6 +160,10 @@ class VirtualSockets:
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         self._sharing.tick(now_ns, self._served.values(), bared)
+
+    def glance_now(self, now_ns: int) -> None:
+        """Between two looks, one at the meters of the GPUs on which something is lent."""
+        self._sharing.glance(now_ns, self._served)
 
     def _anybody(self) -> bool:
         return any(served.seated for served in self._served.values())

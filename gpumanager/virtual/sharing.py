@@ -4,16 +4,18 @@ What is written is a lease: whoever reads it after its end holds to the plain pr
 generosity of a manager ends with it, and so do its corrections.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.values import SECOND, Grant, Holder
 from gpumanager.gpu.samples import Answers
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
 TICK_SECONDS: Final = 0.1
+GLANCES: Final = 4
+"""Of a GPU on which something is lent, in the time of one look, itself included."""
 LEASE_NS: Final = SECOND * 3 // 2
 """Fifteen looks: a manager that is slow for a moment takes nothing back."""
 
@@ -23,10 +25,32 @@ class Sharing:
 
     def __init__(self) -> None:
         self._shares = Shares()
+        self._lent: set[AllocationID] = set()
 
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
         allocations = {one.allocation: one for one in served}
         readings = [reading for one in allocations.values() for reading in one.readings()]
-        for (name, device), grant in self._shares.tick(now_ns, readings, answers).items():
+        self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
+        lending = self._shares.lending
+        self._lent = {AllocationID(one.holder[0]) for one in readings if one.gpu in lending}
+
+    def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
+        """Who lends is seen to want it back before the next look."""
+        allocations = {name: served[name] for name in self._lent if name in served}
+        readings = [reading for one in allocations.values() for reading in one.readings()]
+        self._grant(self._shares.glance(now_ns, readings), allocations, now_ns)
+
+    @property
+    def lends(self) -> bool:
+        """Whether it is worthwhile to glance."""
+        return bool(self._lent)
+
+    def _grant(
+        self,
+        grants: Mapping[Holder, Grant],
+        allocations: Mapping[AllocationID, ServedAllocation],
+        now_ns: int,
+    ) -> None:
+        for (name, device), grant in grants.items():
             allocations[AllocationID(name)].grant(device, grant, now_ns + LEASE_NS)

@@ -30,7 +30,7 @@ from gpumanager.sim.stage.company import Company, LimiterKind
 from gpumanager.sim.stage.values import Played, StageFailed, Tenant
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 
 __all__ = ["Played", "StageFailed", "Tenant", "play"]
 
@@ -46,7 +46,7 @@ CURTAIN_STEP: Final = NS // 20
 LATE: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
-Moment: TypeAlias = Tenant | Literal["look", "mark"]
+Moment: TypeAlias = Tenant | Literal["look", "glance", "mark"]
 
 
 async def play(
@@ -90,6 +90,8 @@ async def play(
                     await company.promise(moment)
                 case "look":
                     manager.share_now(time.now(), utilization())
+                case "glance":
+                    manager.glance_now(time.now())
                 case "mark":
                     marks.append(company.received())
         await _curtain(company, time)
@@ -125,11 +127,16 @@ def agenda(
     return sorted(
         [
             *_every(interval, seconds, "mark")[1:],
-            *(_every(TICK_SECONDS, seconds, "look") if managed else ()),
+            *(_looks(seconds) if managed else ()),
             *((at, replace(one, cores=cores)) for one in tenants for at, cores in one.changes),
         ],
         key=lambda row: row[0],
     )
+
+
+def _looks(seconds: float) -> list[tuple[float, Moment]]:
+    moments = _every(TICK_SECONDS / GLANCES, seconds, "glance")
+    return [(at, "glance" if number % GLANCES else "look") for number, (at, _) in enumerate(moments)]
 
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
