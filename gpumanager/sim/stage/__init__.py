@@ -136,7 +136,9 @@ def agenda(
 
 def _looks(seconds: float) -> list[tuple[float, Moment]]:
     moments = _every(TICK_SECONDS / GLANCES, seconds, "glance")
-    return [(at, "glance" if number % GLANCES else "look") for number, (at, _) in enumerate(moments)]
+    return [
+        (at, "glance" if number % GLANCES else "look") for number, (at, _) in enumerate(moments)
+    ]
 
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
