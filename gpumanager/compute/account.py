@@ -25,11 +25,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """GPU time a container was measured to have had between two moments."""
+    """GPU time a container was measured to have had between two moments; if not `whole`, at least:
+    drivers do not tell of processes that have ended."""
 
     since: int
     until: int
     busy: int
+    whole: bool = True
 
     @property
     def percent(self) -> float:

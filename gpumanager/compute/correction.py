@@ -104,11 +104,13 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
         return _begin(replace(account, lost=lost), sample), 0
     measured = account.measured + sample.busy
     account = replace(account, measured=measured)
-    if sample.since >= account.began + SETTLING_NS:
+    if sample.whole and sample.since >= account.began + SETTLING_NS:
         account = replace(account, variation=account.variation.add(sample))
     elif measured == 0:  # it has not begun
         account = replace(account, began=sample.until)
     wrong, bound = _outside(account, sample)
+    if wrong < 0 and not sample.whole:  # what nobody is seen to have taken, those took who left
+        return replace(account, measured=measured - wrong), 0
     if wrong == 0:
         return _rest(account, sample), 0
     corrected = replace(account, corrected=account.corrected + wrong)

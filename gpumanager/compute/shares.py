@@ -32,11 +32,14 @@ class Member:
     """One container on one GPU, and what is known of it.
 
     debt: what it turned out to owe at this look; owed: all of that until now. sampled_until: the
-    end of its last sample. moved: when its meter did so last.
+    end of its last sample. moved: when its meter did so last. seen: when each of its processes was
+    known last. departed: when one was last found to have ended; 0 if none was.
     """
 
     reading: Reading
     moved: int
+    seen: dict[int, int] = field(default_factory=dict)
+    departed: int = 0
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
     account: Account = field(default_factory=Account)
@@ -48,6 +51,9 @@ class Member:
     def look(self, now: int, reading: Reading) -> None:
         if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
             self.moved = now
+        if reading.departed != self.reading.departed:
+            self.departed = now
+        self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
         self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(now, reading.charged_ns - self.owed, reading.waits)
@@ -73,11 +79,13 @@ class Member:
             self.account = Account(scale=self.account.scale)
             self._read(now)
         self.sampled_until = period.end
-        percent = sum(period.percents.get(pid, 0) for pid in self.reading.pids)
+        self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
+        percent = sum(period.percents.get(pid, 0) for pid in self.seen)
         if self.resting and percent == 0:
             return
         busy = min(100, percent) * period.length // 100
-        sample = account.Sample(period.begin, period.end, busy)
+        whole = not self.departed or self.departed < period.begin
+        sample = account.Sample(period.begin, period.end, busy, whole)
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
         self.debt += wrong
         self.owed += wrong
@@ -128,7 +136,7 @@ class SharedGpu:
 
     def _taken_by_strangers(self, percents: Mapping[int, int]) -> float:
         """What processes took that nobody limits."""
-        limited = frozenset[int]().union(*(m.reading.pids for m in self._members.values()))
+        limited = frozenset[int]().union(*(m.seen for m in self._members.values()))
         return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
 
     def _grants(self) -> dict[Holder, Grant]:

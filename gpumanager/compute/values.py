@@ -22,7 +22,8 @@ class Reading:
 
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: a number that
-    grows whenever a launch was made to wait. launches: that were paid for.
+    grows whenever a launch was made to wait. launches: that were paid for. departed: how many of
+    its processes have ended so far.
     """
 
     holder: Holder
@@ -35,6 +36,7 @@ class Reading:
     retired_ns: int
     waits: int
     launches: int = 0
+    departed: int = 0
 
     @property
     def limited(self) -> bool:

@@ -84,6 +84,7 @@ class ServedAllocation:
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
         self._seats: dict[Process, Seat] = {}
+        self._departed = 0
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
@@ -113,7 +114,8 @@ class ServedAllocation:
 
     def readings(self) -> Iterator[Reading]:
         """What its meters say of each of its GPUs."""
-        return self._meters.read(frozenset(process.pid for process in self._seats))
+        pids = frozenset(process.pid for process in self._seats)
+        return self._meters.read(pids, self._departed)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -170,6 +172,7 @@ class ServedAllocation:
     def _release(self, process: Process) -> None:
         seat = self._seats.pop(process, None)
         if seat is not None:
+            self._departed += 1
             self._books.release(seat.slot, process)
 
     def _answer(

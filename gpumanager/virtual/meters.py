@@ -23,7 +23,7 @@ class _Device:
     ceiling: float
     words: Any
 
-    def read(self, pids: frozenset[int]) -> Reading:
+    def read(self, pids: frozenset[int], departed: int) -> Reading:
         words = self.words
         return Reading(
             holder=self.holder,
@@ -36,6 +36,7 @@ class _Device:
             retired_ns=words.retired_ns,
             waits=words.throttled + words.throttled_ns,
             launches=words.launches,
+            departed=departed,
         )
 
 
@@ -55,7 +56,8 @@ class Meters:
             if limit.cores > 0
         )
 
-    def read(self, pids: frozenset[int]) -> Iterator[Reading]:
-        """pids: of the processes of the allocation, as the host calls them."""
+    def read(self, pids: frozenset[int], departed: int) -> Iterator[Reading]:
+        """pids: of the processes of the allocation, as the host calls them. departed: how many of
+        them have ended."""
         for device in self._devices:
-            yield device.read(pids)
+            yield device.read(pids, departed)

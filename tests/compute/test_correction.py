@@ -1,7 +1,7 @@
 """What was measured keeps what was charged true; a container of a model GPU, all times given."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -176,3 +176,22 @@ def test_while_one_long_launch_is_in_flight_what_was_measured_of_it_stands() -> 
         assert wrong == 0
 
     assert account.measured == pytest.approx(24 * (PERIOD // 20), abs=1)
+
+
+def test_what_nobody_was_seen_to_take_was_taken_by_those_who_have_left() -> None:
+    account = read(begun(), Reading(3 * TICK, 1300 * MS, 1300 * MS, launches=300))
+    unseen = Sample(PERIOD, 2 * PERIOD, 0, whole=False)
+    seen = replace(unseen, whole=True)
+
+    assert follow(account, seen, 0.5)[1] < -50 * MS
+    account, wrong = follow(account, unseen, 0.5)
+
+    assert wrong == 0
+    assert follow(account, replace(unseen, whole=True), 0.5)[1] == 0
+
+
+def test_who_left_has_not_paid_for_those_who_stay() -> None:
+    account = read(begun(), Reading(4 * TICK, 1010 * MS, 1010 * MS))
+    sample = Sample(PERIOD, 2 * PERIOD, 150 * MS, whole=False)
+
+    assert follow(account, sample, 0.5)[1] > 50 * MS

@@ -35,6 +35,8 @@ class Container:
     debt: float = 0.0
     rate: float = 0.0
     others: float = 0.0
+    brief: bool = False
+    departed: int = 0
 
     def run(self, room: float) -> None:
         """One tick, in which the GPU has so much room for it."""
@@ -44,6 +46,7 @@ class Container:
         self.took = min(self.wants, allowed, room)
         self.waits += self.wants > self.took
         self.charged += self.took * per_charge * TICK
+        self.departed += self.brief
 
     def reading(self) -> Reading:
         return Reading(
@@ -51,11 +54,12 @@ class Container:
             gpu=self.gpu,
             promise=self.promise / 100,
             ceiling=self.ceiling / 100,
-            pids=frozenset([pid(self.name)]),
+            pids=frozenset([] if self.brief else [pid(self.name)]),
             paid_until=0,
             charged_ns=round(self.charged),
             retired_ns=max(1, round(self.charged)),
             waits=self.waits,
+            departed=self.departed,
         )
 
     def apply(self, grant: Grant) -> None:
@@ -99,7 +103,8 @@ class Node:
                 container.apply(grants[container.name, 0])
 
     def _answer(self, gpu: GpuUUID) -> Answer:
-        busy = {pid(one.name): one.took for one in self.containers if one.gpu == gpu}
+        here = (one for one in self.containers if one.gpu == gpu and not one.brief)
+        busy = {pid(one.name): one.took for one in here}
         busy |= self.strangers if gpu == GPU else {}
         samples = (Sample(who, self.now, round(100 * took)) for who, took in busy.items())
         return Answer(self.now, tuple(sample for sample in samples if sample.percent > 0))
@@ -123,6 +128,17 @@ def test_hard_limits_are_the_promises_whatever_happens() -> None:
     node.tick(20)
 
     assert rates(node.containers) == [0.3, 0.6]
+
+
+def test_processes_that_come_and_go_unseen_are_not_refunded() -> None:
+    a, b = hard("a", 30), hard("b", 60)
+    a.brief = True
+    node = Node(a, b)
+
+    node.tick(100)
+
+    assert a.scale == 1
+    assert a.charged <= 30.5 * TICK
 
 
 def test_idle_share_goes_to_who_may_burst_within_half_a_second() -> None:
