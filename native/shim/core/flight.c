@@ -14,6 +14,19 @@ struct flight *flights_take(struct flights *flights, bool measured)
     return NULL;
 }
 
+struct flight *flights_take_given_up(struct flights *flights)
+{
+    for (int index = 0; index < FLIGHTS; index++) {
+        struct flight *flight = &flights->of[index];
+        if (flight_phase(flight) != FLIGHT_FLYING || !flight_hold(flight, FLIGHT_FLYING))
+            continue;
+        if (flight->given_up)
+            return flight;
+        flight_let_go(flight, FLIGHT_FLYING);
+    }
+    return NULL;
+}
+
 void flight_uncount(struct flight *flight, struct in_flight *in_flight)
 {
     if (!atomic_exchange(&flight->given_up, true))

@@ -61,6 +61,9 @@ static inline void flight_let_go(struct flight *flight, enum flight_phase to)
 /* A free one, held; NULL if there is none for this purpose. */
 struct flight *flights_take(struct flights *flights, bool measured);
 
+/* One that nobody waits for any more, held, to make room; NULL if there is none. */
+struct flight *flights_take_given_up(struct flights *flights);
+
 /* What it stands for is no longer counted. Once: later calls do nothing. */
 void flight_uncount(struct flight *flight, struct in_flight *in_flight);
 

@@ -1,6 +1,7 @@
 #include "cuda/timing.h"
 
 #include "cuda/capturing.h"
+#include "runtime/clock.h"
 
 enum {
     FAILURES = 3,                  /* in a row, and watching ends */
@@ -16,14 +17,18 @@ static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
     return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
+static unsigned long long number_of(CUcontext context)
+{
+    unsigned long long number;
+    CUresult result = REAL(cuCtxGetId)(context, &number);
+    return result == CUDA_SUCCESS ? number : (unsigned long long)(uintptr_t)context;
+}
+
 unsigned long long timing_context(void)
 {
     CUcontext context = NULL;
-    unsigned long long number;
-    if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == NULL)
-        return 0;
-    CUresult result = REAL(cuCtxGetId)(context, &number);
-    return result == CUDA_SUCCESS ? number : (unsigned long long)(uintptr_t)context;
+    CUresult result = REAL(cuCtxGetCurrent)(&context);
+    return result == CUDA_SUCCESS && context != NULL ? number_of(context) : 0;
 }
 
 static struct in_flight *counted(struct process *process, const struct flight *flight)
@@ -109,6 +114,29 @@ static bool begin_held(struct process *process, struct flight *flight, CUstream 
     return false;
 }
 
+/* The events of a flight that is left alone are left to their context, which may be gone. */
+static void leave(struct process *process, struct flight *flight)
+{
+    flight->start = flight->end = NULL;
+    end_flight(process, flight);
+}
+
+/* Streams that wait for the host may hold up many flights: those are not to keep others from being
+ * watched, for what is not watched goes for too little. */
+static struct flight *take(struct process *process, bool measured)
+{
+    struct flights *flights = &process->timing.flights;
+    struct flight *flight = flights_take(flights, measured);
+    struct flight *old = flight == NULL ? flights_take_given_up(flights) : NULL;
+    if (old == NULL)
+        return flight;
+    if (old->context == timing_context()) /* events may be destroyed before they are reached */
+        end_flight(process, old);
+    else
+        leave(process, old);
+    return flights_take(flights, measured);
+}
+
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
 {
     struct in_flight *in_flight = &process->in_flight[subject.device];
@@ -117,7 +145,7 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
         limiter_retire(&process->session.books.page->meters[subject.device], subject.work_ns);
         return NULL;
     }
-    struct flight *flight = flights_take(&process->timing.flights, subject.key != 0);
+    struct flight *flight = take(process, subject.key != 0);
     if (flight == NULL) {
         in_flight_unmark(in_flight, subject.work_ns);
         return NULL;
@@ -149,10 +177,10 @@ static uint64_t learn(struct process *process, const struct flight *flight, uint
                       uint64_t measured, struct limiter_terms terms)
 {
     uint32_t certain_ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
-    if (!turn_own(meter_of(process, flight), process_turn(process)))
-        certain_ppm = 0; /* a sibling may have had slices meanwhile */
     if (flight->outdated)
         return cost_part(measured, certain_ppm);
+    if (!turn_own(meter_of(process, flight), process_turn(process)))
+        certain_ppm = 0; /* a sibling may have had slices meanwhile */
     return cost_record(&process->costs, flight->key, now, measured, certain_ppm);
 }
 
@@ -193,13 +221,6 @@ static void stay(struct process *process, struct flight *flight, uint64_t now)
     if (!flight->given_up)
         limiter_serve(&process->session.books.page->meters[flight->device], now);
     flight_let_go(flight, FLIGHT_FLYING);
-}
-
-/* The events of a flight that is left alone are left to their context. */
-static void leave(struct process *process, struct flight *flight)
-{
-    flight->start = flight->end = NULL;
-    end_flight(process, flight);
 }
 
 static void poll_held(struct process *process, struct flight *flight, unsigned long long context,
@@ -264,4 +285,46 @@ bool timing_explores(struct process *process, unsigned device)
             return true;
     }
     return false;
+}
+
+typedef void visit_flight(struct process *, struct flight *, unsigned long long, uint64_t);
+
+static void visit_all_of(struct process *process, unsigned long long context, visit_flight *visit)
+{
+    uint64_t now = clock_now();
+    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    for (int index = 0; index < FLIGHTS; index++) {
+        struct flight *flight = &process->timing.flights.of[index];
+        if (flight->context == context && flight_hold(flight, FLIGHT_FLYING))
+            visit(process, flight, context, now);
+    }
+    exchange_mode(mode);
+}
+
+/* The context went with it on the GPU. If nobody knows its cost, that is what it can have had. */
+static void cut_short(struct process *process, struct flight *flight, unsigned long long context,
+                      uint64_t now)
+{
+    uint64_t cost, since = process->in_flight[flight->device].ended_ns;
+    (void)context;
+    since = since > flight->begun_ns ? since : flight->begun_ns;
+    flight->outdated = true; /* the next may have more time, or less */
+    if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now)
+        settle(process, flight, now, (float)(now - since) / NS_PER_MS);
+    leave(process, flight);
+}
+
+unsigned long long timing_context_ends(struct process *process, CUcontext context)
+{
+    if (context == NULL || !flights_any(&process->timing.flights))
+        return 0;
+    unsigned long long number = number_of(context);
+    visit_all_of(process, number, poll_held);
+    return number;
+}
+
+void timing_context_ended(struct process *process, unsigned long long number)
+{
+    if (number != 0)
+        visit_all_of(process, number, cut_short);
 }

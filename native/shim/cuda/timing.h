@@ -49,6 +49,13 @@ enum timing_look { TIMING_MEASURED, TIMING_ALL, TIMING_ALL_AT_ONCE };
  * or when somebody has looked just now. */
 void timing_poll(struct process *process, unsigned device, enum timing_look look, uint64_t now);
 
+/* A context may be about to end: what is done in it is settled while its events can be
+ * asked. Returns its number, 0 if nothing is watched. Calls the driver. */
+unsigned long long timing_context_ends(struct process *process, CUcontext context);
+
+/* It has ended, and its events with it. */
+void timing_context_ended(struct process *process, unsigned long long number);
+
 /* Is a launch being measured whose cost nobody knows yet? */
 bool timing_explores(struct process *process, unsigned device);
 
