@@ -15,6 +15,32 @@ LOOK_NS: Final = SECOND // 10
 """What is charged in less time than this tells of a burst, not of a share."""
 
 
+RATES: Final = 64
+"""Changes of a rate that are remembered: it changes at some looks, and rests for long."""
+
+
+@dataclass(slots=True)
+class Rates:
+    """The rates that a container was granted, oldest first: since when, and which."""
+
+    changes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RATES))
+
+    def enter(self, time: int, rate: float) -> None:
+        if not self.changes or self.changes[-1][1] != rate:
+            self.changes.append((time, rate))
+
+    def mean(self, since: int, until: int) -> float:
+        """Between two moments; the first known holds for all before. 0 if none is known."""
+        if not self.changes or until <= since:
+            return self.changes[-1][1] if self.changes else 0.0
+        total, end = 0.0, until
+        for begin, rate in reversed(self.changes):
+            first = max(begin, since)
+            if first < end:
+                total, end = total + rate * (end - first), first
+        return (total + self.changes[0][1] * (end - since)) / (until - since)
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One look. waits: a number that grows whenever a launch was made to wait."""

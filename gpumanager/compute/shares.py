@@ -14,7 +14,7 @@ from gpumanager.compute import account, correction
 from gpumanager.compute.account import Account
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim, offers
-from gpumanager.compute.history import History, Mark
+from gpumanager.compute.history import History, Mark, Rates
 from gpumanager.compute.periods import LONGEST_NS, Period, Periods
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
@@ -31,9 +31,10 @@ RESTS_NS: Final = 4 * SECOND
 class Member:
     """One container on one GPU, and what is known of it.
 
-    debt: what it turned out to owe at this look; owed: all of that until now. sampled_until: the
-    end of its last sample. moved: when its meter did so last. seen: when each of its processes was
-    known last. departed: when one was last found to have ended; 0 if none was.
+    debt: what it turned out to owe at this look, and debt_rate: the rate while it was taken; owed:
+    all of that until now. sampled_until: the end of its last sample. moved: when its meter did so
+    last. seen: when each of its processes was known last. departed: when one was last found to have
+    ended; 0 if none was.
     """
 
     reading: Reading
@@ -41,11 +42,13 @@ class Member:
     seen: dict[int, int] = field(default_factory=dict)
     departed: int = 0
     history: History = field(default_factory=History)
+    rates: Rates = field(default_factory=Rates)
     demand: Demand = field(default_factory=Demand)
     account: Account = field(default_factory=Account)
     sampled_until: int = 0
     resting: bool = False
     debt: int = 0
+    debt_rate: float = 0.0
     owed: int = 0
 
     def look(self, now: int, reading: Reading) -> None:
@@ -68,6 +71,11 @@ class Member:
         reading = self.reading
         return Claim(reading.promise, self.demand.want, max(reading.ceiling, reading.promise))
 
+    def lend(self, now: int, share: float) -> int:
+        """From now on it may have this share; in millionths."""
+        self.rates.enter(now, share)
+        return max(1, round(share * MILLION))
+
     def took(self) -> float:
         """The share of the GPU that it took lately."""
         return 0.0 if self.resting else self.history.share(LATELY_NS)
@@ -86,7 +94,11 @@ class Member:
         busy = min(100, percent) * period.length // 100
         whole = not self.departed or self.departed < period.begin
         sample = account.Sample(period.begin, period.end, busy, whole)
+        contact = self.account.contact
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
+        if wrong:
+            since = contact.at if contact is not None else sample.since
+            self.debt_rate = self.rates.mean(since, sample.until)
         self.debt += wrong
         self.owed += wrong
 
@@ -116,7 +128,7 @@ class SharedGpu:
             self._learn(now, answer)
         if now > self._strangers_until:
             self._strangers = 0.0
-        return self._grants()
+        return self._grants(now)
 
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
         known = self._members
@@ -139,7 +151,7 @@ class SharedGpu:
         limited = frozenset[int]().union(*(m.seen for m in self._members.values()))
         return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
 
-    def _grants(self) -> dict[Holder, Grant]:
+    def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
         shares = offers(claims, 1 - self._strangers)
@@ -151,10 +163,11 @@ class SharedGpu:
         total = sum(took) + self._strangers
         return {
             member.reading.holder: Grant(
-                rate_ppm=max(1, round(share * MILLION)),
+                rate_ppm=member.lend(now, share),
                 others_ppm=_ppm(total - own),
                 cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
+                debt_ppm=_ppm(member.debt_rate),
             )
             for member, share, own in zip(members, shares, took, strict=True)
         }

@@ -49,9 +49,12 @@ class Grant:
     costs that the limiter learns are to be multiplied by.
 
     debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
+    debt_ppm: the rate at which it should have been paid then, and is to be paid now: who was lent
+    much then, and less now, is not owed what was lent. 0: rate_ppm.
     """
 
     rate_ppm: int
     others_ppm: int
     cost_ppm: int = MILLION
     debt_ns: int = 0
+    debt_ppm: int = 0

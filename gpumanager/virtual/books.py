@@ -118,7 +118,7 @@ class Books(Region):
 
     def settle(self, device: int, grant: Grant) -> None:
         """Charge GPU time that was taken without being paid for, at the rate that holds now."""
-        lib.region_debt_settle(self.words, device, grant.rate_ppm, grant.debt_ns)
+        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, grant.debt_ns)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and whose it is."""
