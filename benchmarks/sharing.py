@@ -4,8 +4,9 @@
 
 The manager is the real one, in this process, which is also the one process of each container: it
 moves the meters between two looks, and hands in samples as a driver has them, six times a second.
-*busy*: all containers launch and wait; *idle*: none has done anything for long. The figures are
-processor time; the agent looks ten times a second.
+*busy*: all containers launch and wait; *lent*: half of them do, on every GPU, and the agent
+glances at the others' meters three times more; *idle*: none has done anything for long. The figures
+are processor time; the agent looks ten times a second.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
 
 TICK = round(TICK_SECONDS * 1e9)
@@ -53,8 +54,8 @@ class Node:
             await asyncio.to_thread(exchange, str(directory / "vcuda.sock"))
             self.books.append(Books(directory / "books", writable=True))
 
-    def launch(self) -> None:
-        for books in self.books:
+    def launch(self, busy: int) -> None:
+        for books in self.books[:busy]:
             meter = books.words.meters[0]
             meter.charged_ns += TICK * len(self.gpus) // self.containers
             meter.retired_ns = meter.charged_ns
@@ -68,14 +69,15 @@ class Node:
         samples = (Sample(os.getpid(), self.now, percent),)
         return {gpu: Answer(self.now, samples) for gpu in self.gpus}
 
-    def look(self, tick: int, *, busy: bool) -> float:
-        """Milliseconds of one."""
+    def look(self, tick: int, busy: int) -> float:
+        """Milliseconds of one, and of the glances before the next. busy: containers that launch."""
         self.now += TICK
-        if busy:
-            self.launch()
+        self.launch(busy)
         answers = self.answers(tick) if busy else {}
         begin = time.thread_time()
         self.manager.share_now(self.now, answers)
+        for glance in range(1, GLANCES):
+            self.manager.glance_now(self.now + glance * TICK // GLANCES)
         return 1000 * (time.thread_time() - begin)
 
 
@@ -96,9 +98,9 @@ async def main(containers: int, gpus: int, rounds: int) -> None:
     try:
         node = Node(root, containers, gpus)
         await node.open()
-        for busy in (True, False):
-            costs = [node.look(tick, busy=busy) for tick in range(rounds + WARM)]
-            report("busy" if busy else "idle", costs[WARM:])
+        for name, busy in (("busy", containers), ("lent", containers // 2), ("idle", 0)):
+            costs = [node.look(tick, busy) for tick in range(rounds + WARM)]
+            report(name, costs[WARM:])
         await node.manager.stop()
     finally:
         shutil.rmtree(root)

@@ -116,8 +116,8 @@ class SharedGpu:
         self._periods = Periods()
         self._strangers = 0.0
         self._strangers_until = 0
-        self.lends = False
-        """Whether somebody uses more than it was promised, which another could want back."""
+        self.lenders: frozenset[Holder] = frozenset()
+        """Who uses less than promised, while somebody uses more, and may want it back."""
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: Answer | None
@@ -151,14 +151,22 @@ class SharedGpu:
         limited = frozenset[int]().union(*(m.seen for m in self._members.values()))
         return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
 
+    def moved(self, reading: Reading) -> bool:
+        """Whether a meter has, since it was looked at."""
+        member = self._members.get(reading.holder)
+        return member is not None and reading.charged_ns != member.reading.charged_ns
+
+    def _note_lenders(self, claims: Sequence[Claim], shares: Sequence[float]) -> None:
+        pairs = zip(claims, shares, strict=True)
+        lent = any(min(claim.want, share) > claim.promise for claim, share in pairs)
+        holders = zip(self._members, claims, strict=True) if lent else ()
+        self.lenders = frozenset(who for who, claim in holders if claim.want < claim.promise)
+
     def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
         shares = offers(claims, 1 - self._strangers)
-        self.lends = len(claims) > 1 and any(
-            min(claim.want, share) > claim.promise
-            for claim, share in zip(claims, shares, strict=True)
-        )
+        self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
         return {
@@ -184,9 +192,15 @@ class Shares:
         self._gpus: dict[GpuUUID, SharedGpu] = {}
 
     @property
-    def lending(self) -> frozenset[GpuUUID]:
-        """The GPUs at which to glance before the next look."""
-        return frozenset(gpu for gpu, shared in self._gpus.items() if shared.lends)
+    def lenders(self) -> frozenset[Holder]:
+        """At whose meters to glance before the next look."""
+        return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
+
+    def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
+        """The GPUs that lenders have begun to use, as these readings of theirs tell."""
+        return frozenset(
+            one.gpu for one in readings if one.gpu in self._gpus and self._gpus[one.gpu].moved(one)
+        )
 
     def tick(self, now: int, readings: Iterable[Reading], answers: Answers) -> dict[Holder, Grant]:
         """What each container may have until the next look; times must not run backwards.
@@ -198,9 +212,8 @@ class Shares:
         return self._tick(now, by_gpu, answers)
 
     def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:
-        """A look at no more than the GPUs on which something is lent, whose readings these are."""
-        by_gpu = _by_gpu(readings)
-        return self._tick(now, {gpu: by_gpu[gpu] for gpu in self.lending if gpu in by_gpu}, {})
+        """A look at no more than the GPUs of these readings: all that there are of each."""
+        return self._tick(now, _by_gpu(readings), {})
 
     def _tick(
         self, now: int, by_gpu: Mapping[GpuUUID, Sequence[Reading]], answers: Answers

@@ -162,7 +162,7 @@ class VirtualSockets:
         self._sharing.tick(now_ns, self._served.values(), bared)
 
     def glance_now(self, now_ns: int) -> None:
-        """Between two looks, one at the meters of the GPUs on which something is lent."""
+        """Between two looks, one at the meters of those whose share is lent."""
         self._sharing.glance(now_ns, self._served)
 
     def _anybody(self) -> bool:

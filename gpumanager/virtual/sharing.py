@@ -15,7 +15,7 @@ from gpumanager.virtual.values import AllocationID
 
 TICK_SECONDS: Final = 0.1
 GLANCES: Final = 4
-"""Of a GPU on which something is lent, in the time of one look, itself included."""
+"""At the meters of those whose share is lent, in the time of one look, itself included."""
 LEASE_NS: Final = SECOND * 3 // 2
 """Fifteen looks: a manager that is slow for a moment takes nothing back."""
 
@@ -25,26 +25,29 @@ class Sharing:
 
     def __init__(self) -> None:
         self._shares = Shares()
-        self._lent: set[AllocationID] = set()
+        self._lenders: frozenset[AllocationID] = frozenset()
 
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
         allocations = {one.allocation: one for one in served}
         readings = [reading for one in allocations.values() for reading in one.readings()]
         self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
-        lending = self._shares.lending
-        self._lent = {AllocationID(one.holder[0]) for one in readings if one.gpu in lending}
+        self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
 
     def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
         """Who lends is seen to want it back before the next look."""
-        allocations = {name: served[name] for name in self._lent if name in served}
-        readings = [reading for one in allocations.values() for reading in one.readings()]
-        self._grant(self._shares.glance(now_ns, readings), allocations, now_ns)
+        lenders = (served[name] for name in self._lenders if name in served)
+        stirred = self._shares.stirred(reading for one in lenders for reading in one.readings())
+        if not stirred:
+            return
+        readings = [one for each in served.values() for one in each.readings()]
+        touched = [one for one in readings if one.gpu in stirred]
+        self._grant(self._shares.glance(now_ns, touched), served, now_ns)
 
     @property
     def lends(self) -> bool:
         """Whether it is worthwhile to glance."""
-        return bool(self._lent)
+        return bool(self._lenders)
 
     def _grant(
         self,

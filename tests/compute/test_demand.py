@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.compute.demand import Demand
-from gpumanager.compute.history import History, Mark
+from gpumanager.compute.history import History, Mark, Rates
 from gpumanager.compute.values import SECOND, Reading
 from gpumanager.gpu.values import GpuUUID
 
@@ -147,6 +147,31 @@ def test_a_share_is_of_the_time_asked_for_even_between_two_looks() -> None:
     assert history.share(TICK // 2) == pytest.approx(1.0)
     assert history.share(2 * TICK) == pytest.approx(0.6)
     assert history.share(3 * TICK + TICK // 2) == pytest.approx((100 + 50) / 350)
+
+
+def test_a_moment_is_no_share() -> None:
+    history = History()
+    for tick in range(11):
+        history.enter(Mark(tick * TICK, tick * 20 * MS, 0))
+    history.enter(Mark(10 * TICK + TICK // 4, 10 * 20 * MS + 20 * MS, 0))
+
+    assert history.newest == pytest.approx((0.75 * 20 + 20) / 100)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "mean"),
+    [(0, 10, 0.9), (12, 18, 0.9), (18, 26, 0.5), (24, 28, 0.1), (30, 90, 0.5), (25, 35, 0.3)],
+)
+def test_a_mean_rate_is_of_the_time_asked_for(since: int, until: int, mean: float) -> None:
+    rates = Rates()
+    for time, rate in ((10, 0.9), (14, 0.9), (22, 0.1), (30, 0.5)):
+        rates.enter(time, rate)
+
+    assert rates.mean(since, until) == pytest.approx(mean)
+
+
+def test_who_was_granted_nothing_yet_has_no_rate() -> None:
+    assert Rates().mean(0, 10) == 0
 
 
 def test_a_correction_downwards_is_no_use() -> None:

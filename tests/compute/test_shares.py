@@ -1,6 +1,6 @@
 """Shares of a GPU over time: containers of a model, looked at ten times a second."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import MILLION, SECOND, Grant, Reading
+from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("a0")
 OTHER = GpuUUID("a1")
 TICK = SECOND // 10
+GLANCE = TICK // 4
 PERIODS_PER_TICK = 2
 
 
@@ -66,7 +67,8 @@ class Container:
         self.rate = grant.rate_ppm / MILLION
         self.others = grant.others_ppm / MILLION
         self.scale = grant.cost_ppm / MILLION
-        self.debt += grant.debt_ns / TICK
+        debt_rate = grant.debt_ppm / MILLION or self.rate
+        self.debt += grant.debt_ns / TICK * self.rate / debt_rate
         self.charged += grant.debt_ns
 
 
@@ -94,10 +96,18 @@ class Node:
                 room -= container.took
             self._share()
 
+    def glance(self) -> None:
+        self.now += GLANCE
+        self._apply(self.shares.glance(self.now, self.readings()))
+
+    def readings(self) -> list[Reading]:
+        return [container.reading() for container in self.containers]
+
     def _share(self) -> None:
-        readings = [container.reading() for container in self.containers]
         answers = {gpu: self._answer(gpu) for gpu in (GPU, OTHER)} if self.sampled else {}
-        grants = self.shares.tick(self.now, readings, answers)
+        self._apply(self.shares.tick(self.now, self.readings(), answers))
+
+    def _apply(self, grants: Mapping[Holder, Grant]) -> None:
         for container in self.containers:
             if (container.name, 0) in grants:
                 container.apply(grants[container.name, 0])
@@ -164,6 +174,63 @@ def test_what_was_lent_is_given_back_at_the_next_look() -> None:
     node.tick()
 
     assert rates((a, b)) == [0.5, 0.5]
+
+
+def test_what_was_lent_is_given_back_at_a_glance_before_the_next_look() -> None:
+    a, b = hard("a", 50, wants=0.0), elastic("b", 50)
+    node = Node(b, a)
+    node.tick(20)
+    assert node.shares.lenders == {("a", 0)}
+    assert not node.shares.stirred(node.readings())
+
+    a.charged += 0.5 * GLANCE
+    assert node.shares.stirred(node.readings()) == {GPU}
+    node.glance()
+
+    assert rates((a, b)) == [0.5, 0.5]
+    assert node.shares.lenders == set()
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (hard("a", 30), hard("b", 60, wants=0.0)),
+        (elastic("a", 30), elastic("b", 50)),
+        (elastic("a", 30, wants=0.2), hard("b", 60, wants=0.0)),
+        (elastic("a", 30),),
+    ],
+    ids=["hard limits", "all want more than that", "no more than the promise is used", "alone"],
+)
+def test_nothing_is_lent_that_could_be_wanted_back(containers: tuple[Container, ...]) -> None:
+    node = Node(*(replace(one) for one in containers))
+
+    node.tick(20)
+
+    assert node.shares.lenders == set()
+
+
+def test_a_glance_at_one_gpu_leaves_the_others_as_they_are() -> None:
+    a, b, c = elastic("a", 30), hard("b", 60, wants=0.0), elastic("c", 50)
+    c.gpu = OTHER
+    node = Node(a, b, c)
+    node.tick(20)
+
+    own = [container.reading() for container in (a, b)]
+    assert set(node.shares.glance(node.now + GLANCE, own)) == {("a", 0), ("b", 0)}
+    node.tick()
+    assert rates((a, b, c)) == [1.0, 0.6, 1.0]
+
+
+def test_a_short_burst_below_what_is_kept_for_it_wants_no_more_at_a_glance() -> None:
+    a, b = hard("a", 50, wants=0.2), elastic("b", 50)
+    node = Node(a, b)
+    node.tick(20)
+    lent = b.rate
+
+    a.charged += 0.2 * 2 * GLANCE
+    node.glance()
+
+    assert b.rate == pytest.approx(lent, abs=0.03)
 
 
 def test_two_that_burst_share_by_their_promises() -> None:
@@ -244,6 +311,22 @@ def test_what_is_charged_wrongly_is_corrected_to_the_share(factor: float) -> Non
     if factor < 1:
         assert a.scale == pytest.approx(1 / factor, rel=0.05)
     assert sum(taken) / len(taken) == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_correction_is_paid_at_the_rate_at_which_it_was_taken() -> None:
+    shares, grants = Shares(), []
+    a = elastic("a", 30)
+    for tick in range(1, 30):
+        answer = Answer(tick * TICK, (Sample(pid("a"), tick * TICK, 50),))
+        grants.append(shares.tick(tick * TICK, [a.reading()], {GPU: answer})["a", 0])
+        a.charged += 1.0 * TICK  # and half of it is measured
+        a.waits += 1
+        a.ceiling = 100 if tick < 20 else 40
+
+    back = [grant for grant in grants if grant.debt_ns < 0]
+    assert back
+    assert all(grant.rate_ppm <= grant.debt_ppm <= MILLION for grant in back)
+    assert any(grant.rate_ppm == 400_000 and grant.debt_ppm > 900_000 for grant in back)
 
 
 def test_a_container_that_is_charged_rightly_is_left_alone() -> None:

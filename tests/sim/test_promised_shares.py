@@ -55,7 +55,7 @@ CHANGING = (
 )
 
 CROWDED = "beside neighbours it takes more than a second to settle"
-LENT = "two that may burst take turns before they are even"
+LENT = "what is overcharged before anybody is known to share the GPU is put right too late"
 AWAITED = {
     "two/30-60/50us+20ms/async": CROWDED,
     "four/10-20-30-40/50us/async": CROWDED,
@@ -110,6 +110,28 @@ async def test_processes_of_one_container_share_its_part_evenly(
     assert max(launches) <= 1.15 * min(launches)
     assert max(report["gap_max_us"] for report in each) <= longest * 1e6
     assert 100 * played.share("a", until=1) == pytest.approx(cores, abs=4)
+
+
+TAKERS = ("kernel=20us", "kernel=1ms", "kernel=1ms pattern=sync", "kernel=20ms")
+OWNERS = ("kernel=20us", "kernel=1ms", "kernel=1ms pattern=sync")
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("taker", TAKERS)
+async def test_idle_share_is_taken_in_half_a_second_and_given_back_in_a_fifth(
+    taker: str, owner: str
+) -> None:
+    tenants = [
+        Tenant("taker", 30, f"{taker} {WHOLE_GPU} for=6s", ceiling=90),
+        Tenant("owner", 60, f"{owner} {WHOLE_GPU} for=2s", start=2.1),
+    ]
+
+    played = await play(tenants, 6.0)
+
+    assert played.share("taker", 0.5, 2.0) >= 0.95 * 0.9
+    assert played.share("owner", 2.3, 3.9) >= 0.95 * 0.6
+    assert played.share("taker", 2.3, 3.9) >= 0.95 * 0.4
+    assert played.share("taker", 4.6, 6.0) >= 0.95 * 0.9
 
 
 async def test_without_a_limiter_the_same_bars_are_missed() -> None:

@@ -87,7 +87,14 @@ def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
     looks = [at for at, moment in agenda([ALONE], 0.5, 0.25) if moment == "look"]
 
     assert looks == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-    assert not [1 for _, moment in agenda([ALONE], 0.5, 0.25, managed=False) if moment == "look"]
+    away = {moment for _, moment in agenda([ALONE], 0.5, 0.25, managed=False)}
+    assert not away & {"look", "glance"}
+
+
+def test_between_two_looks_the_manager_glances_where_something_is_lent() -> None:
+    glances = [at for at, moment in agenda([ALONE], 0.2, 0.2) if moment == "glance"]
+
+    assert glances == pytest.approx([0.025, 0.05, 0.075, 0.125, 0.15, 0.175])
 
 
 async def test_what_nobody_uses_is_lent_to_who_may_burst() -> None:

@@ -63,6 +63,10 @@ class Node:
         self.now += TICK
         self.manager.share_now(self.now, answers or {})
 
+    def glance(self) -> None:
+        self.now += TICK // 4
+        self.manager.glance_now(self.now)
+
     def rate(self, name: str, later: int = 0) -> int:
         """GPU time per time, in millionths, as the limiter reads it so much later."""
         address: Any = ffi.addressof(self.limit(name))
@@ -107,6 +111,46 @@ async def test_what_is_lent_is_back_at_the_next_look(node: Node) -> None:
     node.tick()
 
     assert (node.rate("a"), node.rate("b")) == (400_000, 600_000)
+
+
+async def test_what_is_lent_is_back_at_a_glance(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=100))
+    await node.open("b", limit(60))
+    for _ in range(10):
+        node.use("a", 1.0, waits=1)
+        node.tick()
+
+    node.use("b", 0.1)
+    node.glance()
+
+    assert (node.rate("a"), node.rate("b")) == (400_000, 600_000)
+    assert node.limit("a").share_until == node.now + LEASE_NS
+
+
+async def test_where_nothing_is_lent_a_glance_changes_nothing(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=100))
+    await node.open("b", limit(60))
+    node.tick()
+    until = node.limit("a").share_until
+
+    node.use("a", 0.5, waits=1)
+    node.glance()
+
+    assert node.limit("a").share_until == until
+
+
+async def test_who_closes_is_glanced_at_no_more(node: Node) -> None:
+    await node.open("a", limit(30, ceiling=100))
+    await node.open("b", limit(60))
+    for _ in range(3):
+        node.use("a", 1.0, waits=1)
+        node.tick()
+
+    await node.manager.close(AllocationID("b"))
+    node.use("a", 0.3, waits=1)
+    node.glance()
+
+    assert node.rate("a") == 1_000_000
 
 
 async def test_containers_are_told_what_others_took(node: Node) -> None:
