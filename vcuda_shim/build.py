@@ -236,9 +236,10 @@ def build_clock(out: Path, _work: Path) -> None:
 
 
 def build_programs(out: Path, _work: Path) -> None:
-    """One program per folder of native/programs, named after it."""
+    """One program per folder of native/programs, named after it; what they share lies beside."""
     (out / "bin").mkdir(parents=True, exist_ok=True)
     flags = ["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]
+    flags += includes(NATIVE / "programs")
     for folder in sorted(path for path in (NATIVE / "programs").iterdir() if path.is_dir()):
         temporary = out / "bin" / f".{folder.name}.new"
         run([*compiler(), *flags, "-o", temporary, *sources(folder), "-ldl", "-lm"])

@@ -5,28 +5,12 @@
  */
 #include "driver.h"
 #include "memory.h"
+#include "spin.h"
 #include "verbs.h"
 #include <stdio.h>
 #include <time.h>
 
 #define BATCH_NS UINT64_C(20000000)
-
-static const char image[] = ".version 6.0\n"
-                            ".target sm_52\n"
-                            ".address_size 64\n"
-                            ".visible .entry spin(.param .u64 length)\n"
-                            "{\n"
-                            "    .reg .pred %more;\n"
-                            "    .reg .u64 %wanted, %start, %now, %spent;\n"
-                            "    ld.param.u64 %wanted, [length];\n"
-                            "    mov.u64 %start, %globaltimer;\n"
-                            "again:\n"
-                            "    mov.u64 %now, %globaltimer;\n"
-                            "    sub.u64 %spent, %now, %start;\n"
-                            "    setp.lt.u64 %more, %spent, %wanted;\n"
-                            "    @%more bra again;\n"
-                            "    ret;\n"
-                            "}\n";
 
 /* events: the ends of the last two batches. */
 struct pace {
@@ -47,7 +31,7 @@ static uint64_t now(void)
 static void load_kernel(struct pace *pace)
 {
     void *module;
-    driver_check(cuModuleLoadData(&module, image), "loading the kernel");
+    driver_check(cuModuleLoadData(&module, spin_image), "loading the kernel");
     driver_check(cuModuleGetFunction(&pace->function, module, "spin"), "finding the kernel");
     for (int i = 0; i < 2; i++)
         driver_check(cuEventCreate(&pace->events[i], 0), "making an event");

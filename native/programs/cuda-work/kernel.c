@@ -1,26 +1,10 @@
 #include "kernel.h"
-
-static const char image[] = ".version 6.0\n"
-                            ".target sm_52\n"
-                            ".address_size 64\n"
-                            ".visible .entry spin(.param .u64 length)\n"
-                            "{\n"
-                            "    .reg .pred %more;\n"
-                            "    .reg .u64 %wanted, %start, %now, %spent;\n"
-                            "    ld.param.u64 %wanted, [length];\n"
-                            "    mov.u64 %start, %globaltimer;\n"
-                            "again:\n"
-                            "    mov.u64 %now, %globaltimer;\n"
-                            "    sub.u64 %spent, %now, %start;\n"
-                            "    setp.lt.u64 %more, %spent, %wanted;\n"
-                            "    @%more bra again;\n"
-                            "    ret;\n"
-                            "}\n";
+#include "spin.h"
 
 void *kernel_load(const struct driver *cuda)
 {
     void *module, *function;
-    driver_check(cuda->cuModuleLoadData(&module, image), "loading the kernel");
+    driver_check(cuda->cuModuleLoadData(&module, spin_image), "loading the kernel");
     driver_check(cuda->cuModuleGetFunction(&function, module, "spin"), "finding the kernel");
     return function;
 }
