@@ -26,10 +26,11 @@ enum {
     LIMITER_PRICE_BITS = 20, /* after the point */
 };
 
-/* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: the burst,
- * or less, even below 0, for a launch that waits for work in flight to drain. others_ppm: GPU time
- * that others may have had lately; a million where nobody knows. price: of a nanosecond that events
- * show, with LIMITER_PRICE_BITS after the point; all costs given to the functions below are priced.
+/* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
+ * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
+ * others of the container go first (turn.h). others_ppm: GPU time that others may have had lately;
+ * a million where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS
+ * after the point; all costs given to the functions below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;
