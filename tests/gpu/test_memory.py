@@ -2,16 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
+from nvml_answers import answers
 
 from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.nvml import NvmlError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
 from sim_box import machine, sim_box
@@ -39,28 +37,6 @@ def test_every_process_is_measured_with_its_context_on_every_gpu() -> None:
 class Running:
     pid: int
     usedGpuMemory: int | None  # noqa: N815 - as pynvml calls it
-
-
-def answers(patch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> None:
-    usual: dict[str, Callable[..., Any]] = {
-        "Init": lambda: None,
-        "Shutdown": lambda: None,
-        "DeviceGetCount": lambda: 2,
-        "DeviceGetHandleByIndex": lambda index: f"GPU-{index}",
-        "DeviceGetUUID": lambda handle: handle,
-        "DeviceGetMigMode": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
-        "DeviceGetComputeRunningProcesses": lambda _: [],
-        "DeviceGetGraphicsRunningProcesses": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
-    }
-    for name, function in (usual | functions).items():
-        patch.setattr(pynvml, f"nvml{name}", function)
-
-
-def refuse(code: int) -> Callable[..., Any]:
-    def refused(*_: object) -> None:
-        raise pynvml.NVMLError(code)
-
-    return refused
 
 
 def test_the_instances_of_a_split_gpu_are_measured_one_by_one(
@@ -112,22 +88,3 @@ def test_a_lost_gpu_does_not_keep_the_others_from_being_measured(
     answers(monkeypatch, DeviceGetHandleByIndex=handle)
 
     assert NvmlMeter()() == {"GPU-1": {}}
-
-
-def test_nvml_that_fails_is_opened_anew_at_the_next_question(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened: list[int] = []
-    answers(
-        monkeypatch,
-        Init=lambda: opened.append(1),
-        DeviceGetCount=refuse(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
-    )
-    meter = NvmlMeter()
-
-    with pytest.raises(NvmlError, match="asking what processes hold"):
-        meter()
-    answers(monkeypatch, Init=lambda: opened.append(1))
-
-    assert meter() == {"GPU-0": {}, "GPU-1": {}}
-    assert len(opened) == 2

@@ -12,8 +12,8 @@ from typing import Any
 
 import pynvml
 import pytest
+from nvml_answers import answers, refuse
 
-from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.sim.utilization import SimulatedUtilization
@@ -124,26 +124,13 @@ class Sampled:
         return round((time.time() - self.age) * 1e6)
 
 
-def refuse(code: int) -> Callable[..., Any]:
-    def refused(*_: object) -> None:
-        raise pynvml.NVMLError(code)
-
-    return refused
-
-
 def nvml(patch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> None:
+    """One GPU, with one busy process."""
     usual: dict[str, Callable[..., Any]] = {
-        "Init": lambda: None,
-        "Shutdown": lambda: None,
         "DeviceGetCount": lambda: 1,
-        "DeviceGetHandleByIndex": lambda index: f"GPU-{index}",
-        "DeviceGetUUID": lambda handle: handle,
-        "DeviceGetMigMode": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "DeviceGetProcessUtilization": lambda *_: [Sampled(7, 42)],
-        "DeviceGetProcessesUtilizationInfo": refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
     }
-    for name, function in (usual | functions).items():
-        patch.setattr(pynvml, f"nvml{name}", function)
+    answers(patch, **(usual | functions))
 
 
 def told(meter: NvmlUtilization) -> dict[str, list[tuple[int, int]] | None]:
@@ -290,22 +277,3 @@ def test_a_process_that_comes_between_count_and_list_is_asked_for_again(
     nvml(monkeypatch, DeviceGetProcessUtilization=question)
 
     assert told(NvmlUtilization()) == {"GPU-0": [(7, 42)]}
-
-
-def test_nvml_that_fails_is_opened_anew_at_the_next_question(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened: list[int] = []
-    nvml(
-        monkeypatch,
-        Init=lambda: opened.append(1),
-        DeviceGetCount=refuse(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH),
-    )
-    meter = NvmlUtilization()
-
-    with pytest.raises(NvmlError, match="asking how busy processes keep the GPUs"):
-        meter()
-    nvml(monkeypatch, Init=lambda: opened.append(1))
-
-    assert told(meter) == {"GPU-0": [(7, 42)]}
-    assert len(opened) == 2

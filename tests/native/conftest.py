@@ -1,5 +1,5 @@
 """A manager, containers over a stand-in driver (stand_in_cuda.c) with the shim before it, and
-simulated GPUs: bare in a box, one behind a shim, or two of a node."""
+simulated GPUs: bare in a box, one behind a shim, one that is measured, or two of a node."""
 
 import shutil
 import tempfile
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpu_node import Node, SimulatedMachine
+from measured_node import MeasuredNode
 from one_gpu import GpuNode, SimulatedGpu
 from shim_container import Container, allocation, build_stand_in
 from sim_box import SimBox, sim_box
@@ -78,3 +79,10 @@ def gpu(work: Path) -> Iterator[SimulatedGpu]:
 @pytest.fixture
 def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> GpuNode:
     return GpuNode(work, gpu, manager)
+
+
+@pytest.fixture
+async def measured(work: Path) -> AsyncIterator[MeasuredNode]:
+    made = MeasuredNode(work)
+    yield made
+    await made.stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shim_container import Container
+from sim_box import machine
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
@@ -54,10 +55,11 @@ class Meter:
         return held
 
 
-class Node:
+class MeasuredNode:
     """One simulated GPU whose contexts take memory, a manager that measures, one container."""
 
-    def __init__(self, work: Path, gpus: SimulatedGpus) -> None:
+    def __init__(self, work: Path) -> None:
+        gpus = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT))
         self.work, self.gpus = work, gpus
         self.gpu = gpus.machine.topology.gpus[0].uuid
         self.meter = Meter(gpus)
@@ -65,6 +67,10 @@ class Node:
         (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
         self._libraries = lay_out(work / "lib", cuda, nvml)
+
+    async def stop(self) -> None:
+        await self.manager.stop()
+        self.gpus.close()
 
     def new_manager(self) -> VirtualSockets:
         return VirtualSockets(self.work / "vm", meter=self.meter)

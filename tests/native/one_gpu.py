@@ -60,7 +60,7 @@ class GpuNode:
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
         self._libraries = lay_out(work / "lib", cuda, nvml)
 
-    async def container(self, name: str, cores: int) -> Container:
-        limit = Limit(GPU, Bytes(LIMIT), cores, cores)
+    async def container(self, name: str, cores: int, memory: int = LIMIT) -> Container:
+        limit = Limit(GPU, Bytes(memory), cores, cores)
         directory = await self._manager.open(AllocationID(name), [limit])
         return Container(self._libraries, directory, self._work, self._gpu.devices)

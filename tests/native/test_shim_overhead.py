@@ -2,47 +2,31 @@
 and heaps are in the books to the byte, by the driver's own account."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-from measured_node import CLIENT, CONTEXT, LIMIT, NAME, Node, eventually
+from measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode, eventually
 from shim_container import reached
-from sim_box import machine
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
 from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
 
 
-@pytest.fixture
-def gpus(work: Path) -> Iterator[SimulatedGpus]:
-    simulated = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT))
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-async def node(work: Path, gpus: SimulatedGpus) -> AsyncIterator[Node]:
-    made = Node(work, gpus)
-    yield made
-    await made.manager.stop()
-
-
-async def test_the_first_look_at_the_memory_shows_what_the_context_took(node: Node) -> None:
-    told = await node.run("make(); tell(memory=memory(driver))")
+async def test_the_first_look_at_the_memory_shows_what_the_context_took(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run("make(); tell(memory=memory(driver))")
 
     assert told["memory"] == [LIMIT - CONTEXT, LIMIT]
 
 
 @pytest.mark.parametrize("variant", ["", "_v2", "_v3", "_v4"])
 async def test_every_way_to_make_a_context_is_charged_and_given_back(
-    node: Node, variant: str
+    measured: MeasuredNode, variant: str
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         f"""
 context = create({variant!r})
 with_one, first = memory(driver)[0], allocate(driver, {64 * MIB})[0]
@@ -57,17 +41,17 @@ tell(with_one=with_one, first=first, loaded=loaded, again=memory(driver)[0])
     assert told == {"with_one": free, "first": 0, "loaded": free - 64 * MIB, "again": free}
 
 
-async def test_a_further_context_is_charged_with_what_it_took(node: Node) -> None:
-    told = await node.run("create(); create(); tell(free=memory(driver)[0])")
+async def test_a_further_context_is_charged_with_what_it_took(measured: MeasuredNode) -> None:
+    told = await measured.run("create(); create(); tell(free=memory(driver)[0])")
 
     assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
-    assert node.account().bytes_peak == CONTEXT + CONTEXT // 4
+    assert measured.account().bytes_peak == CONTEXT + CONTEXT // 4
 
 
 async def test_a_context_that_was_attached_to_is_given_back_when_the_last_one_detaches(
-    node: Node,
+    measured: MeasuredNode,
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         f"""
 context, attached = create(), ctypes.c_void_p()
 assert allocate(driver, {64 * MIB})[0] == SUCCESS
@@ -93,9 +77,9 @@ tell(still=still, again=memory(driver)[0])
     ],
 )
 async def test_a_primary_context_gives_all_back_when_its_last_user_leaves(
-    node: Node, end: str
+    measured: MeasuredNode, end: str
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         f"""
 retain(); retain()
 assert allocate(driver, {64 * MIB})[0] == SUCCESS
@@ -113,8 +97,10 @@ tell(between=between, still=still, again=memory(driver)[0])
     assert told["again"] == LIMIT - CONTEXT
 
 
-async def test_memory_can_be_taken_to_the_last_byte_beside_the_drivers_own(node: Node) -> None:
-    told = await node.run(
+async def test_memory_can_be_taken_to_the_last_byte_beside_the_drivers_own(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         """
 make()
 left = memory(driver)[0]
@@ -123,24 +109,26 @@ tell(all=allocate(driver, left)[0], more=allocate(driver, 1)[0], free=memory(dri
     )
 
     assert told == {"all": 0, "more": 2, "free": 0}
-    assert node.account().bytes_peak == LIMIT
+    assert measured.account().bytes_peak == LIMIT
 
 
-async def test_a_limit_below_the_known_size_of_a_context_refuses_it_untried(node: Node) -> None:
-    await node.run("make()")
+async def test_a_limit_below_the_known_size_of_a_context_refuses_it_untried(
+    measured: MeasuredNode,
+) -> None:
+    await measured.run("make()")
 
-    told = await node.run(
+    told = await measured.run(
         "result, context = try_create(); tell(result=result, context=context)",
         memory=CONTEXT - 1,
     )
 
     assert told == {"result": 2, "context": None}
-    assert node.account().bytes_peak == 0
-    assert node.manager.usage(NAME).devices[0].denied == 1
+    assert measured.account().bytes_peak == 0
+    assert measured.manager.usage(NAME).devices[0].denied == 1
 
 
-async def test_a_context_of_unknown_size_beyond_the_limit_is_undone(node: Node) -> None:
-    told = await node.run(
+async def test_a_context_of_unknown_size_beyond_the_limit_is_undone(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 first = try_create()
 first_primary = try_retain()
@@ -150,11 +138,11 @@ tell(first=first, primary=first_primary)
     )
 
     assert told == {"first": [2, None], "primary": [2, None]}
-    assert node.account().bytes_now == 0
+    assert measured.account().bytes_now == 0
 
 
-async def test_two_processes_see_each_others_contexts(node: Node) -> None:
-    told = await node.run(
+async def test_two_processes_see_each_others_contexts(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 import subprocess, sys
 make()
@@ -182,8 +170,10 @@ tell(alone=alone, theirs=theirs, ours=ours, after=memory(driver)[0])
     }
 
 
-async def test_a_module_is_charged_with_its_variables_until_it_is_unloaded(node: Node) -> None:
-    told = await node.run(
+async def test_a_module_is_charged_with_its_variables_until_it_is_unloaded(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         f"""
 make()
 module = load({100 * MIB})
@@ -212,9 +202,9 @@ LOADERS = [
 
 @pytest.mark.parametrize("loader", LOADERS)
 async def test_variables_beyond_the_limit_are_refused_and_the_program_lives(
-    node: Node, loader: str
+    measured: MeasuredNode, loader: str
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         f"""
 make()
 free = memory(driver)[0]
@@ -226,18 +216,22 @@ tell(big=big, small=small[0], between=free - between, after=free - memory(driver
     )
 
     assert told == {"big": [2, None], "small": 0, "between": MIB + 64 * 1024, "after": 0}
-    assert node.account().bytes_peak <= LIMIT
+    assert measured.account().bytes_peak <= LIMIT
 
 
-async def test_a_cubin_beyond_the_limit_is_refused_before_the_driver_sees_it(node: Node) -> None:
-    told = await node.run(f"make(); tell(big=try_load_image(cubin({LIMIT}))[0])")
+async def test_a_cubin_beyond_the_limit_is_refused_before_the_driver_sees_it(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(f"make(); tell(big=try_load_image(cubin({LIMIT}))[0])")
 
     assert told == {"big": 2}
-    assert node.account().bytes_peak == CONTEXT
+    assert measured.account().bytes_peak == CONTEXT
 
 
-async def test_what_no_image_tells_is_measured_and_undone_beyond_the_limit(node: Node) -> None:
-    told = await node.run(
+async def test_what_no_image_tells_is_measured_and_undone_beyond_the_limit(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         f"""
 make()
 assert allocate(driver, memory(driver)[0] - {MIB})[0] == SUCCESS
@@ -249,9 +243,9 @@ tell(big=try_load_image(fat({2 * MIB}))[0], free=memory(driver)[0])
 
 
 async def test_a_library_loaded_without_a_context_counts_when_a_kernel_is_asked_for(
-    node: Node,
+    measured: MeasuredNode,
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         f"""
 driver.cuInit(0)
 library = load_library({10 * MIB})
@@ -265,8 +259,10 @@ tell(before=before, after=memory(driver)[0])
     assert told["before"] - told["after"] == 10 * MIB + 64 * 1024
 
 
-async def test_a_larger_heap_is_charged_and_one_beyond_the_limit_is_refused(node: Node) -> None:
-    told = await node.run(
+async def test_a_larger_heap_is_charged_and_one_beyond_the_limit_is_refused(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         f"""
 make()
 free = memory(driver)[0]
@@ -280,8 +276,10 @@ tell(larger=larger, beyond=heap({LIMIT}), stack=stack, still=free - memory(drive
     assert told == {"larger": [0, 100 * MIB], "beyond": 2, "stack": 2, "still": 100 * MIB}
 
 
-async def test_a_burst_of_modules_costs_few_measurements_and_is_exact_after(node: Node) -> None:
-    told = await node.run(
+async def test_a_burst_of_modules_costs_few_measurements_and_is_exact_after(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         """
 make()
 free = memory(driver)[0]
@@ -291,11 +289,13 @@ tell(taken=free - memory(driver)[0])
     )
 
     assert told["taken"] == 200 * 64 * 1024
-    assert node.meter.passes < 100
+    assert measured.meter.passes < 100
 
 
-async def test_threads_that_load_and_allocate_at_once_leave_exact_books(node: Node) -> None:
-    told = await node.run(
+async def test_threads_that_load_and_allocate_at_once_leave_exact_books(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         """
 import random, threading
 make()
@@ -324,16 +324,18 @@ tell(left=free_before - memory(driver)[0], failures=failures)
     )
 
     assert told == {"left": 0, "failures": []}
-    assert node.account().bytes_peak <= LIMIT
+    assert measured.account().bytes_peak <= LIMIT
 
 
-async def test_without_an_answer_the_estimate_stands_and_nothing_hangs(node: Node) -> None:
-    await node.run("make()")  # so that the size of a context is known
-    container = await node.container()
+async def test_without_an_answer_the_estimate_stands_and_nothing_hangs(
+    measured: MeasuredNode,
+) -> None:
+    await measured.run("make()")  # so that the size of a context is known
+    container = await measured.container()
     script = f"""
 driver.cuInit(0)
-reach({str(node.work / "begun")!r})
-wait_for({str(node.work / "away")!r})
+reach({str(measured.work / "begun")!r})
+wait_for({str(measured.work / "away")!r})
 begun = time.monotonic()
 create()
 first = time.monotonic() - begun
@@ -341,8 +343,8 @@ begun = time.monotonic()
 for _ in range(200):
     memory(driver)
 seen, calls = memory(driver)[0], time.monotonic() - begun
-reach({str(node.work / "seen")!r})
-wait_for({str(node.work / "back")!r})
+reach({str(measured.work / "seen")!r})
+wait_for({str(measured.work / "back")!r})
 create()
 end = time.monotonic() + 2
 while memory(driver)[0] != {LIMIT - CONTEXT - CONTEXT // 4} and time.monotonic() < end:
@@ -350,13 +352,13 @@ while memory(driver)[0] != {LIMIT - CONTEXT - CONTEXT // 4} and time.monotonic()
 tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
 """
     running = asyncio.create_task(container.run(CLIENT + script))
-    await reached(node.work / "begun", running)
-    await node.manager.stop()
-    (node.work / "away").touch()
-    await reached(node.work / "seen", running)
-    node.manager = node.new_manager()
-    await node.container()
-    (node.work / "back").touch()
+    await reached(measured.work / "begun", running)
+    await measured.manager.stop()
+    (measured.work / "away").touch()
+    await reached(measured.work / "seen", running)
+    measured.manager = measured.new_manager()
+    await measured.container()
+    (measured.work / "back").touch()
     told = await running
 
     assert told["seen"] == LIMIT - CONTEXT
@@ -365,37 +367,37 @@ tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
     assert told["calls"] < 1.0
 
 
-async def test_where_the_driver_does_not_tell_the_estimate_stands(node: Node) -> None:
-    await node.run("make()")
-    node.meter.fails = True
+async def test_where_the_driver_does_not_tell_the_estimate_stands(measured: MeasuredNode) -> None:
+    await measured.run("make()")
+    measured.meter.fails = True
 
-    told = await node.run("make(); tell(free=memory(driver)[0])")
+    told = await measured.run("make(); tell(free=memory(driver)[0])")
 
     assert told["free"] == LIMIT - CONTEXT
 
 
-async def test_a_regular_measurement_puts_an_estimate_right(node: Node) -> None:
-    await node.run("make()")
-    container = await node.container()
-    node.meter.fails = True
+async def test_a_regular_measurement_puts_an_estimate_right(measured: MeasuredNode) -> None:
+    await measured.run("make()")
+    container = await measured.container()
+    measured.meter.fails = True
     running = asyncio.create_task(
         container.run(
             CLIENT
             + f"""
 create(); create()
-reach({str(node.work / "made")!r})
-wait_for({str(node.work / "measured")!r})
+reach({str(measured.work / "made")!r})
+wait_for({str(measured.work / "measured")!r})
 tell(free=memory(driver)[0])
 """
         )
     )
-    await reached(node.work / "made", running)
-    estimated = node.held()
-    (process,) = node.manager.usage(NAME).processes
-    node.meter.fails = False
-    await node.manager.measure()
-    await node.manager.measure()
-    (node.work / "measured").touch()
+    await reached(measured.work / "made", running)
+    estimated = measured.held()
+    (process,) = measured.manager.usage(NAME).processes
+    measured.meter.fails = False
+    await measured.manager.measure()
+    await measured.manager.measure()
+    (measured.work / "measured").touch()
     told = await running
 
     assert estimated == 2 * CONTEXT
@@ -403,10 +405,12 @@ tell(free=memory(driver)[0])
     assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
 
 
-async def test_an_unhooked_context_is_noticed_at_the_first_look_at_the_memory(node: Node) -> None:
-    await node.run("make()")
+async def test_an_unhooked_context_is_noticed_at_the_first_look_at_the_memory(
+    measured: MeasuredNode,
+) -> None:
+    await measured.run("make()")
 
-    told = await node.run(
+    told = await measured.run(
         """
 behind_the_shim()
 tell(free=memory(driver)[0])
@@ -416,23 +420,25 @@ tell(free=memory(driver)[0])
     assert told["free"] == LIMIT - CONTEXT
 
 
-async def test_an_unhooked_context_is_noticed_at_the_first_allocation(node: Node) -> None:
-    told = await node.run(
+async def test_an_unhooked_context_is_noticed_at_the_first_allocation(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         f"behind_the_shim(); tell(result=allocate(driver, {LIMIT - CONTEXT + 1})[0])"
     )
 
     assert told == {"result": 2}
-    assert node.account().bytes_peak == CONTEXT
+    assert measured.account().bytes_peak == CONTEXT
 
 
-async def test_a_dead_process_leaves_no_overhead(node: Node) -> None:
-    await node.run("make()")
+async def test_a_dead_process_leaves_no_overhead(measured: MeasuredNode) -> None:
+    await measured.run("make()")
 
-    assert await eventually(lambda: node.held() == 0)
+    assert await eventually(lambda: measured.held() == 0)
 
 
-async def test_what_the_driver_refuses_it_refuses_in_its_own_words(node: Node) -> None:
-    told = await node.run(
+async def test_what_the_driver_refuses_it_refuses_in_its_own_words(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 early = [try_retain_uninitialised(), driver.cuCtxCreate_v2(None, 0, 0)]
 context = ctypes.c_void_p()
@@ -463,17 +469,17 @@ tell(early=early, wrong=wrong, primary=primary, released=released, destroyed=des
     }
 
 
-async def test_a_gpu_that_is_not_granted_has_no_room_for_a_context(node: Node) -> None:
+async def test_a_gpu_that_is_not_granted_has_no_room_for_a_context(measured: MeasuredNode) -> None:
     other = GpuUUID("GPU-00000000-0000-0000-0000-0000000000ff")
-    container = await node.container(gpu=other)
+    container = await measured.container(gpu=other)
 
     told = await container.run(CLIENT + "tell(create=try_create(), retain=try_retain())")
 
     assert told == {"create": [2, None], "retain": [2, None]}
 
 
-async def test_every_entry_point_is_also_found_by_its_name(node: Node) -> None:
-    told = await node.run(
+async def test_every_entry_point_is_also_found_by_its_name(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 driver.cuInit(0)
 names = {
@@ -499,8 +505,10 @@ tell(wrong=wrong)
     assert told == {"wrong": []}
 
 
-async def test_a_kernel_of_a_library_is_asked_for_and_its_library_counts(node: Node) -> None:
-    told = await node.run(
+async def test_a_kernel_of_a_library_is_asked_for_and_its_library_counts(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
         f"""
 driver.cuInit(0)
 library, kernel, function = load_library({MIB}), ctypes.c_void_p(), ctypes.c_void_p()
@@ -518,8 +526,8 @@ tell(taken=before - loaded)
     assert told == {"taken": MIB + 64 * 1024}
 
 
-async def test_a_child_of_fork_pays_for_its_own_context(node: Node) -> None:
-    told = await node.run(
+async def test_a_child_of_fork_pays_for_its_own_context(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 import os
 make()
@@ -539,25 +547,29 @@ tell(theirs=theirs)
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_history_of_everything_never_exceeds_the_limit_and_ends_exact(
-    node: Node, seed: int
+    measured: MeasuredNode, seed: int
 ) -> None:
     """Contexts, modules, heaps and allocations by turns, at the limit."""
     limit = 3 * CONTEXT
-    await node.run("make()")  # so that the size of a context is known
+    await measured.run("make()")  # so that the size of a context is known
 
-    told = await node.run(f"tell(wrong=history({seed}, {limit}, ledger_of_driver))", memory=limit)
+    told = await measured.run(
+        f"tell(wrong=history({seed}, {limit}, ledger_of_driver))", memory=limit
+    )
 
     assert told == {"wrong": []}
-    assert node.account().bytes_peak <= limit
+    assert measured.account().bytes_peak <= limit
 
 
-async def test_processes_that_race_for_the_last_bytes_never_exceed_the_limit(node: Node) -> None:
+async def test_processes_that_race_for_the_last_bytes_never_exceed_the_limit(
+    measured: MeasuredNode,
+) -> None:
     """Each takes contexts, modules and memory until refused, gives some back and begins anew."""
     limit = 4 * CONTEXT
-    await node.run("make()")  # so that the size of a context is known
-    sampling = asyncio.create_task(node.manager.measure_every(0.02))
+    await measured.run("make()")  # so that the size of a context is known
+    sampling = asyncio.create_task(measured.manager.measure_every(0.02))
 
-    told = await node.run(
+    told = await measured.run(
         """
 import subprocess, sys
 words = "from shim_client import *; from overhead_client import *; tell(**race({}, 1.5))"
@@ -572,14 +584,14 @@ tell(did=[json.loads(child.communicate()[0]) for child in children])
     sampling.cancel()
     assert all(did["contexts"] > 0 for did in told["did"])
     assert any(did["refused"] > 0 for did in told["did"])
-    assert limit // 2 < node.account().bytes_peak <= limit
-    assert await eventually(lambda: node.held() == 0)
+    assert limit // 2 < measured.account().bytes_peak <= limit
+    assert await eventually(lambda: measured.held() == 0)
 
 
 async def test_what_a_program_exports_and_lets_go_of_it_cannot_import_beyond_the_limit(
-    node: Node,
+    measured: MeasuredNode,
 ) -> None:
-    told = await node.run(
+    told = await measured.run(
         """
 import virtual_client as vm
 make()
@@ -601,11 +613,11 @@ tell(codes=codes, before=before, again=again)
     assert told["codes"] == [[0, 0, 0], *[[2, None]] * 3, [0]]
     assert told["before"] == LIMIT - CONTEXT - GIB
     assert told["again"] == 0
-    assert node.account().bytes_peak == CONTEXT + GIB
+    assert measured.account().bytes_peak == CONTEXT + GIB
 
 
-async def test_an_import_over_the_limit_is_undone_and_refused(node: Node) -> None:
-    told = await node.run(
+async def test_an_import_over_the_limit_is_undone_and_refused(measured: MeasuredNode) -> None:
+    told = await measured.run(
         """
 import virtual_client as vm
 make()
@@ -623,4 +635,4 @@ tell(refused=refused, left=left, taken=vm.take(exported)[0], end=memory(driver)[
     assert told["refused"] == [2, 0]
     assert told["left"] == LIMIT - CONTEXT - GIB
     assert (told["taken"], told["end"]) == (0, LIMIT - CONTEXT - GIB)
-    assert node.held() == 0
+    assert measured.held() == 0

@@ -2,16 +2,12 @@
 the driver does, and what was presumed meanwhile is exact again after the next look."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from measured_node import CONTEXT, LIMIT, Node, eventually
+from measured_node import CONTEXT, LIMIT, MeasuredNode, eventually
 from shim_container import reached
-from sim_box import machine
 
-from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
 
 pytestmark = pytest.mark.namespaces
@@ -23,29 +19,15 @@ from shim_client import *
 """
 
 
-@pytest.fixture
-def gpus(work: Path) -> Iterator[SimulatedGpus]:
-    simulated = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT))
-    yield simulated
-    simulated.close()
-
-
-@pytest.fixture
-async def node(work: Path, gpus: SimulatedGpus) -> AsyncIterator[Node]:
-    made = Node(work, gpus)
-    yield made
-    await made.manager.stop()
-
-
 class Interrupted:
     """A program that stops twice: for a regular measurement, and for a look at its books."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, measured: MeasuredNode) -> None:
+        self.measured = measured
 
     async def run(self, before: str, after: str) -> tuple[int, int, Any]:
         """What the books hold at the end, what the driver does, and what the program told."""
-        work = self.node.work
+        work = self.measured.work
         script = f"""
 program = Program({LIMIT})
 {before}
@@ -54,13 +36,13 @@ reach({str(work / "before")!r}); wait_for({str(work / "measured")!r})
 reach({str(work / "after")!r}); wait_for({str(work / "looked")!r})
 tell(both=program.both())
 """
-        container = await self.node.container()
+        container = await self.measured.container()
         running = asyncio.create_task(container.run(CLIENT + script))
         await reached(work / "before", running)
-        await self.node.manager.measure()
+        await self.measured.manager.measure()
         (work / "measured").touch()
         await reached(work / "after", running)
-        books, truth = self.node.held(), self.node.account().bytes_now
+        books, truth = self.measured.held(), self.measured.account().bytes_now
         (work / "looked").touch()
         return books, truth, (await running)["both"]
 
@@ -109,9 +91,9 @@ assert free(program.real, address) == SUCCESS
 
 @pytest.mark.parametrize("kind", SHRINKS)
 async def test_a_measurement_between_the_drivers_giving_back_and_ours_leaves_no_gap(
-    node: Node, kind: str
+    measured: MeasuredNode, kind: str
 ) -> None:
-    books, truth, both = await Interrupted(node).run(*SHRINKS[kind])
+    books, truth, both = await Interrupted(measured).run(*SHRINKS[kind])
 
     assert books >= truth
     assert both == [truth, truth]
@@ -119,12 +101,12 @@ async def test_a_measurement_between_the_drivers_giving_back_and_ours_leaves_no_
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_programs_that_do_everything_at_the_limit_race_with_measurements(
-    node: Node, seed: int
+    measured: MeasuredNode, seed: int
 ) -> None:
     limit = 6 * CONTEXT
-    await node.run("make()")  # so that the size of a context is known
-    sampling = asyncio.create_task(node.manager.measure_every(0.005))
-    container = await node.container(limit)
+    await measured.run("make()")  # so that the size of a context is known
+    sampling = asyncio.create_task(measured.manager.measure_every(0.005))
+    container = await measured.container(limit)
 
     told = await container.run(
         CLIENT
@@ -144,16 +126,16 @@ tell(did=did)
     sampling.cancel()
     assert sum(did["granted"] for did in told["did"]) > 100
     assert sum(did["refused"] for did in told["did"]) > 10
-    assert limit // 2 < node.account().bytes_peak <= limit
-    assert await eventually(lambda: node.held() == 0)
+    assert limit // 2 < measured.account().bytes_peak <= limit
+    assert await eventually(lambda: measured.held() == 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_books_are_the_ledger_again_after_one_look_when_all_is_quiet(
-    node: Node, seed: int
+    measured: MeasuredNode, seed: int
 ) -> None:
-    sampling = asyncio.create_task(node.manager.measure_every(0.005))
-    container = await node.container()
+    sampling = asyncio.create_task(measured.manager.measure_every(0.005))
+    container = await measured.container()
 
     told = await container.run(
         CLIENT
@@ -170,4 +152,4 @@ tell(wrong=wrong)
 
     sampling.cancel()
     assert told == {"wrong": []}
-    assert node.account().bytes_peak <= LIMIT
+    assert measured.account().bytes_peak <= LIMIT
