@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 from admission_node import (
-    BLOCKS,
-    JOURNAL,
     AdmissionRefused,
-    Crash,
-    CrashingFile,
     Node,
     container,
     gpus,
@@ -253,55 +249,6 @@ async def test_without_a_list_of_pods_admissions_go_by_order_and_start_right(
     ]
 
 
-async def test_a_restarted_agent_serves_every_promise_again(node: Node) -> None:
-    asked = pod("a", container(30, 4), vcuda_core_limit="70")
-    await node.run(asked)
-    before = dict(node.virtual.open_now)
-
-    await node.restart_agent()
-
-    assert node.virtual.open_now == before
-
-
-async def test_an_agent_restarted_between_allocate_and_start_settles_it(node: Node) -> None:
-    asked = pod("a", container(30, 4))
-    await node.admit(asked)
-
-    await node.restart_agent()
-    await node.start(asked)
-
-    assert node.limits(asked)[0].memory == 4 * MEMORY_BLOCK
-
-
-async def test_reconciling_releases_what_ended_and_nothing_else(node: Node) -> None:
-    ended, gone, stays = (pod(name, container(20, 2)) for name in ("ended", "gone", "stays"))
-    for each in (ended, gone, stays):
-        await node.run(each)
-    node.fail(ended.uid, "Succeeded")
-    node.delete(gone.uid)
-    node.clock.now += 5
-
-    released = await node.allocator.reconcile()
-
-    assert len(released) == 2
-    assert [a.owner for a in node.allocator.journal.live()] == [stays.uid]
-    assert len(node.virtual.open_now) == 1
-
-
-async def test_a_pod_that_waits_long_for_its_image_keeps_what_it_was_promised(
-    node: Node,
-) -> None:
-    waiting = pod("waiting", container(20, 2))
-    await node.admit(waiting)
-    await node.run(pod("other", container(20, 2)))
-    node.clock.now += 600
-
-    await node.allocator.reconcile()
-    await node.start(waiting)
-
-    assert node.limits(waiting)[0].cores == 20
-
-
 async def test_devices_taken_from_several_gpus_get_real_capacity_on_one(node: Node) -> None:
     asked = pod("a", container(30, 4))
     node.listing.listed[asked.uid] = asked
@@ -323,77 +270,6 @@ async def test_the_same_allocate_again_is_answered_the_same(node: Node) -> None:
 
     assert await node.allocator.allocate(VCORE, ids) == await node.allocator.allocate(VCORE, ids)
     assert len(node.allocator.journal.live()) == 1
-
-
-async def test_what_cannot_be_served_is_not_promised(node: Node) -> None:
-    node.virtual.failing = True
-
-    with pytest.raises(OSError, match="no space"):
-        await node.admit(pod("a", container(30, 4)), order=(VCORE, VMEMORY))
-
-    assert node.allocator.journal.live() == ()
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("step", ["_write", "_replace", "_force_directory"])
-async def test_an_agent_that_dies_while_promising_has_answered_nothing_it_forgets(
-    node: Node, step: str, *, after: bool
-) -> None:
-    before = pod("before", container(30, 4))
-    await node.run(before)
-    dying = CrashingFile(node.directory / JOURNAL, step, after=after)
-    node.allocator = node.new_allocator(dying)
-    await node.allocator.recover()
-
-    with pytest.raises(Crash):
-        await node.admit(pod("a", container(30, 4)))
-    await node.restart_agent()
-
-    await node.start(before)
-    assert node.limits(before)[0].memory == 4 * MEMORY_BLOCK
-    following = pod("b", container(70, 12))
-    await node.run(following)
-    assert node.limits(following)[0].cores == 70
-
-
-REFUSALS = [
-    (container(30, 0), "a share of a GPU needs memory: 30 cores and no memory asked"),
-    (container(150, 4), "not a valid request: 150 cores asked; above 100 only multiples of 100"),
-    (container(0, 4), "memory of a GPU without cores: .* needs tencent.com/vcuda-core too"),
-    (container(30, BLOCKS + 1), "larger than any GPU here: .* the largest GPU has 16 blocks"),
-    (container(100, BLOCKS + 1), "larger than any GPU here: 1 whole GPU with 17 blocks asked"),
-    (container(300, 0), "requested number of devices unavailable"),
-]
-
-
-@pytest.mark.parametrize(("asked", "text"), REFUSALS, ids=lambda case: str(case)[:30])
-@pytest.mark.parametrize("order", ORDERS)
-async def test_what_cannot_be_granted_is_refused_in_words(
-    node: Node, asked: object, text: str, order: tuple[str, str]
-) -> None:
-    refused = pod("a", asked)  # type: ignore[arg-type]
-
-    with pytest.raises(AdmissionRefused, match=text):
-        await node.admit(refused, order=order)
-
-    assert node.allocator.journal.live() == ()
-
-
-async def test_where_sharing_is_off_a_share_is_refused(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.share_mode = False
-    node.allocator = node.new_allocator()
-
-    with pytest.raises(AdmissionRefused, match="share mode is off"):
-        await node.admit(pod("a", container(30, 4)))
-
-
-async def test_a_shared_gpu_is_never_given_whole(tmp_path: Path) -> None:
-    node = Node(tmp_path, gpus(1))
-    await node.run(pod("a", container(1, 1)))
-
-    with pytest.raises(AdmissionRefused):
-        await node.admit(pod("b", container(100, 0)))
 
 
 async def test_pods_that_ask_for_no_gpu_are_not_taken_for_the_one_admitted(node: Node) -> None:

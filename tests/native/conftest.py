@@ -12,6 +12,7 @@ from measured_node import MeasuredNode
 from one_gpu import GpuNode, SimulatedGpu
 from shim_container import Container, allocation, build_stand_in
 from sim_box import SimBox, sim_box
+from simulated_gpu import SimulatedNode
 
 from gpumanager.virtual.manager import VirtualSockets
 
@@ -86,3 +87,10 @@ async def measured(work: Path) -> AsyncIterator[MeasuredNode]:
     made = MeasuredNode(work)
     yield made
     await made.stop()
+
+
+@pytest.fixture
+def simulated_node(work: Path, manager: VirtualSockets) -> Iterator[SimulatedNode]:
+    made = SimulatedNode(work, manager)
+    yield made
+    made.close()

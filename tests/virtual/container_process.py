@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +48,7 @@ class ContainerProcess:
         if self.process.returncode is None:
             self.process.kill()
         await asyncio.wait_for(self.process.wait(), 20)
+
+
+StartProcess = Callable[..., Awaitable[ContainerProcess]]
+"""How tests start one: its socket, and options."""

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from container_process import HERE, ContainerProcess, eventually
+from container_process import HERE, StartProcess, eventually
 from hello_client import OBSERVER, Answer, Regions, exchange, hello
 from manager_process import LIMIT
 
@@ -28,7 +28,6 @@ pytest_plugins = ["virtual_fixtures"]
 
 NAME = AllocationID("a1")
 TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
-StartProcess = Callable[..., Awaitable[ContainerProcess]]
 Scenario = Callable[[], Coroutine[Any, Any, object]]
 
 

@@ -6,12 +6,11 @@ import json
 import os
 import struct
 import sys
-from collections.abc import Awaitable, Callable
 from fcntl import F_OFD_SETLK, F_WRLCK, fcntl
 from pathlib import Path
 
 import pytest
-from container_process import HERE, ContainerProcess, eventually
+from container_process import HERE, StartProcess, eventually
 from hello_client import exchange, hello
 
 from gpumanager.gpu.values import GpuUUID
@@ -25,7 +24,6 @@ pytest_plugins = ["virtual_fixtures"]
 
 NAME = AllocationID("a1")
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
-StartProcess = Callable[..., Awaitable[ContainerProcess]]
 
 
 def held(sockets: VirtualSockets) -> int:

@@ -2,15 +2,14 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from container_process import ContainerProcess
+from container_process import ContainerProcess, StartProcess
+from open_door import NAME, limit
 
 from gpumanager.virtual.manager import VirtualSockets
-
-StartProcess = Callable[..., Awaitable[ContainerProcess]]
 
 
 @pytest.fixture
@@ -25,6 +24,12 @@ async def sockets(root: Path) -> AsyncIterator[VirtualSockets]:
     manager = VirtualSockets(root, deadline_seconds=0.3)
     yield manager
     await manager.stop()
+
+
+@pytest.fixture
+async def door(sockets: VirtualSockets) -> Path:
+    """The socket of one open allocation."""
+    return await sockets.open(NAME, [limit()]) / "vcuda.sock"
 
 
 @pytest.fixture

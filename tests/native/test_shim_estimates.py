@@ -1,0 +1,115 @@
+"""What the driver took and nobody has measured yet: the estimate stands, and is put right."""
+
+import asyncio
+
+import pytest
+from measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode
+from shim_container import reached
+
+from vcuda_shim._shim import lib
+
+pytestmark = pytest.mark.namespaces
+
+
+async def test_without_an_answer_the_estimate_stands_and_nothing_hangs(
+    measured: MeasuredNode,
+) -> None:
+    await measured.run("make()")  # so that the size of a context is known
+    container = await measured.container()
+    script = f"""
+driver.cuInit(0)
+reach({str(measured.work / "begun")!r})
+wait_for({str(measured.work / "away")!r})
+begun = time.monotonic()
+create()
+first = time.monotonic() - begun
+begun = time.monotonic()
+for _ in range(200):
+    memory(driver)
+seen, calls = memory(driver)[0], time.monotonic() - begun
+reach({str(measured.work / "seen")!r})
+wait_for({str(measured.work / "back")!r})
+create()
+end = time.monotonic() + 2
+while memory(driver)[0] != {LIMIT - CONTEXT - CONTEXT // 4} and time.monotonic() < end:
+    time.sleep(0.02)
+tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
+"""
+    running = asyncio.create_task(container.run(CLIENT + script))
+    await reached(measured.work / "begun", running)
+    await measured.manager.stop()
+    (measured.work / "away").touch()
+    await reached(measured.work / "seen", running)
+    measured.manager = measured.new_manager()
+    await measured.container()
+    (measured.work / "back").touch()
+    told = await running
+
+    assert told["seen"] == LIMIT - CONTEXT
+    assert told["back"] == LIMIT - CONTEXT - CONTEXT // 4
+    assert told["first"] < 1.8
+    assert told["calls"] < 1.0
+
+
+async def test_where_the_driver_does_not_tell_the_estimate_stands(measured: MeasuredNode) -> None:
+    await measured.run("make()")
+    measured.meter.fails = True
+
+    told = await measured.run("make(); tell(free=memory(driver)[0])")
+
+    assert told["free"] == LIMIT - CONTEXT
+
+
+async def test_a_regular_measurement_puts_an_estimate_right(measured: MeasuredNode) -> None:
+    await measured.run("make()")
+    container = await measured.container()
+    measured.meter.fails = True
+    running = asyncio.create_task(
+        container.run(
+            CLIENT
+            + f"""
+create(); create()
+reach({str(measured.work / "made")!r})
+wait_for({str(measured.work / "measured")!r})
+tell(free=memory(driver)[0])
+"""
+        )
+    )
+    await reached(measured.work / "made", running)
+    estimated = measured.held()
+    (process,) = measured.manager.usage(NAME).processes
+    measured.meter.fails = False
+    await measured.manager.measure()
+    await measured.manager.measure()
+    (measured.work / "measured").touch()
+    told = await running
+
+    assert estimated == 2 * CONTEXT
+    assert process.degraded == lib.VCUDA_DEGRADED_MEASURE
+    assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
+
+
+async def test_an_unhooked_context_is_noticed_at_the_first_look_at_the_memory(
+    measured: MeasuredNode,
+) -> None:
+    await measured.run("make()")
+
+    told = await measured.run(
+        """
+behind_the_shim()
+tell(free=memory(driver)[0])
+"""
+    )
+
+    assert told["free"] == LIMIT - CONTEXT
+
+
+async def test_an_unhooked_context_is_noticed_at_the_first_allocation(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
+        f"behind_the_shim(); tell(result=allocate(driver, {LIMIT - CONTEXT + 1})[0])"
+    )
+
+    assert told == {"result": 2}
+    assert measured.account().bytes_peak == CONTEXT

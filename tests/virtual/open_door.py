@@ -1,0 +1,35 @@
+"""One allocation with its door open, and words for what its manager then says."""
+
+import asyncio
+from pathlib import Path
+
+from hello_client import Answer, exchange, hello
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+NAME = AllocationID("a1")
+
+
+def limit(memory: int = GIB) -> Limit:
+    return Limit(GPU, memory=Bytes(memory), cores=30, ceiling=30)
+
+
+def pids(sockets: VirtualSockets) -> set[int]:
+    return {process.pid for process in sockets.usage(NAME).processes}
+
+
+def held(sockets: VirtualSockets) -> int:
+    return sockets.usage(NAME).devices[0].held
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def say(path: Path, message: bytes | None = None) -> Answer | None:
+    """HELLO of this very process."""
+    return await asyncio.to_thread(exchange, path, hello() if message is None else message)
