@@ -24,7 +24,7 @@
 #define ALLOWED ((size_t)1 << 20)
 #define REFUSED ((size_t)1 << 41) /* more than any limit, and than the driver has */
 
-enum { BATCH = 1000, KINDS = 16, CROWD = 8 };
+enum { BATCH = 1000, KINDS = 16, CROWD = 8, HOLES = 200 };
 
 static bool silent;
 
@@ -221,18 +221,47 @@ static void look(const struct driver *driver, long calls)
     report("look", driver, &watch, calls);
 }
 
-/* One at a time, as from a pool that always has it. */
-static void pooled(const struct driver *driver, long calls)
+static CUdeviceptr take_pooled(const struct driver *driver)
 {
     CUdeviceptr address;
+    if (driver->allocate_async(&address, 512, NULL) != CUDA_SUCCESS)
+        fail("allocating from a pool");
+    return address;
+}
+
+static void give_pooled(const struct driver *driver, CUdeviceptr address)
+{
+    if (driver->release_async(address, NULL) != CUDA_SUCCESS)
+        fail("freeing to a pool");
+}
+
+static void pair(const struct driver *driver, const char *name, long calls)
+{
     struct watch watch = {0};
     start(&watch);
     for (long call = 0; call < calls; call++)
-        if (driver->allocate_async(&address, 512, NULL) != CUDA_SUCCESS ||
-            driver->release_async(address, NULL) != CUDA_SUCCESS)
-            fail("allocating from a pool");
+        give_pooled(driver, take_pooled(driver));
     stop(&watch);
-    report("pooled", driver, &watch, calls);
+    report(name, driver, &watch, calls);
+}
+
+/* One at a time, as from a pool that always has it. */
+static void pooled(const struct driver *driver, long calls)
+{
+    pair(driver, "pooled", calls);
+}
+
+/* The same among others that are held, with a hole between any two. */
+static void holes(const struct driver *driver, long calls)
+{
+    CUdeviceptr addresses[2 * HOLES];
+    for (int index = 0; index < 2 * HOLES; index++)
+        addresses[index] = take_pooled(driver);
+    for (int index = 0; index < 2 * HOLES; index += 2)
+        give_pooled(driver, addresses[index]);
+    pair(driver, "holes", calls);
+    for (int index = 2 * HOLES - 1; index > 0; index -= 2)
+        give_pooled(driver, addresses[index]);
 }
 
 static void physical(const struct driver *driver, long calls)
@@ -276,7 +305,7 @@ static const struct operation {
     const char *name;
     void (*run)(const struct driver *driver, long calls);
 } operations[] = {{"launch", launch},     {"kinds", kinds},       {"crowd", crowd},
-                  {"allocate", allocate}, {"pooled", pooled},
+                  {"allocate", allocate}, {"pooled", pooled},     {"holes", holes},
                   {"physical", physical}, {"look", look},         {"refuse", refuse}};
 
 enum { OPERATIONS = sizeof operations / sizeof *operations };

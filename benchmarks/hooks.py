@@ -90,6 +90,7 @@ ROWS = (
     Row("cuMemFree_v2", "free", UNLIMITED),
     Row("cuMemAllocAsync + cuMemFreeAsync", "pooled", UNMANAGED),
     Row("cuMemAllocAsync + cuMemFreeAsync", "pooled", UNLIMITED, 1000),
+    Row("… in a pool with 200 holes", "holes", UNLIMITED, 1000),
     Row("cuMemCreate + cuMemRelease", "physical", UNMANAGED),
     Row("cuMemCreate + cuMemRelease", "physical", UNLIMITED, 1000),
     Row("cuMemGetInfo_v2", "look", UNMANAGED),

@@ -12,6 +12,7 @@ from gpumanager.units import MIB
 from vcuda_shim._shim import ffi, lib
 
 POOL, OTHER = 0x1000, 0x2000
+THREAD = 7
 LIMIT = 1024 * MIB
 CHUNK = 32 * MIB
 START = 0x7F0000000000
@@ -34,17 +35,30 @@ class Pools:
         pool: Any = ffi.new("struct pool *")
         return pool if lib.pools_find(self.table, handle, pool) == 0 else None
 
-    def enter(self, held: int, mine: Any = ffi.NULL, *, version: int | None = None) -> int:
-        asked = self.found().version if version is None else version
+    def enter(
+        self,
+        held: int,
+        mine: Any = ffi.NULL,
+        *,
+        version: int | None = None,
+        surely: bool = False,
+    ) -> int:
+        before: Any = ffi.new("struct pool *")
+        assert lib.pools_use(self.table, POOL, before) == 0
+        asked = before.version if version is None else version
         answer = {"held": held, "version": asked}
-        return int(lib.pools_enter(self.table, self.books, POOL, answer, LIMIT, mine, False))
+        return int(lib.pools_enter(self.table, self.books, POOL, answer, LIMIT, mine, surely))
 
     def reserve(self, size: int) -> Any:
         """What a thread does before it asks the driver."""
-        assert lib.pools_take_turn(self.table, POOL, False)
-        reserved = lib.pools_growth(self.table, POOL, size)
+        assert self.take_turn()
+        reserved = lib.pool_growth(self.found(), size)
         assert lib.books_reserve(self.books, 0, reserved, LIMIT) == 0
         return ffi.new("struct pool_growth *", {"bytes": size, "reserved": reserved})
+
+    def take_turn(self, *, anyway: bool = False) -> bool:
+        found = ffi.new("struct pool *")
+        return bool(lib.pools_take_turn(self.table, POOL, THREAD, anyway, found))
 
     def finish(self, growth: Any) -> None:
         lib.books_release(self.books, 0, growth.reserved)
@@ -108,7 +122,7 @@ def test_who_had_a_turn_and_always_comes_too_late_is_charged_for_all_it_reserved
     growth = pools.reserve(1)
     pools.enter(0)
 
-    answer = lib.pools_enter(pools.table, pools.books, POOL, {}, LIMIT, growth, True)
+    answer = pools.enter(0, growth, version=0, surely=True)
     pools.finish(growth)
 
     assert (answer, pools.charged()) == (0, CHUNK)
@@ -150,13 +164,13 @@ def test_while_one_has_the_turn_others_enter_only_what_went_back(pools: Pools) -
 
 
 def test_only_one_has_the_turn_unless_it_is_taken_by_force(pools: Pools) -> None:
-    assert lib.pools_take_turn(pools.table, POOL, False)
-    assert not lib.pools_take_turn(pools.table, POOL, False)
-    assert lib.pools_take_turn(pools.table, POOL, True)
+    assert pools.take_turn()
+    assert not pools.take_turn()
+    assert pools.take_turn(anyway=True)
 
     lib.pools_end_turn(pools.table, POOL)
 
-    assert lib.pools_take_turn(pools.table, POOL, False)
+    assert pools.take_turn()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +188,7 @@ def test_how_a_pool_grows_is_learnt_from_how_it_grew(
         pools.enter(held, growth)
         pools.finish(growth)
 
-    assert lib.pools_growth(pools.table, POOL, 1) == expected
+    assert lib.pool_growth(pools.found(), 1) == expected
 
 
 def test_a_pool_that_grew_by_more_than_expected_is_expected_to_do_so_again(pools: Pools) -> None:
@@ -183,11 +197,11 @@ def test_a_pool_that_grew_by_more_than_expected_is_expected_to_do_so_again(pools
         pools.enter(held, growth)
         pools.finish(growth)
 
-    assert lib.pools_growth(pools.table, POOL, 1) == 64 * MIB
+    assert lib.pool_growth(pools.found(), 1) == 64 * MIB
 
 
 def test_no_growth_is_small_enough_for_the_largest_request(pools: Pools) -> None:
-    assert lib.pools_growth(pools.table, POOL, 2**64 - 1) == 2**64 - 1
+    assert lib.pool_growth(pools.found(), 2**64 - 1) == 2**64 - 1
 
 
 def test_a_pool_that_is_known_stays_as_it_is_and_its_place_is_used_again(pools: Pools) -> None:
@@ -240,15 +254,15 @@ def test_what_a_pool_keeps_is_relied_on_while_one_thread_uses_pools_and_never_af
     pools: Pools,
 ) -> None:
     given_out(pools, START, 1000, CHUNK)
-    lib.pools_seen(pools.table, 7)
-    lib.pools_seen(pools.table, 7)
+    lib.pools_seen(pools.table, THREAD)
+    lib.pools_seen(pools.table, THREAD)
     alone = fits(pools, 1)
 
-    lib.pools_seen(pools.table, 8)
+    lib.pools_seen(pools.table, THREAD + 1)
 
     assert alone
     assert not fits(pools, 1)
-    lib.pools_seen(pools.table, 7)
+    lib.pools_seen(pools.table, THREAD)
     assert not fits(pools, 1)
 
 
@@ -337,7 +351,7 @@ def test_while_somebody_waits_only_room_beside_what_is_in_use_is_relied_upon(poo
 def test_while_a_pool_is_relied_upon_nobody_else_lowers_its_charge(pools: Pools) -> None:
     pools.enter(2 * CHUNK)
     given_out(pools, START, MIB, 2 * CHUNK)
-    assert lib.pools_take_turn(pools.table, POOL, False)
+    assert pools.take_turn()
     assert fits(pools, MIB)
     asked = pools.found().version
 

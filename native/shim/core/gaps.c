@@ -1,5 +1,6 @@
 #include "core/gaps.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -41,37 +42,66 @@ static void join(struct gaps *gaps, uint32_t place)
     remove_at(gaps, place + 1);
 }
 
+/* The first gap that ends behind an address. */
+static uint32_t first_behind(const struct gaps *gaps, uint64_t address)
+{
+    uint32_t low = 0, high = gaps->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (gaps->pieces[middle].end > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void insert_at(struct gaps *gaps, uint32_t place, struct gap gap)
+{
+    struct gap *at = &gaps->pieces[place];
+    memmove(at + 1, at, (gaps->count - place) * sizeof *at);
+    *at = gap;
+    gaps->count++;
+}
+
+/* Where nothing is yet. */
 static void insert(struct gaps *gaps, struct gap gap)
 {
-    uint32_t place = 0;
+    uint32_t place = first_behind(gaps, gap.start);
     if (gaps->count == GAPS || gap.start >= gap.end)
         return;
-    while (place < gaps->count && gaps->pieces[place].start < gap.start)
-        place++;
-    memmove(&gaps->pieces[place + 1], &gaps->pieces[place], (gaps->count - place) * sizeof gap);
-    gaps->pieces[place] = gap;
-    gaps->count++;
+    insert_at(gaps, place, gap);
     join(gaps, place);
     if (place > 0)
         join(gaps, place - 1);
+}
+
+/* Something is taken out of the middle of a gap; in a full table what is behind it is forgotten. */
+static void split(struct gaps *gaps, uint32_t place, uint64_t start, uint64_t end)
+{
+    struct gap rest = gaps->pieces[place];
+    rest.start = end;
+    gaps->pieces[place].end = start;
+    if (gaps->count < GAPS)
+        insert_at(gaps, place + 1, rest);
 }
 
 /* What is left of a gap before and behind what is taken stays. */
 static void take(struct gaps *gaps, uint64_t start, uint64_t bytes)
 {
     uint64_t end = end_of(start, bytes);
-    for (uint32_t place = 0; place < gaps->count;) {
-        struct gap gap = gaps->pieces[place];
-        if (gap.end <= start || gap.start >= end) {
-            place++;
-            continue;
-        }
-        remove_at(gaps, place);
-        if (gap.end > end)
-            insert(gaps, (struct gap){end, gap.end, gap.stream, gap.order});
-        if (gap.start < start)
-            insert(gaps, (struct gap){gap.start, start, gap.stream, gap.order});
+    uint32_t place = first_behind(gaps, start);
+    if (place < gaps->count && gaps->pieces[place].start < start) {
+        if (gaps->pieces[place].end > end)
+            split(gaps, place, start, end);
+        else
+            gaps->pieces[place].end = start;
+        place++;
     }
+    while (place < gaps->count && gaps->pieces[place].end <= end)
+        remove_at(gaps, place);
+    if (place < gaps->count && gaps->pieces[place].start < end)
+        gaps->pieces[place].start = end;
 }
 
 /* No longer so: what lies there was given back, or is another chunk now. */
@@ -121,21 +151,22 @@ void gaps_close(struct gaps *gaps, uint64_t start, uint64_t bytes)
     insert(gaps, (struct gap){.start = start, .end = end_of(start, bytes), .stream = GAP_CLOSED});
 }
 
-/* Taken out and put back, to join it with its neighbours. */
 void gaps_open(struct gaps *gaps, uint64_t start, uint64_t bytes, uint64_t stream, uint64_t order)
 {
     uint64_t end = end_of(start, bytes);
     struct gap_chunk *chunk = chunk_of(gaps, start);
     if (chunk != NULL)
         chunk->live -= chunk->live > 0;
-    for (uint32_t place = 0; place < gaps->count; place++) {
-        struct gap gap = gaps->pieces[place];
-        if (gap.stream != GAP_CLOSED || gap.start < start || gap.end > end)
-            continue;
-        remove_at(gaps, place);
-        insert(gaps, (struct gap){gap.start, gap.end, stream, order});
-        place = UINT32_MAX; /* places have moved: from the beginning, one closed piece fewer */
+    uint32_t first = first_behind(gaps, start), place = first;
+    for (; place < gaps->count && gaps->pieces[place].end <= end; place++) {
+        struct gap *gap = &gaps->pieces[place];
+        if (gap->stream == GAP_CLOSED && gap->start >= start)
+            *gap = (struct gap){gap->start, gap->end, stream, order};
     }
+    while (place > first) /* with the one behind them, each other, and the one before */
+        join(gaps, --place);
+    if (first > 0)
+        join(gaps, first - 1);
 }
 
 void gaps_waited(struct gaps *gaps, uint64_t stream, uint64_t order)

@@ -36,12 +36,13 @@ static int grow(struct pointers *pointers)
     return 0;
 }
 
-static int add(struct pointers *pointers, struct pointer pointer)
+static int replace(struct pointers *pointers, struct pointer pointer, struct pointer *earlier)
 {
     if ((pointers->count + 1) * 2 > pointers->size && grow(pointers) != 0)
         return -ENOMEM;
     struct pointer *place = find(pointers, pointer.address);
     pointers->count += place->address == 0;
+    *earlier = *place;
     *place = pointer;
     return 0;
 }
@@ -81,12 +82,18 @@ static int take(struct pointers *pointers, uint64_t address, struct pointer *tak
     return 0;
 }
 
-int pointers_add(struct pointers *pointers, struct pointer pointer)
+int pointers_replace(struct pointers *pointers, struct pointer pointer, struct pointer *earlier)
 {
     pthread_mutex_lock(&pointers->mutex);
-    int error = add(pointers, pointer);
+    int error = replace(pointers, pointer, earlier);
     pthread_mutex_unlock(&pointers->mutex);
     return error;
+}
+
+int pointers_add(struct pointers *pointers, struct pointer pointer)
+{
+    struct pointer earlier;
+    return pointers_replace(pointers, pointer, &earlier);
 }
 
 int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *taken)

@@ -31,7 +31,9 @@ struct pointers {
 #endif
 };
 
-/* Remember an address; one already there is replaced. Returns 0, or -ENOMEM and nothing changed. */
+/* Remember an address; one already there is replaced, and told: its address is 0 if there was none.
+ * Returns 0, or -ENOMEM and nothing changed. */
+int pointers_replace(struct pointers *pointers, struct pointer pointer, struct pointer *earlier);
 int pointers_add(struct pointers *pointers, struct pointer pointer);
 
 /* Forget an address, telling what it was. Returns 0, or -ENOENT for one we do not know. */

@@ -115,12 +115,29 @@ int pools_at(struct pools *pools, size_t place, struct pool *found)
     return there ? 0 : -ENOENT;
 }
 
-bool pools_take_turn(struct pools *pools, uint64_t handle, bool anyway)
+static void see(struct pools *pools, uint64_t thread)
+{
+    pools->shared |= pools->thread != 0 && pools->thread != thread;
+    pools->thread = thread;
+}
+
+void pools_seen(struct pools *pools, uint64_t thread)
+{
+    pthread_mutex_lock(&pools->mutex);
+    see(pools, thread);
+    let_go(pools);
+}
+
+bool pools_take_turn(struct pools *pools, uint64_t handle, uint64_t thread, bool anyway,
+                     struct pool *found)
 {
     struct pool_place *place = hold(pools, handle);
     bool taken = place == NULL || !place->pool.turn || anyway;
-    if (taken && place != NULL)
+    see(pools, thread);
+    if (taken && place != NULL) {
         place->pool.turn = true;
+        *found = place->pool;
+    }
     let_go(pools);
     return taken;
 }
@@ -138,20 +155,10 @@ static uint64_t quantum_of(const struct pool *pool)
     return pool->quantum == 0 ? POOL_QUANTUM : pool->quantum;
 }
 
-uint64_t pools_growth(struct pools *pools, uint64_t handle, uint64_t bytes)
+uint64_t pool_growth(const struct pool *pool, uint64_t bytes)
 {
-    const struct pool_place *place = hold(pools, handle);
-    uint64_t quantum = place != NULL ? quantum_of(&place->pool) : POOL_QUANTUM;
-    let_go(pools);
+    uint64_t quantum = quantum_of(pool);
     return bytes > UINT64_MAX - quantum ? UINT64_MAX : (bytes + quantum - 1) / quantum * quantum;
-}
-
-void pools_seen(struct pools *pools, uint64_t thread)
-{
-    pthread_mutex_lock(&pools->mutex);
-    pools->shared |= pools->thread != 0 && pools->thread != thread;
-    pools->thread = thread;
-    let_go(pools);
 }
 
 bool pools_busy(struct pools *pools)
@@ -238,6 +245,8 @@ int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
                 struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely)
 {
     struct pool_place *place = hold(pools, handle);
+    if (place != NULL)
+        place->pool.users--;
     bool late = place != NULL && place->pool.version != answer.version;
     if (late && surely && mine != NULL) {
         answer.held = place->pool.charged + mine->reserved;
@@ -259,6 +268,7 @@ void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
         if (growth->grown >= growth->bytes)
             gaps_grown(&place->gaps, address, growth->grown);
         gaps_give(&place->gaps, address, growth->bytes);
+        place->pool.turn = place->pool.relying = false;
     }
     let_go(pools);
 }
@@ -271,15 +281,17 @@ void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64
     let_go(pools);
 }
 
-void pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
+bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
                     uint64_t stream)
 {
     struct pool_place *place = hold(pools, handle);
+    bool retired = place != NULL && place->pool.retired;
     if (place != NULL) {
         place->pool.live -= place->pool.live > 0;
         gaps_open(&place->gaps, address, bytes, stream, pools->opened++);
     }
     let_go(pools);
+    return retired;
 }
 
 void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes)

@@ -102,31 +102,34 @@ void pools_leave(struct pools *pools, uint64_t handle);
 /* The same by place, for a walk; -ENOENT at the end, `found->handle` 0 for a free place. */
 int pools_at(struct pools *pools, size_t place, struct pool *found);
 
-/* Take the pool's turn if nobody has it, or else if `anyway`. */
-bool pools_take_turn(struct pools *pools, uint64_t handle, bool anyway);
+/* Take the pool's turn if nobody has it, or else if `anyway`: then what is known of it is `found`.
+ * thread: as for pools_seen(). */
+bool pools_take_turn(struct pools *pools, uint64_t handle, uint64_t thread, bool anyway,
+                     struct pool *found);
 void pools_end_turn(struct pools *pools, uint64_t handle);
 
-/* By how much the pool may grow at most for a request. */
-uint64_t pools_growth(struct pools *pools, uint64_t handle, uint64_t bytes);
+/* By how much a pool may grow at most for a request. With its turn: who has that learns it. */
+uint64_t pool_growth(const struct pool *pool, uint64_t bytes);
 
 /* With the turn: is the pool expected to have room for it already? Then it is relied upon: until
  * pools_enter() nobody else lowers the charge, lest what the pool gives back meanwhile and must
  * take again be given to others. */
 bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream);
 
-/* Enter what the driver says the pool holds. mine: of the thread that has
- * the turn, else NULL. -EAGAIN: too late, ask again; or `surely`, then all that was reserved passes
- * for grown, until somebody asks. Who has no turn need not insist: whoever was in between knows. */
+/* Enter what the driver says the pool holds, and leave it, as after pools_use(). mine: of the
+ * thread that has the turn, else NULL. -EAGAIN: too late, ask again; or `surely`, then all that was
+ * reserved passes for grown, until somebody asks. Who has no turn need not insist: whoever was in
+ * between knows. */
 int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
                 struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely);
 
-/* The driver gave out memory of the pool. */
+/* The driver gave out memory of the pool: that ends the turn. */
 void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
                  const struct pool_growth *growth);
 
-/* It is about to take some back; it has; it has not. */
+/* It is about to take some back; it has, of a pool that may be retired; it has not. */
 void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes);
-void pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
+bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
                     uint64_t stream);
 void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes);
 

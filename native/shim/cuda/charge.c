@@ -159,9 +159,11 @@ int charge_record(struct charge *charge, enum holding kind, uint64_t address)
                                        .bytes = charge->bytes,
                                        .context = charge->context,
                                        .device = charge->device};
-    if (pointers_take(pointers, address, &earlier) == 0)
+    if (pointers_replace(pointers, pointer, &earlier) != 0)
+        return -ENOMEM;
+    if (earlier.address != 0)
         release_stale(charge->process, &earlier);
-    return pointers_add(pointers, pointer);
+    return 0;
 }
 
 CUresult charge_end(struct charge *charge, CUresult result)

@@ -35,14 +35,13 @@ static int settle_once(struct process *process, uint64_t handle, struct pool_gro
     int error = 0;
     if (pools_use(&process->pools, handle, &now) != 0)
         return 0;
-    process_move_begin(process);
     struct pool_answer answer = {.version = now.version, .looks = looks(process)};
     if (now.device >= 0 &&
         REAL(cuMemPoolGetAttribute)(pool_of(handle), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                                     &answer.held) == CUDA_SUCCESS)
         error = enter(process, &now, answer, mine, surely);
-    process_move_end(process);
-    pools_leave(&process->pools, handle);
+    else
+        pools_leave(&process->pools, handle);
     return error;
 }
 
@@ -53,19 +52,18 @@ void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mi
             return;
 }
 
-void pool_catch_up(struct process *process, uint64_t handle)
+void pool_catch_up(struct process *process, const struct pool *pool)
 {
-    struct pool pool;
-    if (pools_find(&process->pools, handle, &pool) == 0 && pool.looks != looks(process))
-        pool_enter(process, handle, NULL);
+    if (pool->looks != looks(process))
+        pool_enter(process, pool->handle, NULL);
 }
 
 static void trim(struct process *process, uint64_t handle)
 {
     struct pool pool;
-    pool_catch_up(process, handle);
     if (pools_use(&process->pools, handle, &pool) != 0)
         return;
+    pool_catch_up(process, &pool);
     struct pool_moment moment = pools_now(&process->pools);
     REAL(cuMemPoolTrimTo)(pool_of(handle), 0);
     pools_waited(&process->pools, GAP_CLOSED, moment);
@@ -110,6 +108,7 @@ bool pool_trim_all(struct process *process, unsigned device)
     bool given = false;
     if (!pools_known(&process->pools))
         return false;
+    process_move_begin(process);
     for (size_t place = 0; pools_at(&process->pools, place, &pool) == 0; place++) {
         if (pool.handle == 0 || pool.device != (int32_t)device || pool.charged == 0)
             continue;
@@ -117,15 +116,15 @@ bool pool_trim_all(struct process *process, unsigned device)
         settle_or_end(process, &pool);
         given = true;
     }
+    process_move_end(process);
     return given;
 }
 
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream)
 {
-    struct pool pool;
-    pools_returned(&process->pools, gone->owner, gone->address, gone->bytes, stream);
-    if (pools_find(&process->pools, gone->owner, &pool) == 0 && (pool.retired || stream == GAP_ANY))
-        pool_settle(process, pool.handle);
+    bool retired = pools_returned(&process->pools, gone->owner, gone->address, gone->bytes, stream);
+    if (retired || stream == GAP_ANY)
+        pool_settle(process, gone->owner);
 }
 
 /* As the driver does when it destroys a device's current pool. */

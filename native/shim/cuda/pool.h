@@ -19,7 +19,7 @@ struct pool_call {
     struct process *process; /* NULL: nothing is charged */
     bool plain;              /* a driver that tells nothing of its pools: charged as asked for */
     struct charge charge;    /* of that */
-    uint64_t handle;
+    struct pool pool;        /* as it was when its turn came */
     unsigned device;
     CUstream stream;
     struct pool_growth growth;
@@ -35,13 +35,14 @@ CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr 
 /* The driver took back what it gave; stream: as in core/gaps.h. */
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);
 
-/* Ask the driver what a pool holds and enter that. mine: of who has the pool's turn, or NULL. */
+/* Ask the driver what a pool holds and enter that. mine: of who has the pool's turn, or NULL. While
+ * memory moves. */
 void pool_enter(struct process *process, uint64_t handle, struct pool_growth *mine);
 
-/* The same if the manager may have looked since it was last done: before memory of the pool moves,
- * with slot_move_begin(), so that what it gave back by itself until now is told from what it will.
- */
-void pool_catch_up(struct process *process, uint64_t handle);
+/* The same if the manager may have looked since it was last done, by what was known of the pool
+ * some time ago: before memory of it moves, with slot_move_begin(), so that what it gave back by
+ * itself until now is told from what it will. */
+void pool_catch_up(struct process *process, const struct pool *pool);
 
 /* The same of one or of each; those end that are destroyed and empty. */
 void pool_settle(struct process *process, uint64_t handle);

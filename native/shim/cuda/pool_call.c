@@ -83,8 +83,9 @@ static CUresult current_pool(CUstream stream, CUmemoryPool *pool)
 static void take_turn(struct pool_call *call)
 {
     const struct timespec pause = {.tv_nsec = TURN_PAUSE_NS};
-    pools_seen(&call->process->pools, pool_thread());
-    for (int times = 0; !pools_take_turn(&call->process->pools, call->handle, times == TURN_PAUSES);
+    struct pools *pools = &call->process->pools;
+    for (int times = 0; !pools_take_turn(pools, call->pool.handle, pool_thread(),
+                                         times == TURN_PAUSES, &call->pool);
          times++)
         nanosleep(&pause, NULL);
 }
@@ -92,7 +93,7 @@ static void take_turn(struct pool_call *call)
 static int reserve(struct pool_call *call)
 {
     struct process *process = call->process;
-    uint64_t bytes = pools_growth(&process->pools, call->handle, call->growth.bytes);
+    uint64_t bytes = pool_growth(&call->pool, call->growth.bytes);
     int error = books_reserve(&process->session.books, call->device, bytes,
                               pool_limit(process, call->device));
     call->growth.reserved = error == 0 ? bytes : 0;
@@ -105,7 +106,7 @@ static bool may_ask(struct pool_call *call)
     struct process *process = call->process;
     if (reserve(call) == 0)
         return true;
-    if (pools_rely(&process->pools, call->handle, call->growth.bytes,
+    if (pools_rely(&process->pools, call->pool.handle, call->growth.bytes,
                    pool_stream_key(call->stream)))
         return true;
     return reclaim(process, call->device) && reserve(call) == 0;
@@ -121,7 +122,7 @@ static CUresult refuse(struct pool_call *call)
 static bool begin_moving(struct pool_call *call)
 {
     process_move_begin(call->process);
-    pool_catch_up(call->process, call->handle);
+    pool_catch_up(call->process, &call->pool);
     bool may = may_ask(call);
     if (!may)
         process_move_end(call->process);
@@ -129,42 +130,40 @@ static bool begin_moving(struct pool_call *call)
 }
 
 /* Before a refusal an estimate is put right that may be too high. */
-static CUresult begin_charged(struct pool_call *call, const struct pool *pool)
+static CUresult begin_charged(struct pool_call *call)
 {
     struct process *process = call->process;
-    if (pool->retired)
+    if (call->pool.retired)
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool->device == POOL_NOT_GRANTED)
+    if (call->pool.device == POOL_NOT_GRANTED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    call->device = (unsigned)pool->device;
-    call->handle = pool->handle;
+    call->device = (unsigned)call->pool.device;
     take_turn(call);
-    overhead_refresh(process, pool->device, false);
+    overhead_refresh(process, call->pool.device, false);
     if (begin_moving(call))
         return CUDA_SUCCESS;
     if (overhead_unsettled(process, call->device)) {
-        overhead_refresh(process, pool->device, true);
+        overhead_refresh(process, call->pool.device, true);
         if (begin_moving(call))
             return CUDA_SUCCESS;
     }
-    pools_end_turn(&process->pools, call->handle);
+    pools_end_turn(&process->pools, call->pool.handle);
     return refuse(call);
 }
 
 /* Which pool, and is there anything to charge? Without, `call->process` is NULL. */
 static CUresult begin(struct pool_call *call, CUmemoryPool handle)
 {
-    struct pool pool;
     CUresult result = CUDA_SUCCESS;
     bool captured = capture_is_on(call->process, call->stream);
     if (!captured && handle == NULL)
         result = current_pool(call->stream, &handle);
     if (!captured && result == CUDA_SUCCESS)
-        result = find_pool(call->process, handle, &pool);
+        result = find_pool(call->process, handle, &call->pool);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!captured && pool.device != POOL_NOT_CHARGED)
-        return begin_charged(call, &pool);
+    if (!captured && call->pool.device != POOL_NOT_CHARGED)
+        return begin_charged(call);
     call->process = NULL;
     return CUDA_SUCCESS;
 }
@@ -203,12 +202,11 @@ static int remember(const struct pool_call *call, CUdeviceptr address)
     struct pointer earlier, pointer = {.address = address,
                                        .bytes = call->growth.bytes,
                                        .device = call->device,
-                                       .owner = call->handle};
-    if (pointers_take(pointers, address, &earlier) == 0)
-        release_stale(process, &earlier);
-    if (pointers_add(pointers, pointer) != 0)
+                                       .owner = call->pool.handle};
+    if (pointers_replace(pointers, pointer, &earlier) != 0)
         return -ENOMEM;
-    pools_given(&process->pools, call->handle, address, &call->growth);
+    if (earlier.address != 0)
+        release_stale(process, &earlier);
     return 0;
 }
 
@@ -228,13 +226,16 @@ CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr 
     if (process == NULL)
         return result;
     if (result != CUDA_ERROR_INVALID_VALUE) /* which it is for a handle that is none */
-        pool_enter(process, call->handle, &call->growth);
+        pool_enter(process, call->pool.handle, &call->growth);
+    books_release(&process->session.books, call->device, call->growth.reserved);
     if (result == CUDA_SUCCESS && (call->growth.over || remember(call, *address) != 0))
         result = undo(call, *address);
-    books_release(&process->session.books, call->device, call->growth.reserved);
-    pools_end_turn(&process->pools, call->handle);
+    if (result == CUDA_SUCCESS)
+        pools_given(&process->pools, call->pool.handle, *address, &call->growth);
+    else
+        pools_end_turn(&process->pools, call->pool.handle);
     if (result == CUDA_ERROR_INVALID_VALUE)
-        pools_forget_stranger(&process->pools, call->handle);
+        pools_forget_stranger(&process->pools, call->pool.handle);
     process_move_end(process);
     return result;
 }

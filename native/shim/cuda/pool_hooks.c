@@ -144,10 +144,12 @@ static CUresult wait_end(struct wait wait, CUresult result, uint64_t stream)
 static struct wait trim_begin(CUmemoryPool pool)
 {
     struct wait wait = wait_begin();
-    if (wait.process != NULL) {
-        process_move_begin(wait.process);
-        pool_catch_up(wait.process, (uintptr_t)pool);
-    }
+    struct pool known;
+    if (wait.process == NULL)
+        return wait;
+    process_move_begin(wait.process);
+    if (pools_find(&wait.process->pools, (uintptr_t)pool, &known) == 0)
+        pool_catch_up(wait.process, &known);
     return wait;
 }
 
