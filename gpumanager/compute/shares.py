@@ -24,6 +24,9 @@ LATELY_NS: Final = SECOND // 2
 """Over how long it is told what others took. Who took nothing itself is told what they may begin to
 take: all may begin at once, and the first that it measures is not to pass for its own time."""
 
+KNOWN: Final = MILLION - 1
+"""The most that others are said to have: a million is that nobody knows."""
+
 RESTS_NS: Final = 4 * SECOND
 """Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
 
@@ -176,7 +179,7 @@ class SharedGpu:
         return {
             member.reading.holder: Grant(
                 rate_ppm=member.lend(now, share),
-                others_ppm=_ppm(total - own if own > 0 else may_take - claim.promise),
+                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
                 cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
