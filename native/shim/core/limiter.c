@@ -150,7 +150,8 @@ void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
     move(&meter->virtual_time, debt, limiter_stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);
-    move(&meter->drained_at, debt, size);
+    if (debt > 0) /* never earlier: by now some of what was charged too much has passed as time */
+        move(&meter->drained_at, debt, size);
 }
 
 void limiter_retire(struct vcuda_meter *meter, uint64_t charged)
