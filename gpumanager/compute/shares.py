@@ -21,7 +21,11 @@ from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
 
 LATELY_NS: Final = SECOND // 2
-"""Over how long it is told what others took."""
+"""Over how long it is told what others took. Who took nothing itself is told what they may begin to
+take: all may begin at once, and the first that it measures is not to pass for its own time."""
+
+KNOWN: Final = MILLION - 1
+"""The most that others are said to have: a million is that nobody knows."""
 
 RESTS_NS: Final = 4 * SECOND
 """Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
@@ -77,8 +81,10 @@ class Member:
         return max(1, round(share * MILLION))
 
     def took(self) -> float:
-        """The share of the GPU that it took lately."""
-        return 0.0 if self.resting else self.history.share(LATELY_NS)
+        """The share of the GPU that it took lately, or takes now if that is more."""
+        if self.resting:
+            return 0.0
+        return max(self.history.share(LATELY_NS), self.history.newest)
 
     def learn(self, now: int, period: Period) -> None:
         """What the driver saw it use."""
@@ -169,15 +175,16 @@ class SharedGpu:
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
+        may_take = sum(map(max, took, (claim.promise for claim in claims)))
         return {
             member.reading.holder: Grant(
                 rate_ppm=member.lend(now, share),
-                others_ppm=_ppm(total - own),
+                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
                 cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
             )
-            for member, share, own in zip(members, shares, took, strict=True)
+            for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
 
 

@@ -259,6 +259,30 @@ def test_each_is_told_what_the_others_took() -> None:
     assert b.others == pytest.approx(0.3, abs=0.01)
 
 
+def test_who_has_not_begun_is_told_what_the_others_may_begin_to_take() -> None:
+    a, b, c = hard("a", 30, wants=0.0), hard("b", 20, wants=0.0), hard("c", 40, wants=0.5)
+    node = Node(a, b, c)
+
+    node.tick(10)
+    before = a.others
+    a.wants = 1.0
+    node.tick(1)
+
+    assert before == pytest.approx(0.6, abs=0.01)
+    assert a.others == pytest.approx(0.4, abs=0.01)
+
+
+def test_who_begins_counts_at_the_next_look_with_all_that_it_takes_now() -> None:
+    a, b = hard("a", 30), hard("b", 60, wants=0.0)
+    node = Node(a, b)
+    node.tick(10)
+
+    b.wants = 1.0
+    node.tick(1)
+
+    assert a.others == pytest.approx(0.6, abs=0.01)
+
+
 def test_processes_of_no_container_count_among_the_others_and_their_time_is_not_lent() -> None:
     a = elastic("a", 20)
     node = Node(a, hard("b", 30, wants=0.0))

@@ -100,6 +100,28 @@ def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any)
     assert estimate(table, 7) == 5 * MILLISECOND
 
 
+def test_what_siblings_stretched_teaches_the_least_and_nothing_of_the_mean(table: Any) -> None:
+    first = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
+    known = estimate(table, 7)
+    for length in (MILLISECOND, 3 * MILLISECOND):
+        lib.cost_record(table, 7, SECOND, length, lib.LIMITER_MILLION)
+    after = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
+
+    assert (first, known) == (9 * MILLISECOND, 9 * MILLISECOND)
+    assert after == MILLISECOND
+    assert estimate(table, 7) == 2 * MILLISECOND
+
+
+def test_a_kind_that_varies_is_measured_whenever_it_is_paid_for(table: Any) -> None:
+    for turn in range(10):
+        length = MILLISECOND if turn % 2 else 2 * MILLISECOND
+        lib.cost_record(table, 7, SECOND + turn, length, lib.LIMITER_MILLION)
+        lib.cost_record(table, 8, SECOND + turn, MILLISECOND, lib.LIMITER_MILLION)
+
+    assert lib.cost_due(table, 7, MICROSECOND)
+    assert not lib.cost_due(table, 8, MICROSECOND)
+
+
 @pytest.mark.parametrize(
     ("rate", "others", "certain"),
     [

@@ -122,7 +122,40 @@ def test_a_turn_that_is_let_go_or_not_renewed_is_another_s() -> None:
         second.at = START + (MILLISECOND if release else lib.TURN_HOLD_NS)
 
         assert second.ask()
-        assert not lib.turn_own(first.meter, first.slot)
+        assert not lib.turn_alone(first.meter, first.slot, second.at)
+
+
+def test_a_process_is_alone_from_when_all_that_was_charged_before_its_turn_has_drained() -> None:
+    first, second = crowd(2, 4 * MILLISECOND, 50)
+    assert first.ask()
+    alone_first = lib.turn_alone(first.meter, first.slot, START)
+    drained, second.at = START + first.cost, START + MILLISECOND
+    assert second.ask()
+
+    assert alone_first
+    assert not lib.turn_alone(second.meter, second.slot, drained - 1)
+    assert lib.turn_alone(second.meter, second.slot, drained)
+    assert not lib.turn_alone(second.meter, first.slot, drained)
+
+
+def test_its_own_work_in_flight_is_no_company() -> None:
+    (one,) = crowd(1, 4 * MILLISECOND, 50)
+
+    assert one.ask()
+    assert one.ask()
+
+    assert lib.turn_alone(one.meter, one.slot, START)
+
+
+def test_what_was_charged_too_little_drains_later_and_too_much_no_sooner() -> None:
+    first, second = crowd(2, MILLISECOND, 50)
+    assert first.ask()
+    lib.limiter_settle(first.meter, first.terms, 8 * MILLISECOND)
+    lib.limiter_settle(first.meter, first.terms, -5 * MILLISECOND)
+    second.at = START + 9 * MILLISECOND - 1
+    assert second.ask()
+
+    assert lib.turn_alone(second.meter, second.slot, START + 9 * MILLISECOND)
 
 
 def test_who_has_no_turn_cannot_hold_it() -> None:

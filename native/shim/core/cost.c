@@ -4,8 +4,9 @@
 
 enum {
     PROBES = 8,
-    WINDOW_MS = 5000, /* two of them are remembered */
-    SHAPE_BITS = 4,   /* of a grid's size: kinds differ by 6 to 12 per cent */
+    WINDOW_MS = 5000,                          /* two of them are remembered */
+    MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
+    SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
 
 /* On every launch's way: three products that do not wait for each other, and one of their sum. */
@@ -69,7 +70,7 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
         return true;
     uint64_t before =
         atomic_fetch_add_explicit(&kind->unmeasured_ns, work_ns, memory_order_relaxed);
-    return before + work_ns >= COST_INTERVAL_NS * 3 / 2;
+    return before + work_ns >= MEASURE_NOW_NS;
 }
 
 /* All probes taken: the kind measured longest ago makes room. */
@@ -108,14 +109,6 @@ static void turn_window(struct cost_kind *kind, uint64_t now)
     kind->opened_ns = now;
 }
 
-static void enter(struct cost_window *window, uint64_t measured_ns, uint64_t certain_ns)
-{
-    if (window->count == 0 || measured_ns < window->least_ns)
-        window->least_ns = measured_ns;
-    window->certain_ns += certain_ns;
-    window->count++;
-}
-
 static uint64_t larger(uint64_t left, uint64_t right)
 {
     return left > right ? left : right;
@@ -136,17 +129,44 @@ uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm)
                : (uint64_t)((double)measured_ns * certain_ppm / LIMITER_MILLION);
 }
 
-static uint64_t least(const struct cost_kind *kind)
+static uint64_t lesser(uint64_t least, uint64_t measured_ns)
 {
-    if (kind->previous.count == 0 || kind->current.least_ns < kind->previous.least_ns)
-        return kind->current.least_ns;
-    return kind->previous.least_ns;
+    return least == 0 || measured_ns < least ? measured_ns : least;
+}
+
+static uint64_t mean(const struct cost_kind *kind)
+{
+    uint64_t count = kind->current.count + kind->previous.count;
+    return count == 0 ? 0 : (kind->current.certain_ns + kind->previous.certain_ns) / count;
 }
 
 /* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
 static uint64_t head_start(uint64_t now)
 {
     return (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * COST_INTERVAL_NS >> 32;
+}
+
+/* The kind, with a window to enter a measurement. */
+static struct cost_kind *opened(struct cost_table *table, uint64_t key, uint64_t now,
+                                uint64_t measured_ns)
+{
+    struct cost_kind *kind = claim(table, key, now, measured_ns);
+    turn_window(kind, now);
+    return kind;
+}
+
+/* What follows from the measurements of the windows, this one among them. Returns the least. */
+static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured_ns)
+{
+    uint64_t known = larger(1, measured_ns); /* 0 would be unknown */
+    kind->current.least_ns = lesser(kind->current.least_ns, known);
+    uint64_t least = lesser(kind->previous.least_ns, kind->current.least_ns);
+    uint64_t average = mean(kind);
+    bool varies = average >= least + least / 2;
+    atomic_store_explicit(&kind->unmeasured_ns, varies ? MEASURE_NOW_NS : head_start(now),
+                          memory_order_relaxed);
+    atomic_store_explicit(&kind->estimate_ns, larger(least, average), memory_order_relaxed);
+    return least;
 }
 
 void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
@@ -163,17 +183,22 @@ uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint6
 {
     uint64_t certain = cost_part(measured_ns, certain_ppm);
     pthread_mutex_lock(&table->mutex);
-    struct cost_kind *kind = claim(table, key, now, measured_ns);
-    turn_window(kind, now);
-    enter(&kind->current, measured_ns, certain);
-    atomic_store_explicit(&kind->unmeasured_ns, head_start(now), memory_order_relaxed);
-    uint64_t mean = (kind->current.certain_ns + kind->previous.certain_ns) /
-                    (kind->current.count + kind->previous.count);
-    uint64_t floor = least(kind);
-    atomic_store_explicit(&kind->estimate_ns, larger(1, larger(floor, mean)),
-                          memory_order_relaxed); /* 0 would be unknown */
+    struct cost_kind *kind = opened(table, key, now, measured_ns);
+    kind->current.certain_ns += certain;
+    kind->current.count++;
+    uint64_t least = conclude(kind, now, measured_ns);
     pthread_mutex_unlock(&table->mutex);
-    return larger(floor, certain);
+    return larger(least, certain);
+}
+
+uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
+                               uint64_t measured_ns)
+{
+    pthread_mutex_lock(&table->mutex);
+    struct cost_kind *kind = opened(table, key, now, measured_ns);
+    uint64_t least = conclude(kind, now, measured_ns);
+    pthread_mutex_unlock(&table->mutex);
+    return least;
 }
 
 /* Its place stays taken: what lies behind it is found by going over it. */
@@ -183,7 +208,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
-        atomic_store_explicit(&kind->unmeasured_ns, COST_INTERVAL_NS * 2, memory_order_relaxed);
+        atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
     }
     pthread_mutex_unlock(&table->mutex);

@@ -4,7 +4,8 @@
  * launch; while another process has the GPU's time slices it shows more than the launch took, so
  * the least of the last seconds is believed rather than the mean. But not less than the part of
  * the mean that neighbours cannot have added (cost_certain): kernels whose length varies must not
- * go for the price of their shortest. With nobody else on the GPU that is the mean itself.
+ * go for the price of their shortest. With nobody else on the GPU that is the mean itself; a kind
+ * that varies is then measured as often as it is paid for, or its mean would take seconds to learn.
  *
  * A fixed table. Looking up is lock-free, recording takes a short mutex; any thread. All zero is a
  * valid empty table. Times are ns given by the caller.
@@ -27,9 +28,9 @@ enum {
 
 /* Measurements of one window of time. */
 struct cost_window {
-    uint64_t least_ns;
+    uint64_t least_ns;   /* 0: none */
     uint64_t certain_ns; /* sum of what neighbours cannot have added, as known at each */
-    uint64_t count;
+    uint64_t count;      /* of those in the sum */
 };
 
 struct cost_kind {
@@ -74,6 +75,11 @@ uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm);
 /* Learn from a measurement. Returns what the measured launch is believed to have cost. */
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
                      uint32_t certain_ppm);
+
+/* The same, where processes of the container itself had the GPU in turn meanwhile: it costs no
+ * more than measured, and says nothing of a mean. */
+uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
+                               uint64_t measured_ns);
 
 /* What this kind costs has changed: nothing is known of it until it is measured again. */
 void cost_forget(struct cost_table *table, uint64_t key);

@@ -92,10 +92,21 @@ static uint64_t latest(struct limiter_terms terms, uint64_t now)
                              : add(now, (uint64_t)terms.lead_ns);
 }
 
+/* As a clock at a rate of one. */
+static void queue(struct vcuda_meter *meter, uint64_t now, uint64_t cost)
+{
+    uint64_t old = atomic_load_explicit(&meter->drained_at, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&meter->drained_at, &old,
+                                                  add(larger(old, now), cost), memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
 /* Relaxed throughout: each word orders nothing but itself. */
 static void count(struct vcuda_meter *meter, uint64_t now, uint64_t cost)
 {
     atomic_fetch_add_explicit(&meter->charged_ns, cost, memory_order_relaxed);
+    queue(meter, now, cost);
     limiter_serve(meter, now); /* after the clock has been paid, which asks for it */
 }
 
@@ -139,6 +150,8 @@ void limiter_settle(struct vcuda_meter *meter, struct limiter_terms terms, int64
     uint64_t size = debt < 0 ? -(uint64_t)debt : (uint64_t)debt;
     move(&meter->virtual_time, debt, limiter_stretch(size, terms.rate_ppm));
     move(&meter->charged_ns, debt, size);
+    if (debt > 0) /* never earlier: by now some of what was charged too much has passed as time */
+        move(&meter->drained_at, debt, size);
 }
 
 void limiter_retire(struct vcuda_meter *meter, uint64_t charged)

@@ -51,8 +51,10 @@ static void enlist(struct vcuda_meter *meter, struct turn_wait *wait)
         ;
 }
 
-/* Whoever was to go first has gone, or has missed it; the others say so when they look again. */
-static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now)
+/* Whoever was to go first has gone, or has missed it; the others say so when they look again.
+ * drained: when what was charged before has ended. */
+static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now,
+                 uint64_t drained)
 {
     uint64_t turn = get(&meter->turn);
     bool own = has_turn(turn, wait->slot);
@@ -60,8 +62,10 @@ static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64
         set(&meter->waiting_since, 0);
         set(&meter->turn_since, now);
     }
-    if (!own)
+    if (!own) {
         set(&meter->held_until, 0);
+        set(&meter->alone_since, drained > now ? drained : now);
+    }
     set(&meter->turn, (now & ~(uint64_t)TURN_SLOT_MASK) | wait->slot);
 }
 
@@ -75,8 +79,7 @@ static bool impatient(uint64_t turn, const struct turn_wait *wait, uint64_t now)
 uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,
                     uint64_t now, uint64_t cost)
 {
-    uint64_t turn = get(&meter->turn);
-    uint64_t pause = 0;
+    uint64_t turn = get(&meter->turn), drained = get(&meter->drained_at), pause = 0;
     if (impatient(turn, wait, now)) {
         limiter_charge(meter, terms, now, cost);
     } else {
@@ -86,7 +89,7 @@ uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struc
                                                       : limiter_admit(meter, terms, now, cost);
     }
     if (pause == 0)
-        take(meter, wait, now);
+        take(meter, wait, now, drained);
     else
         enlist(meter, wait);
     return pause;
@@ -99,7 +102,7 @@ void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t h
         set(&meter->held_until, until);
 }
 
-uint8_t turn_own(const struct vcuda_meter *meter, uint32_t slot)
+uint8_t turn_alone(const struct vcuda_meter *meter, uint32_t slot, uint64_t since)
 {
-    return has_turn(get(&meter->turn), slot);
+    return has_turn(get(&meter->turn), slot) && get(&meter->alone_since) <= since;
 }

@@ -39,7 +39,7 @@ uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struc
 /* Nobody else for now (`holding`), or not any more. Nothing if the turn is another's. */
 void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding);
 
-/* Has nobody else of the container launched since this process did? */
-uint8_t turn_own(const struct vcuda_meter *meter, uint32_t slot);
+/* Has no other process of the container had work on the GPU since then, as far as turns tell? */
+uint8_t turn_alone(const struct vcuda_meter *meter, uint32_t slot, uint64_t since);
 
 #endif

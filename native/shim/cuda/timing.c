@@ -179,8 +179,8 @@ static uint64_t learn(struct process *process, const struct flight *flight, uint
     uint32_t certain_ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
     if (flight->outdated)
         return cost_part(measured, certain_ppm);
-    if (!turn_own(meter_of(process, flight), process_turn(process)))
-        certain_ppm = 0; /* a sibling may have had slices meanwhile */
+    if (!turn_alone(meter_of(process, flight), process_turn(process), flight->begun_ns))
+        return cost_record_stretched(&process->costs, flight->key, now, measured);
     return cost_record(&process->costs, flight->key, now, measured, certain_ppm);
 }
 
