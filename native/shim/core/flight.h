@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 enum {
-    FLIGHTS = 16,
+    FLIGHTS = 48,
     FLIGHTS_OF_MARKS = 12, /* of them at most; the others are left to measurements */
 };
 
@@ -34,6 +34,7 @@ struct flight {
     atomic_ullong context;      /* they belong to it and die with it */
     _Atomic uint64_t begun_ns;
     uint64_t paid_ns; /* for the launch itself */
+    bool sampled;     /* others like it run beside it that nobody watches */
 };
 
 struct flights {

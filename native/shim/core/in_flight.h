@@ -11,6 +11,7 @@
 #define SHIM_CORE_IN_FLIGHT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct in_flight {
@@ -18,6 +19,8 @@ struct in_flight {
     _Atomic uint64_t unmarked_ns; /* of that: no mark stands for it yet */
     _Atomic uint64_t marked_at_ns;
     _Atomic uint64_t ended_ns; /* when the last measured launch ended, at the earliest */
+    _Atomic uint64_t stream;   /* of the last launch that paid; 0: there was none */
+    _Atomic uint64_t mixed_ns; /* when that last changed; 0: never */
 };
 
 static inline uint64_t in_flight_work(const struct in_flight *in_flight)
@@ -54,6 +57,19 @@ static inline void in_flight_unmark(struct in_flight *in_flight, uint64_t work)
 static inline void in_flight_done(struct in_flight *in_flight, uint64_t work)
 {
     atomic_fetch_sub_explicit(&in_flight->work_ns, work, memory_order_relaxed);
+}
+
+enum { IN_FLIGHT_MIXED_S = 5 };
+
+/* A launch pays, in this stream, which is not 0: are there several streams with work, by what was
+ * seen lately? */
+static inline bool in_flight_mixed(struct in_flight *in_flight, uint64_t stream, uint64_t now)
+{
+    uint64_t last = atomic_exchange_explicit(&in_flight->stream, stream, memory_order_relaxed);
+    if (last != 0 && last != stream)
+        atomic_store_explicit(&in_flight->mixed_ns, now, memory_order_relaxed);
+    uint64_t mixed = atomic_load_explicit(&in_flight->mixed_ns, memory_order_relaxed);
+    return mixed != 0 && now - mixed < UINT64_C(1000000000) * IN_FLIGHT_MIXED_S;
 }
 
 #endif

@@ -30,6 +30,8 @@ struct wait {
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
     uint64_t asked;   /* to be paid */
+    bool known;       /* what the kind costs */
+    bool mixed;       /* several streams have work */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -96,19 +98,34 @@ static uint64_t await_room(struct launch *launch, struct wait *wait)
     return 0;
 }
 
+/* Beside other streams, launches that long are paid for one by one, so that each is watched: only
+ * then can be told what part of the time was whose. */
+static bool is_long(const struct launch *launch, const struct wait *wait)
+{
+    return wait->mixed && launch->paid_ns >= LIMITER_ALLOWANCE_NS / 2;
+}
+
+static bool bought_alone(const struct launch *launch, const struct wait *wait)
+{
+    return is_long(launch, wait) && launch->paid_ns > allowance.credit_ns;
+}
+
 /* Try to pay. 0: paid. Otherwise ns to wait. */
 static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
     struct process *process = wait->process;
     uint64_t pause = 0;
-    if (!cost_estimate(&process->costs, wait->key, &launch->paid_ns))
+    wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
+    if (!wait->known)
         pause = await_measurement(launch, wait);
     launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
     if (pause == 0)
         pause = await_room(launch, wait);
     if (pause > 0)
         return pause;
-    wait->asked = allowance_ask(wait->terms, wait->now, launch->paid_ns);
+    wait->asked = bought_alone(launch, wait)
+                      ? launch->paid_ns - allowance.credit_ns
+                      : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
 }
 
@@ -140,16 +157,30 @@ static void count_wait(const struct wait *wait)
 /* Measure the launch, if it is time to, or let it carry a mark, or neither. */
 static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
 {
-    uint64_t key = cost_due(&wait->process->costs, wait->key, done) ? wait->key : 0;
+    bool due = cost_due(&wait->process->costs, wait->key, done), own = is_long(launch, wait);
+    uint64_t key = due || own ? wait->key : 0;
     uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
-    struct timing_subject subject = {key, launch->paid_ns, work, launch->device, launch->stream};
+    struct timing_subject subject = {
+        .key = key,
+        .paid_ns = launch->paid_ns,
+        .work_ns = work,
+        .device = launch->device,
+        .stream = launch->stream,
+        .sampled = wait->mixed && wait->known && !own,
+    };
     if (key == 0 && work == 0)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
     launch->flight = timing_begin(wait->process, subject, wait->now);
     if (launch->flight == NULL)
         pthread_setcancelstate(launch->cancellable, NULL);
+}
+
+/* The stream of one's own is another in each thread; 0 is nobody's. */
+static uint64_t name_of(CUstream stream)
+{
+    return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
 }
 
 static void pay(struct launch *launch, uint64_t key)
@@ -164,6 +195,7 @@ static void pay(struct launch *launch, uint64_t key)
         .pause = PAUSE_FIRST_NS,
     };
     look(launch, &wait);
+    wait.mixed = in_flight_mixed(wait.in_flight, name_of(launch->stream), wait.now);
     wait.turn.begun = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));

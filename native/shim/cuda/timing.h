@@ -13,10 +13,12 @@
 
 #include "core/flight.h"
 #include "core/limiter.h"
+#include "cuda/gpu_time.h"
 #include "cuda_hooks.h"
 
 struct timing {
     struct flights flights;
+    struct gpu_time times[VCUDA_DEVICES];
     atomic_uint failures; /* in a row */
     atomic_bool off;
 };
@@ -31,6 +33,7 @@ struct timing_subject {
     uint64_t work_ns;
     unsigned device;
     CUstream stream;
+    bool sampled; /* others like it run beside it that nobody watches */
 };
 
 /* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */

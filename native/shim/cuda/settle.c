@@ -1,0 +1,59 @@
+#include "cuda/settle.h"
+
+static struct vcuda_meter *meter_of(struct process *process, const struct flight *flight)
+{
+    return &process->session.books.page->meters[flight->device];
+}
+
+static uint64_t smaller(uint64_t left, uint64_t right)
+{
+    return left < right ? left : right;
+}
+
+/* The part of the measurement, in millionths, that neither neighbours nor siblings can have added,
+ * nor other streams. */
+static uint32_t certain(struct process *process, const struct flight *flight,
+                        struct settle_times times, struct limiter_terms terms)
+{
+    if (flight->sampled || times.measured == 0 ||
+        (!flight->outdated && !turn_own(meter_of(process, flight), process_turn(process))))
+        return 0;
+    uint32_t ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
+    return times.own == times.measured ? ppm : (uint32_t)((double)ppm * times.own / times.measured);
+}
+
+/* What the measured launch cost; and its kind is known to from now on. */
+static uint64_t learn(struct process *process, const struct flight *flight,
+                      struct settle_times times, struct limiter_terms terms)
+{
+    uint32_t certain_ppm = certain(process, flight, times, terms);
+    if (flight->outdated)
+        return cost_part(times.measured, certain_ppm);
+    uint64_t cost =
+        cost_record(&process->costs, flight->key, times.now, times.measured, certain_ppm);
+    return smaller(cost, times.own);
+}
+
+/* What nobody can tell costs what was paid. */
+static int64_t owed(const struct flight *flight, uint64_t cost, struct limiter_terms terms)
+{
+    return flight->sampled ? 0 : (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
+}
+
+static void serve(struct process *process, const struct flight *flight, struct settle_times times)
+{
+    _Atomic uint64_t *ended = &process->in_flight[flight->device].ended_ns;
+    *ended = limiter_end(*ended, flight->begun_ns, times.measured, times.now);
+    limiter_serve(meter_of(process, flight), *ended);
+}
+
+void settle(struct process *process, struct flight *flight, struct settle_times times)
+{
+    struct vcuda_meter *meter = meter_of(process, flight);
+    const struct vcuda_limit *limit = &process->session.config->limits[flight->device];
+    struct limiter_terms terms = limiter_terms(limit, times.now);
+    int64_t debt = owed(flight, learn(process, flight, times, terms), terms);
+    limiter_settle(meter, terms, debt);
+    limiter_retire(meter, (uint64_t)debt); /* below 0, too */
+    serve(process, flight, times);
+}
