@@ -11,7 +11,9 @@
 #ifndef SHIM_CORE_COVER_H
 #define SHIM_CORE_COVER_H
 
+#ifndef VCUDA_CDEF
 #include <stdint.h>
+#endif
 
 enum { COVER_SPANS = 32 };
 

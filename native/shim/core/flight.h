@@ -34,7 +34,6 @@ struct flight {
     atomic_ullong context;      /* they belong to it and die with it */
     _Atomic uint64_t begun_ns;
     uint64_t paid_ns; /* for the launch itself */
-    bool sampled;     /* others like it run beside it that nobody watches */
 };
 
 struct flights {

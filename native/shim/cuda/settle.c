@@ -15,7 +15,7 @@ static uint64_t smaller(uint64_t left, uint64_t right)
 static uint32_t certain(struct process *process, const struct flight *flight,
                         struct settle_times times, struct limiter_terms terms)
 {
-    if (flight->sampled || times.measured == 0 ||
+    if (times.measured == 0 ||
         (!flight->outdated && !turn_own(meter_of(process, flight), process_turn(process))))
         return 0;
     uint32_t ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
@@ -34,12 +34,6 @@ static uint64_t learn(struct process *process, const struct flight *flight,
     return smaller(cost, times.own);
 }
 
-/* What nobody can tell costs what was paid. */
-static int64_t owed(const struct flight *flight, uint64_t cost, struct limiter_terms terms)
-{
-    return flight->sampled ? 0 : (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
-}
-
 static void serve(struct process *process, const struct flight *flight, struct settle_times times)
 {
     _Atomic uint64_t *ended = &process->in_flight[flight->device].ended_ns;
@@ -52,7 +46,8 @@ void settle(struct process *process, struct flight *flight, struct settle_times 
     struct vcuda_meter *meter = meter_of(process, flight);
     const struct vcuda_limit *limit = &process->session.config->limits[flight->device];
     struct limiter_terms terms = limiter_terms(limit, times.now);
-    int64_t debt = owed(flight, learn(process, flight, times, terms), terms);
+    uint64_t cost = learn(process, flight, times, terms);
+    int64_t debt = (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
     limiter_settle(meter, terms, debt);
     limiter_retire(meter, (uint64_t)debt); /* below 0, too */
     serve(process, flight, times);

@@ -5,7 +5,7 @@
 #include "cuda/process.h"
 
 /* measured: what the events around it show. own: the part of that for which nothing else of ours
- * was charged (cuda/gpu_time.h); of a sampled flight nobody knows. */
+ * was charged (cuda/gpu_time.h). */
 struct settle_times {
     uint64_t now, measured, own;
 };

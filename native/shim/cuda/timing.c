@@ -92,7 +92,6 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
 {
     flight->start = flight->end = NULL;
     flight->paid_ns = subject.paid_ns;
-    flight->sampled = subject.sampled;
     flight->begun_ns = now;
     atomic_store_explicit(&flight->device, subject.device, memory_order_relaxed);
     atomic_store_explicit(&flight->key, subject.key, memory_order_relaxed);
@@ -179,7 +178,7 @@ static bool settle_flight(struct process *process, struct flight *flight, uint64
 {
     struct gpu_time *time = &process->timing.times[flight->device];
     uint64_t measured = ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, own = 0;
-    if (!flight->sampled && !gpu_time_take(time, flight, measured, &own))
+    if (!gpu_time_take(time, flight, measured, &own))
         return false;
     settle(process, flight, (struct settle_times){now, measured, own});
     return true;

@@ -33,7 +33,6 @@ struct timing_subject {
     uint64_t work_ns;
     unsigned device;
     CUstream stream;
-    bool sampled; /* others like it run beside it that nobody watches */
 };
 
 /* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */
