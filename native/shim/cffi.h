@@ -5,6 +5,7 @@
 #include "core/array_size.h"
 #include "core/books.h"
 #include "core/cost.h"
+#include "core/cover.h"
 #include "core/gaps.h"
 #include "core/image.h"
 #include "core/limiter.h"

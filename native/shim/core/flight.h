@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 enum {
-    FLIGHTS = 16,
+    FLIGHTS = 48,
     FLIGHTS_OF_MARKS = 12, /* of them at most; the others are left to measurements */
 };
 

@@ -13,7 +13,8 @@ enum {
     OTHERS_NS = 100 * MILLISECOND, /* patience with the measurement of other kinds */
     CROWD_NS = 250 * MILLISECOND,  /* patience with work in flight */
     IN_FLIGHT_NS = 20 * MILLISECOND,
-    MARKS = 8, /* in what may be in flight */
+    CENSUS_NS = 20 * MILLISECOND, /* patience with its beginning and its end */
+    MARKS = 8,                    /* in what may be in flight */
 };
 
 static const uint64_t unknown_ns = UINT64_C(2000000000); /* patience with one's own kind */
@@ -30,6 +31,9 @@ struct wait {
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
     uint64_t asked;   /* to be paid */
+    bool known;       /* what the kind costs */
+    bool mixed;       /* several streams have work */
+    int census;       /* of them: which launch is this? */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -96,19 +100,62 @@ static uint64_t await_room(struct launch *launch, struct wait *wait)
     return 0;
 }
 
+/* Launches that long are paid for one by one beside other streams, so that all are watched. */
+static bool is_long(const struct launch *launch)
+{
+    return launch->paid_ns >= LIMITER_ALLOWANCE_NS / 2;
+}
+
+/* Beside other streams, what part of the time was whose can be told only if all launches are
+ * watched: long ones always, and all for the time of a census. */
+static bool paid_alone(const struct launch *launch, const struct wait *wait)
+{
+    return wait->mixed && (wait->census > 0 || is_long(launch));
+}
+
+/* Is all that was launched done? What has no mark yet has had the time for it. */
+static bool drained(const struct wait *wait)
+{
+    uint64_t unmarked = allowance.granted_ns - allowance.credit_ns;
+    return in_flight_work(wait->in_flight) + unmarked <= wait->now - wait->turn.begun;
+}
+
+/* A census begins and ends with nothing else in flight. */
+static uint64_t await_census(const struct launch *launch, struct wait *wait)
+{
+    bool edge = wait->census == 0 || wait->census == IN_FLIGHT_CENSUS;
+    if (!edge || is_long(launch) || drained(wait))
+        return 0;
+    if (wait->now - wait->turn.begun < CENSUS_NS)
+        return longer_pause(wait);
+    in_flight_census_failed(wait->in_flight);
+    wait->census = -1;
+    return 0;
+}
+
+static uint64_t ask(const struct launch *launch, const struct wait *wait)
+{
+    return paid_alone(launch, wait) && launch->paid_ns > allowance.credit_ns
+               ? launch->paid_ns - allowance.credit_ns
+               : allowance_ask(wait->terms, wait->now, launch->paid_ns);
+}
+
 /* Try to pay. 0: paid. Otherwise ns to wait. */
 static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
     struct process *process = wait->process;
     uint64_t pause = 0;
-    if (!cost_estimate(&process->costs, wait->key, &launch->paid_ns))
+    wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
+    if (!wait->known)
         pause = await_measurement(launch, wait);
     launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
     if (pause == 0)
         pause = await_room(launch, wait);
+    if (pause == 0)
+        pause = await_census(launch, wait);
     if (pause > 0)
         return pause;
-    wait->asked = allowance_ask(wait->terms, wait->now, launch->paid_ns);
+    wait->asked = ask(launch, wait);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
 }
 
@@ -123,8 +170,8 @@ static void look(struct launch *launch, struct wait *wait)
 {
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
-    timing_poll(wait->process, launch->device, crowded(wait, 2) ? TIMING_ALL : TIMING_MEASURED,
-                wait->now);
+    timing_poll(wait->process, launch->device,
+                crowded(wait, 2) || wait->mixed ? TIMING_ALL : TIMING_MEASURED, wait->now);
     hold_turn(wait->process, launch->device, wait->now);
 }
 
@@ -137,19 +184,39 @@ static void count_wait(const struct wait *wait)
     atomic_fetch_add_explicit(&wait->meter->throttled, 1, memory_order_relaxed);
 }
 
+static bool due(const struct launch *launch, const struct wait *wait, uint64_t done)
+{
+    if (wait->mixed)
+        in_flight_count(wait->in_flight, done - launch->paid_ns);
+    return wait->mixed ? !wait->known || paid_alone(launch, wait)
+                       : cost_due(&wait->process->costs, wait->key, done);
+}
+
 /* Measure the launch, if it is time to, or let it carry a mark, or neither. */
 static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
 {
-    uint64_t key = cost_due(&wait->process->costs, wait->key, done) ? wait->key : 0;
+    uint64_t key = due(launch, wait, done) ? wait->key : 0;
     uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
-    struct timing_subject subject = {key, launch->paid_ns, work, launch->device, launch->stream};
+    struct timing_subject subject = {
+        .key = key,
+        .paid_ns = launch->paid_ns,
+        .work_ns = work,
+        .device = launch->device,
+        .stream = launch->stream,
+    };
     if (key == 0 && work == 0)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
     launch->flight = timing_begin(wait->process, subject, wait->now);
     if (launch->flight == NULL)
         pthread_setcancelstate(launch->cancellable, NULL);
+}
+
+/* The stream of one's own is another in each thread; 0 is nobody's. */
+static uint64_t name_of(CUstream stream)
+{
+    return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
 }
 
 static void pay(struct launch *launch, uint64_t key)
@@ -164,6 +231,8 @@ static void pay(struct launch *launch, uint64_t key)
         .pause = PAUSE_FIRST_NS,
     };
     look(launch, &wait);
+    wait.mixed = in_flight_mixed(wait.in_flight, name_of(launch->stream), wait.now);
+    wait.census = wait.mixed ? in_flight_census(wait.in_flight) : -1;
     wait.turn.begun = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));

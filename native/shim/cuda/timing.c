@@ -1,6 +1,7 @@
 #include "cuda/timing.h"
 
 #include "cuda/capturing.h"
+#include "cuda/settle.h"
 #include "runtime/clock.h"
 
 enum {
@@ -172,33 +173,15 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
     exchange_mode(mode);
 }
 
-/* What the measured launch cost; and its kind is known to from now on. */
-static uint64_t learn(struct process *process, const struct flight *flight, uint64_t now,
-                      uint64_t measured, struct limiter_terms terms)
+/* False: not now. */
+static bool settle_flight(struct process *process, struct flight *flight, uint64_t now, float ms)
 {
-    uint32_t certain_ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
-    if (flight->outdated)
-        return cost_part(measured, certain_ppm);
-    if (!turn_alone(meter_of(process, flight), process_turn(process), flight->begun_ns))
-        return cost_record_stretched(&process->costs, flight->key, now, measured);
-    return cost_record(&process->costs, flight->key, now, measured, certain_ppm);
-}
-
-/* Correct what was paid for the measured launch, and what its kind will pay from now on. */
-static void settle(struct process *process, struct flight *flight, uint64_t now, float milliseconds)
-{
-    unsigned device = flight->device;
-    struct session *session = &process->session;
-    struct vcuda_meter *meter = &session->books.page->meters[device];
-    struct limiter_terms terms = limiter_terms(&session->config->limits[device], now);
-    _Atomic uint64_t *ended = &process->in_flight[device].ended_ns;
-    uint64_t measured = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS) : 0;
-    uint64_t cost = learn(process, flight, now, measured, terms);
-    int64_t debt = (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
-    limiter_settle(meter, terms, debt);
-    limiter_retire(meter, (uint64_t)debt); /* below 0, too */
-    *ended = limiter_end(*ended, flight->begun_ns, measured, now);
-    limiter_serve(meter, *ended);
+    struct gpu_time *time = &process->timing.times[flight->device];
+    uint64_t measured = ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, own = 0;
+    if (!gpu_time_take(time, flight, measured, &own))
+        return false;
+    settle(process, flight, (struct settle_times){now, measured, own});
+    return true;
 }
 
 static void finish(struct process *process, struct flight *flight, uint64_t now)
@@ -209,7 +192,10 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
             fail(process, flight);
             return;
         }
-        settle(process, flight, now, milliseconds);
+        if (!settle_flight(process, flight, now, milliseconds)) {
+            flight_let_go(flight, FLIGHT_FLYING);
+            return;
+        }
     }
     atomic_store(&process->timing.failures, 0);
     end_flight(process, flight);
@@ -310,7 +296,7 @@ static void cut_short(struct process *process, struct flight *flight, unsigned l
     since = since > flight->begun_ns ? since : flight->begun_ns;
     flight->outdated = true; /* the next may have more time, or less */
     if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now)
-        settle(process, flight, now, (float)(now - since) / NS_PER_MS);
+        settle(process, flight, (struct settle_times){now, now - since, now - since});
     leave(process, flight);
 }
 
@@ -325,6 +311,9 @@ unsigned long long timing_context_ends(struct process *process, CUcontext contex
 
 void timing_context_ended(struct process *process, unsigned long long number)
 {
-    if (number != 0)
-        visit_all_of(process, number, cut_short);
+    if (number == 0)
+        return;
+    visit_all_of(process, number, cut_short);
+    for (unsigned device = 0; device < VCUDA_DEVICES; device++)
+        gpu_time_context_ended(&process->timing.times[device], number);
 }

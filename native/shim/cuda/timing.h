@@ -13,10 +13,12 @@
 
 #include "core/flight.h"
 #include "core/limiter.h"
+#include "cuda/gpu_time.h"
 #include "cuda_hooks.h"
 
 struct timing {
     struct flights flights;
+    struct gpu_time times[VCUDA_DEVICES];
     atomic_uint failures; /* in a row */
     atomic_bool off;
 };

@@ -1,0 +1,72 @@
+#include "cuda/gpu_time.h"
+
+#include "cuda_hooks.h"
+
+enum { NS_PER_MS = 1000000 };
+
+static bool hold(struct gpu_time *time)
+{
+    /* Pairs with let_go(): the new owner sees what the last one wrote. */
+    return !atomic_exchange_explicit(&time->held, true, memory_order_acquire);
+}
+
+static void let_go(struct gpu_time *time)
+{
+    atomic_store_explicit(&time->held, false, memory_order_release);
+}
+
+/* When did it end? False if the driver does not say. */
+static bool end_of(const struct gpu_time *time, const struct flight *flight, int64_t *end)
+{
+    float milliseconds;
+    if (REAL(cuEventElapsedTime)(&milliseconds, time->latest, flight->end) != CUDA_SUCCESS)
+        return false;
+    *end = time->at_ns + (int64_t)((double)milliseconds * NS_PER_MS);
+    return true;
+}
+
+/* The event of the flight is ours from now on. */
+static void keep(struct gpu_time *time, struct flight *flight, int64_t end)
+{
+    if (time->latest != NULL)
+        REAL(cuEventDestroy_v2)(time->latest);
+    time->latest = flight->end;
+    time->at_ns = end;
+    flight->end = NULL;
+}
+
+/* The first of a context: there is nothing to reckon from, and nothing known to be covered. */
+static void begin(struct gpu_time *time, struct flight *flight)
+{
+    time->latest = NULL; /* it died with its context */
+    time->cover.count = 0;
+    keep(time, flight, 0);
+    atomic_store(&time->context, flight->context);
+}
+
+static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t measured)
+{
+    int64_t end = 0;
+    unsigned long long context = atomic_load(&time->context);
+    if (context == 0)
+        begin(time, flight);
+    else if (context != flight->context || !end_of(time, flight, &end))
+        return measured;
+    else if (end > time->at_ns)
+        keep(time, flight, end);
+    return cover_add(&time->cover, end - (int64_t)measured, end);
+}
+
+bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own)
+{
+    if (!hold(time))
+        return false;
+    *own = reckon(time, flight, measured);
+    let_go(time);
+    return true;
+}
+
+void gpu_time_context_ended(struct gpu_time *time, unsigned long long context)
+{
+    atomic_compare_exchange_strong(&time->context, &context, 0);
+}

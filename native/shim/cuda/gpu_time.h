@@ -1,0 +1,29 @@
+/* When measured launches ran, on the GPU's own clock: between the events of one context the driver
+ * tells the time, whatever their streams. The latest of all ends is kept to reckon from.
+ *
+ * Any thread. Nobody waits: who comes while another reckons is told to come again.
+ */
+#ifndef SHIM_CUDA_GPU_TIME_H
+#define SHIM_CUDA_GPU_TIME_H
+
+#include "core/cover.h"
+#include "core/flight.h"
+
+/* Of one device. */
+struct gpu_time {
+    atomic_bool held;
+    void *latest;          /* the event that ended last, ours; NULL: none */
+    atomic_ullong context; /* it belongs to it and dies with it; 0: none, or it has */
+    int64_t at_ns;         /* when that was */
+    struct cover cover;
+};
+
+/* Of what this launch took, which has ended, in `measured`: how much has the container not been
+ * charged for by others? All of it if its context is not that of others. The event after it may be
+ * kept. False: not now. With the flight held, and its context current. */
+bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own);
+
+/* That context has ended. */
+void gpu_time_context_ended(struct gpu_time *time, unsigned long long context);
+
+#endif

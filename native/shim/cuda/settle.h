@@ -1,0 +1,16 @@
+/* A measured launch has ended: what it cost, and what its kind is to pay from now on. */
+#ifndef SHIM_CUDA_SETTLE_H
+#define SHIM_CUDA_SETTLE_H
+
+#include "cuda/process.h"
+
+/* measured: what the events around it show. own: the part of that for which nothing else of ours
+ * was charged (cuda/gpu_time.h). */
+struct settle_times {
+    uint64_t now, measured, own;
+};
+
+/* With the flight held. */
+void settle(struct process *process, struct flight *flight, struct settle_times times);
+
+#endif
