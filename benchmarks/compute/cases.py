@@ -151,3 +151,7 @@ def steady(name: str, *actors: Actor) -> Case:
     due = {one.name: float(one.cores) for one in actors}
     bars = Bars(settled=max(1.0, width), width=window(unit, least=0.5))
     return Case(name, actors, seconds, (Phase("", 0.0, seconds, due, bars),))
+
+
+def due(begin: float, end: float, name: str = "", bars: Bars = STEADY, **shares: float) -> Phase:
+    return Phase(name, begin, end, shares, bars)

@@ -2,7 +2,8 @@
 
 One tenant alone: six lengths of kernels, six ways to launch, nine promises. All pairs of two of
 these occur, in 54 cases: promise number t and length number k meet in pattern number t + k, modulo
-six, which is a Latin square. Several tenants, steps and bursts are named one by one.
+six, which is a Latin square. Several tenants and steps are named one by one. What is lent:
+compute.lending.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +13,14 @@ from string import ascii_lowercase
 from compute.cases import (
     KERNELS,
     PATTERNS,
-    STEADY,
     WHOLE_GPU,
     Actor,
-    Bars,
     Case,
-    Phase,
     actor,
+    due,
     steady,
 )
+from compute.lending import FINE, lending
 
 TARGETS = (10, 20, 30, 40, 50, 60, 70, 80, 90)
 QUICK = (
@@ -49,7 +49,7 @@ REAL = (
 
 
 def cases() -> list[Case]:
-    return [*alone(), *uneven(), *together(), *stepped(), *bursting()]
+    return [*alone(), *uneven(), *together(), *stepped(), *lending()]
 
 
 def alone() -> Iterator[Case]:
@@ -95,8 +95,6 @@ def together() -> Iterator[Case]:
 
 
 STARTS = (10, 30, 50, 90)
-FINE = 0.02
-"""Seconds between two looks where the time to settle is the point."""
 
 
 def stepped() -> Iterator[Case]:
@@ -114,36 +112,6 @@ def stepped() -> Iterator[Case]:
     changing = (actor("a", 20, "1ms", changes=((5.0, 60), (10.0, 10))),)
     phases = (due(0, 5, "20", a=20), due(5, 10, "to 60", a=60), due(10, 15, "to 10", a=10))
     yield Case("step/promise", changing, 15.0, phases, FINE)
-
-
-TAKEN = Bars(error=None, delivered=95, settled=0.5, skip=0.5, width=0.2, tolerance=5)
-BACK = Bars(error=None, delivered=98, settled=0.2, skip=0.5, width=0.2, tolerance=5)
-"""Idle share: taken up within half a second, given back within a fifth of one."""
-
-
-def bursting() -> Iterator[Case]:
-    """What others leave idle is lent, up to a ceiling, and given back when they want it."""
-    pair = (
-        actor("a", 30, "1ms", ceiling=90),
-        actor("b", 60, "1ms", begin=5.0, end=10.0),
-    )
-    phases = (
-        due(0, 5, "b idle", TAKEN, a=90),
-        due(5, 10, "b wants it", BACK, a=40, b=60),
-        due(10, 15, "b gone", TAKEN, a=90),
-    )
-    yield Case("burst/take", pair, 15.0, phases, FINE)
-    hungry = (actor("a", 10, "1ms", ceiling=100), actor("b", 30, "1ms", ceiling=100))
-    yield Case("burst/weights", hungry, 10.0, (due(0, 10, "", TAKEN, a=25, b=75),), FINE)
-    deep = Actor(
-        "a", 30, f"kernel=2ms pattern=burst count=100 every=1s {WHOLE_GPU}", 2e-3, burst_us=250_000
-    )
-    profile = Bars(error=None, settled=None)
-    yield Case("burst/latency profile", (deep,), 10.0, (due(0, 10, "", profile, a=30),), FINE)
-
-
-def due(begin: float, end: float, name: str = "", bars: Bars = STEADY, **shares: float) -> Phase:
-    return Phase(name, begin, end, shares, bars)
 
 
 def compared() -> list[Case]:

@@ -4,6 +4,10 @@ Who was made to wait wants all it may have, and so does who suddenly uses much m
 for it. Both are believed at the next look and for a moment after, so that what was given away is
 back at once. Who works and never waits wants what it uses, and a little room to grow. Who charges
 nothing wants nothing: that, too, shows within a moment.
+
+Who comes back and waits for the end of each launch may not use much, however much it wants: it
+waits for the time slices of others, which no meter shows. So who works steadily again has a moment
+with all it may have, to show what it uses then.
 """
 
 from dataclasses import dataclass
@@ -25,18 +29,26 @@ RISE: Final = 1.2
 
 @dataclass(slots=True)
 class Demand:
-    """Of one container on one GPU."""
+    """Of one container on one GPU. tried: it had its moment since it was idle."""
 
     eager_until: int = 0
     want: float = 0.0
+    tried: bool = False
 
     def update(self, now: int, reading: Reading, history: History) -> float:
         """The share it would use now, its ceiling at most; the reading is in the history."""
         used = history.share(MOMENT_NS)
-        if history.waited or history.newest > RISE * self.want + ROOM_MORE:
+        self.tried &= used > 0
+        if self._presses(history):
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
+            self.tried = True
         most = max(reading.ceiling, reading.promise)
         kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
         self.want = most if now < self.eager_until else kept
         return self.want
+
+    def _presses(self, history: History) -> bool:
+        """Whether more may be wanted than was kept for it."""
+        rose = history.newest > RISE * self.want + ROOM_MORE
+        return history.waited or rose or (history.steady and not self.tried)

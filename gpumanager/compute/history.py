@@ -5,6 +5,7 @@ Meters grow while nobody looks: between two looks they are taken to have grown e
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from gpumanager.compute.values import SECOND
@@ -14,6 +15,8 @@ KEPT_NS: Final = SECOND
 LOOK_NS: Final = SECOND // 10
 """What is charged in less time than this tells of a burst, not of a share."""
 
+STEADY: Final = 3
+"""Looks in a row that tell of steady work."""
 
 RATES: Final = 64
 """Changes of a rate that are remembered: it changes at some looks, and rests for long."""
@@ -74,6 +77,12 @@ class History:
     def waited(self) -> bool:
         """Whether a launch was made to wait since the look before the last."""
         return len(self.marks) > 1 and self.marks[-1].waits > self.marks[-2].waits
+
+    @property
+    def steady(self) -> bool:
+        """Whether something was charged before each of the last looks."""
+        last = list(self.marks)[-STEADY:]
+        return len(last) == STEADY and all(a.charged < b.charged for a, b in pairwise(last))
 
     @property
     def newest(self) -> float:

@@ -76,6 +76,27 @@ def test_who_begins_is_believed_at_the_next_look() -> None:
     assert container.tick(10 * MS) == 0.5
 
 
+def test_who_works_steadily_again_has_a_moment_with_all_it_may_have() -> None:
+    container = Container()
+    container.tick(count=10)
+
+    wants = [container.tick(MS) for _ in range(8)]
+
+    assert wants[1:3] == [0.5, 0.5]
+    assert wants[4:] == pytest.approx([0.031] * 4)
+    assert container.tick(count=3) == 0
+    assert [container.tick(MS) for _ in range(3)][-1] == 0.5
+
+
+def test_a_launch_now_and_then_is_no_steady_work() -> None:
+    container = Container()
+    container.tick(count=10)
+
+    wants = [container.tick(MS * (look % 2)) for look in range(40)]
+
+    assert max(wants) < 0.04
+
+
 def test_who_uses_a_part_and_never_waits_wants_a_little_more_than_that() -> None:
     container = Container()
     container.tick(count=2)

@@ -1,135 +1,16 @@
-"""Shares of a GPU over time: containers of a model, looked at ten times a second."""
+"""Shares of a GPU over time: what is promised holds, and what is charged is put right."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
+from gpumanager.compute.values import MILLION, Reading
 from gpumanager.gpu.samples import Answer, Sample
-from gpumanager.gpu.values import GpuUUID
-
-GPU = GpuUUID("a0")
-OTHER = GpuUUID("a1")
-TICK = SECOND // 10
-GLANCE = TICK // 4
-PERIODS_PER_TICK = 2
-
-
-@dataclass
-class Container:
-    """Wants a share of the GPU, and is held to its rate; what it takes is charged by `factor`."""
-
-    name: str
-    promise: int
-    ceiling: int
-    wants: float = 0.0
-    factor: float = 1.0
-    gpu: GpuUUID = GPU
-    took: float = 0.0
-    charged: float = 0.0
-    waits: int = 0
-    scale: float = 1.0
-    debt: float = 0.0
-    rate: float = 0.0
-    others: float = 0.0
-    brief: bool = False
-    departed: int = 0
-
-    def run(self, room: float) -> None:
-        """One tick, in which the GPU has so much room for it."""
-        per_charge = self.factor * self.scale
-        allowed = max(0.0, self.rate - self.debt) / per_charge
-        self.debt = max(0.0, self.debt - self.rate)
-        self.took = min(self.wants, allowed, room)
-        self.waits += self.wants > self.took
-        self.charged += self.took * per_charge * TICK
-        self.departed += self.brief
-
-    def reading(self) -> Reading:
-        return Reading(
-            holder=(self.name, 0),
-            gpu=self.gpu,
-            promise=self.promise / 100,
-            ceiling=self.ceiling / 100,
-            pids=frozenset([] if self.brief else [pid(self.name)]),
-            paid_until=0,
-            charged_ns=round(self.charged),
-            retired_ns=max(1, round(self.charged)),
-            waits=self.waits,
-            departed=self.departed,
-        )
-
-    def apply(self, grant: Grant) -> None:
-        self.rate = grant.rate_ppm / MILLION
-        self.others = grant.others_ppm / MILLION
-        self.scale = grant.cost_ppm / MILLION
-        debt_rate = grant.debt_ppm / MILLION or self.rate
-        self.debt += grant.debt_ns / TICK * self.rate / debt_rate
-        self.charged += grant.debt_ns
-
-
-def pid(name: str) -> int:
-    return ord(name[0])
-
-
-class Node:
-    """The containers, their shares, and a driver that samples every GPU every half tick or so."""
-
-    def __init__(self, *containers: Container, sampled: bool = True) -> None:
-        self.containers, self.sampled = containers, sampled
-        self.shares = Shares()
-        self.strangers: dict[int, float] = {}
-        self.now = 0
-        for container in containers:
-            container.rate = container.promise / 100
-
-    def tick(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.now += TICK
-            room = 1 - sum(self.strangers.values())
-            for container in self.containers:
-                container.run(room)
-                room -= container.took
-            self._share()
-
-    def glance(self) -> None:
-        self.now += GLANCE
-        self._apply(self.shares.glance(self.now, self.readings()))
-
-    def readings(self) -> list[Reading]:
-        return [container.reading() for container in self.containers]
-
-    def _share(self) -> None:
-        answers = {gpu: self._answer(gpu) for gpu in (GPU, OTHER)} if self.sampled else {}
-        self._apply(self.shares.tick(self.now, self.readings(), answers))
-
-    def _apply(self, grants: Mapping[Holder, Grant]) -> None:
-        for container in self.containers:
-            if (container.name, 0) in grants:
-                container.apply(grants[container.name, 0])
-
-    def _answer(self, gpu: GpuUUID) -> Answer:
-        here = (one for one in self.containers if one.gpu == gpu and not one.brief)
-        busy = {pid(one.name): one.took for one in here}
-        busy |= self.strangers if gpu == GPU else {}
-        samples = (Sample(who, self.now, round(100 * took)) for who, took in busy.items())
-        return Answer(self.now, tuple(sample for sample in samples if sample.percent > 0))
-
-
-def hard(name: str, promise: int, wants: float = 1.0, factor: float = 1.0) -> Container:
-    return Container(name, promise, promise, wants, factor)
-
-
-def elastic(name: str, promise: int, wants: float = 1.0, ceiling: int = 100) -> Container:
-    return Container(name, promise, ceiling, wants)
-
-
-def rates(containers: Iterable[Container]) -> list[float]:
-    return [round(container.rate, 3) for container in containers]
 
 
 def test_hard_limits_are_the_promises_whatever_happens() -> None:
@@ -149,104 +30,6 @@ def test_processes_that_come_and_go_unseen_are_not_refunded() -> None:
 
     assert a.scale == 1
     assert a.charged <= 30.5 * TICK
-
-
-def test_idle_share_goes_to_who_may_burst_within_half_a_second() -> None:
-    a, b = hard("a", 50), elastic("b", 50)
-    node = Node(a, b)
-    node.tick(20)
-    assert rates((a, b)) == [0.5, 0.5]
-
-    a.wants = 0.0
-    node.tick(4)
-
-    assert b.rate == 1.0
-
-
-def test_what_was_lent_is_given_back_at_the_next_look() -> None:
-    a, b = hard("a", 50, wants=0.0), elastic("b", 50)
-    node = Node(b, a)
-    node.tick(20)
-    assert b.rate == 1.0
-
-    a.wants = 1.0
-    b.wants = 0.9  # leaves the GPU a gap
-    node.tick()
-
-    assert rates((a, b)) == [0.5, 0.5]
-
-
-def test_what_was_lent_is_given_back_at_a_glance_before_the_next_look() -> None:
-    a, b = hard("a", 50, wants=0.0), elastic("b", 50)
-    node = Node(b, a)
-    node.tick(20)
-    assert node.shares.lenders == {("a", 0)}
-    assert not node.shares.stirred(node.readings())
-
-    a.charged += 0.5 * GLANCE
-    assert node.shares.stirred(node.readings()) == {GPU}
-    node.glance()
-
-    assert rates((a, b)) == [0.5, 0.5]
-    assert node.shares.lenders == set()
-
-
-@pytest.mark.parametrize(
-    "containers",
-    [
-        (hard("a", 30), hard("b", 60, wants=0.0)),
-        (elastic("a", 30), elastic("b", 50)),
-        (elastic("a", 30, wants=0.2), hard("b", 60, wants=0.0)),
-        (elastic("a", 30),),
-    ],
-    ids=["hard limits", "all want more than that", "no more than the promise is used", "alone"],
-)
-def test_nothing_is_lent_that_could_be_wanted_back(containers: tuple[Container, ...]) -> None:
-    node = Node(*(replace(one) for one in containers))
-
-    node.tick(20)
-
-    assert node.shares.lenders == set()
-
-
-def test_a_glance_at_one_gpu_leaves_the_others_as_they_are() -> None:
-    a, b, c = elastic("a", 30), hard("b", 60, wants=0.0), elastic("c", 50)
-    c.gpu = OTHER
-    node = Node(a, b, c)
-    node.tick(20)
-
-    own = [container.reading() for container in (a, b)]
-    assert set(node.shares.glance(node.now + GLANCE, own)) == {("a", 0), ("b", 0)}
-    node.tick()
-    assert rates((a, b, c)) == [1.0, 0.6, 1.0]
-
-
-def test_a_short_burst_below_what_is_kept_for_it_wants_no_more_at_a_glance() -> None:
-    a, b = hard("a", 50, wants=0.2), elastic("b", 50)
-    node = Node(a, b)
-    node.tick(20)
-    lent = b.rate
-
-    a.charged += 0.2 * 2 * GLANCE
-    node.glance()
-
-    assert b.rate == pytest.approx(lent, abs=0.03)
-
-
-def test_two_that_burst_share_by_their_promises() -> None:
-    node = Node(elastic("a", 10), elastic("b", 30), hard("c", 20, wants=0.0))
-
-    node.tick(20)
-
-    assert rates(node.containers) == [0.25, 0.75, 0.2]
-
-
-def test_who_uses_a_part_of_its_promise_leaves_the_rest() -> None:
-    a, b = hard("a", 50, wants=0.2), elastic("b", 50)
-
-    Node(a, b).tick(30)
-
-    assert b.rate == pytest.approx(0.76)
 
 
 def test_each_is_told_what_the_others_took() -> None:
@@ -390,18 +173,6 @@ def test_a_changed_promise_holds_at_the_next_look() -> None:
     node.tick()
 
     assert rates((a, b)) == [0.6, 0.4]
-
-
-def test_who_leaves_is_forgotten() -> None:
-    a, b = hard("a", 50), elastic("b", 50)
-    node = Node(a, b)
-    node.tick(20)
-
-    node.containers = (b,)
-    node.tick()
-
-    assert b.rate == 1.0
-    assert b.others == 0.0
 
 
 load = st.builds(

@@ -18,7 +18,8 @@ PRICE = 1 << lib.LIMITER_PRICE_BITS
 
 
 def terms(percent: int, burst: int = 20 * MILLISECOND) -> Any:
-    return ffi.new("struct limiter_terms *", (percent * 10_000, burst, burst, MILLION, PRICE))[0]
+    given = (percent * 10_000, burst, burst, SECOND, MILLION, PRICE)
+    return ffi.new("struct limiter_terms *", given)[0]
 
 
 def meter() -> Any:
@@ -212,7 +213,17 @@ def test_what_the_manager_lends_holds_for_its_term_and_then_the_promise(
 def test_the_clock_may_lag_by_what_neighbours_took_but_not_by_idle_time(
     served: int, clock: int, lag: int
 ) -> None:
-    assert lib.limiter_lag(served, clock, 20 * MILLISECOND) == lag
+    assert lib.limiter_lag(served, clock, terms(30)) == lag
+
+
+@pytest.mark.parametrize(("rate", "lag"), [(300_000, SECOND), (900_000, 20 * MILLISECOND)])
+def test_what_was_promised_is_made_good_and_what_was_lent_is_not(rate: int, lag: int) -> None:
+    limit: Any = ffi.new("struct vcuda_limit *")
+    limit.core_percent, limit.rate_ppm = 30, rate
+
+    share = lib.limiter_terms(limit, START)
+
+    assert lib.limiter_lag(START, START - 2 * SECOND, share) == lag
 
 
 def test_what_neighbours_took_while_there_was_work_can_be_had_later() -> None:

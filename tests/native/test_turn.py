@@ -16,7 +16,8 @@ BURST = 20 * MILLISECOND
 
 def terms(percent: int) -> Any:
     price = 1 << lib.LIMITER_PRICE_BITS
-    return ffi.new("struct limiter_terms *", (percent * 10_000, BURST, BURST, MILLION, price))[0]
+    given = (percent * 10_000, BURST, BURST, 1000 * MILLISECOND, MILLION, price)
+    return ffi.new("struct limiter_terms *", given)[0]
 
 
 class Sibling:

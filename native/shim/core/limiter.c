@@ -58,22 +58,24 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
     uint32_t percent = atomic_load_explicit(&limit->core_percent, memory_order_relaxed);
     uint32_t burst_us = atomic_load_explicit(&limit->burst_us, memory_order_relaxed);
-    if (rate == 0 || !lent(until, now)) /* the promise itself */
-        rate = percent * (LIMITER_MILLION / 100);
+    uint32_t promise = percent * (LIMITER_MILLION / 100);
+    if (rate == 0 || !lent(until, now))
+        rate = promise;
     uint64_t burst_ns = (uint64_t)(burst_us == 0 ? LIMITER_BURST_US : burst_us) * 1000;
     return (struct limiter_terms){
         .rate_ppm = rate == 0 ? 1 : rate,
         .burst_ns = burst_ns,
         .lead_ns = (int64_t)burst_ns,
+        .lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,
         .others_ppm = others(limit, until, now),
         .price = price(limit, until, now),
     };
 }
 
-uint64_t limiter_lag(uint64_t served_until, uint64_t clock, uint64_t burst_ns)
+uint64_t limiter_lag(uint64_t served_until, uint64_t clock, struct limiter_terms terms)
 {
     uint64_t lag = subtract(served_until, clock);
-    return larger(smaller(lag, LIMITER_LAG_NS), burst_ns);
+    return larger(smaller(lag, terms.lag_ns), terms.burst_ns);
 }
 
 /* Where the clock stands after paying, lagging behind by no more than it may. */
@@ -81,7 +83,7 @@ static uint64_t paid(const struct vcuda_meter *meter, uint64_t clock, struct lim
                      uint64_t now, uint64_t cost)
 {
     uint64_t served = atomic_load_explicit(&meter->served_until, memory_order_relaxed);
-    uint64_t oldest = subtract(now, limiter_lag(served, clock, terms.burst_ns));
+    uint64_t oldest = subtract(now, limiter_lag(served, clock, terms));
     return add(larger(clock, oldest), limiter_stretch(cost, terms.rate_ppm));
 }
 

@@ -4,7 +4,8 @@
  * of cost c at a rate r moves it by c / r. A launch waits while the clock is more than `burst`
  * ahead of the time, which bounds the work in flight. What the clock lags behind is time the
  * container may still use. Of an idle container it keeps no more than `burst`; what neighbours took
- * while it had work on the GPU it keeps, up to a second. All processes of the container move the
+ * of its promise while it had work on the GPU it keeps, up to a second. What it was lent beyond that
+ * is not owed to it, and who lent it has it back at once. All processes of the container move the
  * same word, by single atomic operations; there is nothing to unlock after a crash.
  *
  * A thread pays for many launches at once, for an allowance (cuda/allowance.h): how large, is
@@ -28,14 +29,16 @@ enum {
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
  * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
- * others of the container go first (turn.h). others_ppm: GPU time that others may have had lately;
- * a million where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS
- * after the point; all costs given to the functions below are priced.
+ * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good; 0
+ * while more is lent than promised. others_ppm: GPU time that others may have had lately; a million
+ * where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS after the
+ * point; all costs given to the functions below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;
     uint64_t burst_ns;
     int64_t lead_ns;
+    uint64_t lag_ns;
     uint32_t others_ppm;
     uint64_t price;
 };
@@ -61,7 +64,7 @@ uint64_t limiter_stretch(uint64_t cost, uint32_t rate_ppm);
 
 /* How far the clock may lag behind the time, where the container is known to have had work on the
  * GPU up to `served_until`. */
-uint64_t limiter_lag(uint64_t served_until, uint64_t clock, uint64_t burst_ns);
+uint64_t limiter_lag(uint64_t served_until, uint64_t clock, struct limiter_terms terms);
 
 /* 0: go, and `cost` is paid. Otherwise nothing changed: ns to wait before asking again. */
 uint64_t limiter_admit(struct vcuda_meter *meter, struct limiter_terms terms, uint64_t now,
