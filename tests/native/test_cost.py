@@ -112,6 +112,18 @@ def test_what_siblings_stretched_teaches_the_least_and_nothing_of_the_mean(table
     assert estimate(table, 7) == 2 * MILLISECOND
 
 
+def test_where_all_may_be_stretched_half_of_the_mean_without_the_longest_is_charged(
+    table: Any,
+) -> None:
+    for length in (2000, 10, 10, 10, 10):
+        lib.cost_record_stretched(table, 7, SECOND, length * MICROSECOND)
+    for length in (2000, 30, 2000, 30, 2000):
+        lib.cost_record_stretched(table, 8, SECOND, length * MICROSECOND)
+
+    assert estimate(table, 7) == 10 * MICROSECOND
+    assert estimate(table, 8) == (2000 + 30 + 2000 + 30) * MICROSECOND // 8
+
+
 def test_a_kind_that_varies_is_measured_whenever_it_is_paid_for(table: Any) -> None:
     for turn in range(10):
         length = MILLISECOND if turn % 2 else 2 * MILLISECOND

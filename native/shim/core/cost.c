@@ -134,10 +134,18 @@ static uint64_t lesser(uint64_t least, uint64_t measured_ns)
     return least == 0 || measured_ns < least ? measured_ns : least;
 }
 
+/* Without the longest: one that a slice has cut in two shows many times its length. */
+static uint64_t doubtful_mean(const struct cost_window *now, const struct cost_window *then)
+{
+    uint64_t sum = now->doubtful_ns + then->doubtful_ns, count = now->doubtful + then->doubtful;
+    return count < 2 ? 0 : (sum - larger(now->longest_ns, then->longest_ns)) / (count - 1);
+}
+
 static uint64_t mean(const struct cost_kind *kind)
 {
-    uint64_t count = kind->current.count + kind->previous.count;
-    return count == 0 ? 0 : (kind->current.certain_ns + kind->previous.certain_ns) / count;
+    const struct cost_window *now = &kind->current, *then = &kind->previous;
+    uint64_t count = now->count + then->count;
+    return count == 0 ? doubtful_mean(now, then) / 2 : (now->certain_ns + then->certain_ns) / count;
 }
 
 /* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
@@ -196,6 +204,9 @@ uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t 
 {
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = opened(table, key, now, measured_ns);
+    kind->current.doubtful_ns += measured_ns;
+    kind->current.longest_ns = larger(kind->current.longest_ns, measured_ns);
+    kind->current.doubtful++;
     uint64_t least = conclude(kind, now, measured_ns);
     pthread_mutex_unlock(&table->mutex);
     return least;

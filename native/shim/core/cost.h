@@ -28,9 +28,11 @@ enum {
 
 /* Measurements of one window of time. */
 struct cost_window {
-    uint64_t least_ns;   /* 0: none */
-    uint64_t certain_ns; /* sum of what neighbours cannot have added, as known at each */
-    uint64_t count;      /* of those in the sum */
+    uint64_t least_ns;              /* 0: none */
+    uint64_t certain_ns;            /* sum of what neighbours cannot have added, as known at each */
+    uint64_t count;                 /* of those in the sum */
+    uint64_t doubtful_ns, doubtful; /* the others: siblings may have added to them */
+    uint64_t longest_ns;            /* of those */
 };
 
 struct cost_kind {
@@ -76,8 +78,10 @@ uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm);
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
                      uint32_t certain_ppm);
 
-/* The same, where processes of the container itself had the GPU in turn meanwhile: it costs no
- * more than measured, and says nothing of a mean. */
+/* The same, where other processes of the container may have had the GPU in turn meanwhile: it costs
+ * no more than the least, and says nothing of a mean that is known. Where none is, half of the mean
+ * of such measurements without the longest stands for it: processes that are not throttled take no
+ * turns. */
 uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
                                uint64_t measured_ns);
 
