@@ -18,7 +18,8 @@ LOOK_SECONDS: Final = 0.2
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """told: what the workload said. limit, peak: bytes, of the books. denied: refusals there.
-    processes: how many were seen at the looks from outside; a short one may be missed.
+    launches: as far as they are counted, when a thread pays again. charged_ns: GPU time paid
+    for. processes: how many were seen at the looks from outside; a short one may be missed.
 
     driver: the most bytes that the driver itself named for the processes of the run, all together;
     None where it names none, as in a container with pids of its own. degraded: VCUDA_DEGRADED_*.
@@ -29,6 +30,7 @@ class Evidence:
     peak: int
     denied: int
     launches: int
+    charged_ns: int
     processes: int
     degraded: int
     driver: int | None
@@ -68,6 +70,7 @@ class Watch:
             peak=device.peak,
             denied=device.denied,
             launches=device.launches,
+            charged_ns=device.charged_ns,
             processes=len(self._seen),
             degraded=self._degraded,
             driver=self._most,

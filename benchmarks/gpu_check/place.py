@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,10 @@ from gpu_check.machine import MODULES, WORKLOADS, Machine, visible
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import complaint, lines_of, told
 from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.driver import Driver
 from gpumanager.volume.elf import read_elf
@@ -143,15 +145,18 @@ async def furnished(machine: Machine, work: Path, model: str) -> AsyncIterator[P
     rooms = {}
     for name in ROOMS:
         rooms[name] = await asyncio.to_thread(_furnish, machine, work, name)
-    with NvmlMeter() as meter:
-        manager = VirtualSockets(work / "vm", meter=meter, models={machine.gpu: model})
-        measuring = asyncio.create_task(manager.measure_every(MEASURE_SECONDS))
+    with NvmlMeter() as meter, NvmlUtilization() as sampler:
+        manager = VirtualSockets(
+            work / "vm", meter=meter, utilization=sampler, models={machine.gpu: model}
+        )
+        looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
+        tasks = [asyncio.ensure_future(one) for one in looking]
         try:
             yield Place(machine, work, manager, rooms)
         finally:
-            measuring.cancel()
-            with suppress(asyncio.CancelledError):
-                await measuring
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await manager.stop()
 
 

@@ -12,6 +12,8 @@
 #include "core/peers.h"
 #include "core/physical.h"
 #include "core/pointers.h"
+#include "core/pool_growth.h"
+#include "core/pool_room.h"
 #include "core/pools.h"
 #include "core/region.h"
 #include "core/residents.h"

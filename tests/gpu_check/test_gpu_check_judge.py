@@ -20,6 +20,7 @@ def evidence(**told: Any) -> Evidence:
         peak=LIMIT,
         denied=3,
         launches=7,
+        charged_ns=50_000,
         processes=3,
         degraded=0,
         driver=LIMIT,
@@ -81,7 +82,7 @@ def views(**fields: int) -> Evidence:
 
 BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.accepted, told(ACCEPTED, worst=0.1), "product of matrices is right"),
-    (judge.accepted, replace(ACCEPTED, launches=0), "launches are counted"),
+    (judge.accepted, replace(ACCEPTED, charged_ns=0), "launches are paid for"),
     (judge.exact, told(EXACT, answers=[2, 2, 999, 2]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, told(EXACT, answers=[]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, replace(EXACT, peak=LIMIT + 1), "never over the limit"),

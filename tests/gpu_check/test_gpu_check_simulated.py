@@ -1,5 +1,8 @@
-"""`make gpu-check` from the outside: on a simulated GPU what needs no PyTorch, and what it says
-where something is missing. On a real GPU nothing of this has run here.
+"""`make gpu-check` from the outside: on a simulated GPU, and where something is missing.
+
+PyTorch, Triton and CuPy are stand-ins (standins/) that know the names that the workloads use, take
+memory and launch kernels through the driver, and compute one number for a whole tensor. On a real
+GPU nothing of this has run here.
 """
 
 import importlib.util
@@ -13,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import FRAMEWORKS
+from gpu_check.checks import SLOW, WITH_TORCH
 from sim_box import SimBox, sim_box
 
 COMMAND = Path(__file__).parents[2] / "benchmarks" / "check_gpu.py"
@@ -88,17 +93,29 @@ def test_bad_usage_ends_with_2(box: SimBox) -> None:
     assert check("--nonsense", environment=box.environment()).returncode == 2
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the quick check wrote, of the driver alone, and its table."""
-    file = tmp_path_factory.mktemp("check") / "check.json"
+def quick(file: Path, *words: str, **environment: str) -> dict[str, Any]:
+    """What the quick check wrote, and its table."""
     with sim_box() as box:
-        words = ("--quick", "--driver-only", "--python", sys.executable, "--json", str(file))
-        finished = check(*words, environment=box.environment())
+        command = ("--quick", *words, "--python", sys.executable, "--json", str(file))
+        finished = check(*command, environment=box.environment(**environment))
         left = list(box.gpus.processes())
     assert finished.stderr == "" or "Traceback" not in finished.stderr
     answer: dict[str, Any] = json.loads(file.read_text())
     return answer | {"table": finished.stdout, "status": finished.returncode, "left": left}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of the driver alone."""
+    return quick(tmp_path_factory.mktemp("check") / "check.json", "--driver-only")
+
+
+@pytest.fixture(scope="module")
+def with_frameworks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return quick(
+        tmp_path_factory.mktemp("check") / "check.json",
+        PYTHONPATH=":".join(map(str, (*FRAMEWORKS, os.environ.get("PYTHONPATH", "")))),
+    )
 
 
 def findings(written: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -146,6 +163,27 @@ def test_the_table_names_gpu_driver_and_file(written: dict[str, Any]) -> None:
 def test_nothing_of_the_check_is_left_behind(written: dict[str, Any]) -> None:
     assert written["left"] == []
     assert written["seconds"] < 480
+
+
+FRAMEWORK_CHECKS = [
+    check.name for check in WITH_TORCH if set(check.needs) & {"torch", "triton", "cupy"}
+]
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORK_CHECKS if name not in SLOW])
+def test_what_uses_a_framework_passes_with_its_stand_in(
+    with_frameworks: dict[str, Any], name: str
+) -> None:
+    (found,) = findings(with_frameworks, name)
+
+    assert found["verdict"] == "pass", found
+
+
+def test_pytorchs_view_of_memory_is_compared_too(with_frameworks: dict[str, Any]) -> None:
+    (found,) = findings(with_frameworks, "views of memory")
+
+    assert found["verdict"] == "pass", found
+    assert "PyTorch" in found["figures"]["views"]
 
 
 def test_make_has_the_target() -> None:

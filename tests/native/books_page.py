@@ -51,10 +51,13 @@ class Page:
         return int(lib.region_device_bytes(self.words, device))
 
 
-def open_page(path: Path) -> Page:
+def open_page(path: Path, slots: int = 0) -> Page:
+    """slots: that pass for taken, without processes."""
     path.write_bytes(bytes(PAGE_SIZE))
     with path.open("r+b") as file:
-        return Page(path, mmap.mmap(file.fileno(), PAGE_SIZE))
+        page = Page(path, mmap.mmap(file.fileno(), PAGE_SIZE))
+    page.words.slot_limit = slots
+    return page
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from gpu_node import Node, SimulatedMachine
 from measured_node import MeasuredNode
 from one_gpu import GpuNode, SimulatedGpu
 from shim_container import Container, allocation, build_stand_in
-from sim_box import SimBox, sim_box
+from sim_box import Client, SimBox, sim_box
 from simulated_gpu import SimulatedNode
 
 from gpumanager.virtual.manager import VirtualSockets
@@ -68,6 +68,13 @@ def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node
 def box() -> Iterator[SimBox]:
     with sim_box() as made:
         yield made
+
+
+@pytest.fixture
+def client(box: SimBox) -> Client:
+    made = box.client()
+    assert made("init()") == 0
+    return made
 
 
 @pytest.fixture

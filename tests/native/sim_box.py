@@ -112,6 +112,12 @@ class SimBox:
         """Of the first GPU."""
         return self.machine.topology.gpus[0].uuid
 
+    def pages(self, gpu: int = 0) -> int:
+        """Used of a GPU, by the ledger, in pages of 2 MiB."""
+        found = self.gpus.device_bytes(self.machine.topology.gpus[gpu].uuid)
+        assert found % (2 << 20) == 0
+        return found // (2 << 20)
+
     def environment(self, **more: str) -> dict[str, str]:
         here = {
             "GPUSIM_DEV": str(self.gpus.device_directory),

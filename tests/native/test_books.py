@@ -1,54 +1,18 @@
 """The books: no byte over the limit, no refusal while there is room, right after any crash."""
 
-import mmap
 import os
 import random
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from books_page import EDQUOT, Page, open_page
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcuda_shim._shim import ffi, lib
-
-EDQUOT = 122
-PAGE_SIZE = ffi.sizeof("struct vcuda_books")
-
-
-@dataclass
-class Page:
-    """A container's books in a file, and what processes hold of them."""
-
-    path: Path
-    memory: mmap.mmap
-
-    @property
-    def words(self) -> Any:
-        return ffi.cast("struct vcuda_books *", ffi.from_buffer(self.memory))
-
-    def join(self, slot: int) -> Any:
-        """The books as the process with this slot has them: its own file description."""
-        books: Any = ffi.new("struct books *")
-        books.page = self.words
-        books.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        books.slot = slot
-        return books
-
-    def total(self, device: int = 0) -> int:
-        return int(lib.region_device_bytes(self.words, device))
-
-
-def open_page(path: Path, slots: int) -> Page:
-    path.write_bytes(bytes(PAGE_SIZE))
-    with path.open("r+b") as file:
-        page = Page(path, mmap.mmap(file.fileno(), PAGE_SIZE))
-    page.words.slot_limit = slots
-    return page
+from vcuda_shim._shim import lib
 
 
 @pytest.fixture

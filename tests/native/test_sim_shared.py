@@ -15,20 +15,6 @@ def box() -> Iterator[SimBox]:
         yield made
 
 
-@pytest.fixture
-def client(box: SimBox) -> Client:
-    made = box.client()
-    assert made("init()") == 0
-    return made
-
-
-def used(box: SimBox, gpu: int = 0) -> int:
-    """Bytes in the ledger, in pages."""
-    found = box.gpus.device_bytes(box.machine.topology.gpus[gpu].uuid)
-    assert found % PAGE == 0
-    return found // PAGE
-
-
 def shared(box: SimBox, exporter: Client, directory: Path, pages: int = 1) -> Client:
     """Another process that has imported what the exporter made under 'h'."""
     importer = box.client()
@@ -55,7 +41,7 @@ def test_an_imported_memory_shows_the_exporters_bytes_and_costs_nothing(
 
     assert importer("vm.read(kept['at'], 17)") == "from the exporter"
     assert [process.bytes_now for process in box.gpus.processes()] == [PAGE, 0]
-    assert used(box) == 1
+    assert box.pages() == 1
 
 
 @pytest.mark.parametrize("end", ["release", "death"])
@@ -67,9 +53,9 @@ def test_when_the_exporter_lets_go_the_importer_pays(box: SimBox, client: Client
     else:
         client.kill()
 
-    assert used(box) == 3
+    assert box.pages() == 3
     assert importer("vm.release(kept['h'][1])") == 0
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_memory_imported_by_its_own_process_is_charged_once_and_kept_by_either(
@@ -77,12 +63,12 @@ def test_memory_imported_by_its_own_process_is_charged_once_and_kept_by_either(
 ) -> None:
     client("keep('h', vm.create(vm.PAGE, shared=True)[1])")
     assert client("keep('i', vm.take(vm.export(kept['h'])))[0]") == 0
-    assert used(box) == 1
+    assert box.pages() == 1
 
     assert client("vm.release(kept['h'])") == 0
-    assert used(box) == 1
+    assert box.pages() == 1
     assert client("vm.release(kept['i'][1])") == 0
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_only_what_was_made_to_be_shared_can_be_exported(client: Client) -> None:
@@ -94,18 +80,18 @@ def test_memory_that_was_let_go_on_its_way_is_charged_to_who_imports_it(
 ) -> None:
     client("keep('h', vm.create(vm.PAGE, shared=True)[1])")
     client("[keep('fd', vm.export(kept['h'])), vm.release(kept['h'])]")
-    assert used(box) == 0
+    assert box.pages() == 0
 
     assert client("vm.take(kept['fd'])[0]") == 0
 
-    assert used(box) == 1
+    assert box.pages() == 1
 
 
 def test_a_multicast_object_costs_nothing_and_keeps_what_is_bound(
     box: SimBox, client: Client
 ) -> None:
     client("[keep('m', vm.multicast(4 * vm.PAGE, 2)[1]), vm.join(kept['m'], 0)]")
-    assert used(box) == 0
+    assert box.pages() == 0
     client("keep('h', vm.create(vm.PAGE)[1])")
 
     assert client(
@@ -113,11 +99,11 @@ def test_a_multicast_object_costs_nothing_and_keeps_what_is_bound(
         " vm.bind(kept['m'], kept['h'], vm.PAGE, vm.PAGE), vm.release(kept['h'])]"
     ) == [0, 1, 0, 0]
 
-    assert used(box) == 1
+    assert box.pages() == 1
     assert client("vm.unbind(kept['m'], 0, vm.PAGE)") == 0
-    assert used(box) == 1
+    assert box.pages() == 1
     assert client("vm.release(kept['m'])") == 0
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_only_devices_of_the_team_are_bound_and_mapped_memory_by_its_address(
@@ -132,12 +118,12 @@ def test_only_devices_of_the_team_are_bound_and_mapped_memory_by_its_address(
         " vm.bind_at(kept['m'], kept['at'], vm.PAGE), vm.unmap(kept['at'], vm.PAGE)]"
     ) == [0, 1, 0, 1, 0, 0]
 
-    assert used(box, 1) == 1
+    assert box.pages(1) == 1
     assert client(
         "[vm.unbind(kept['m'], 0, vm.PAGE), vm.unbind(kept['m'], 1, vm.PAGE),"
         " vm.map_at(kept['at'], vm.PAGE, kept['m'])]"
     ) == [1, 0, 0]
-    assert used(box, 1) == 0
+    assert box.pages(1) == 0
 
 
 def test_multicast_needs_a_gpu_that_has_it(box: SimBox) -> None:

@@ -13,13 +13,6 @@ MS = 1_000_000
 SLICE = 2 * MS
 
 
-@pytest.fixture
-def client(box: SimBox) -> Client:
-    client = box.client()
-    assert client("init()") == 0
-    return client
-
-
 def busy(box: SimBox) -> dict[int, int]:
     """GPU time received, by process."""
     return {process.pid: process.busy_ns for process in box.gpus.processes()}

@@ -14,20 +14,6 @@ def box() -> Iterator[SimBox]:
         yield made
 
 
-@pytest.fixture
-def client(box: SimBox) -> Client:
-    made = box.client()
-    assert made("init()") == 0
-    return made
-
-
-def used(box: SimBox, gpu: int = 0) -> int:
-    """Bytes in the ledger, in pages."""
-    found = box.gpus.device_bytes(box.machine.topology.gpus[gpu].uuid)
-    assert found % PAGE == 0
-    return found // PAGE
-
-
 def test_memory_is_charged_to_the_device_of_its_properties_without_any_context(
     box: SimBox,
 ) -> None:
@@ -35,15 +21,15 @@ def test_memory_is_charged_to_the_device_of_its_properties_without_any_context(
 
     assert client("[cuda.cuInit(0), keep('h', vm.create(3 * vm.PAGE, 1))[0]]") == [0, 0]
 
-    assert (used(box, 0), used(box, 1)) == (0, 3)
+    assert (box.pages(0), box.pages(1)) == (0, 3)
     assert client("vm.release(kept['h'][1])") == 0
-    assert used(box, 1) == 0
+    assert box.pages(1) == 0
 
 
 def test_memory_of_the_host_is_not_charged(box: SimBox, client: Client) -> None:
     assert client("vm.create(vm.PAGE, 0, vm.HOST)[0]") == 0
 
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 @pytest.mark.parametrize(
@@ -67,11 +53,11 @@ def test_what_cannot_be_is_refused(client: Client, call: str, code: int) -> None
 
 def test_mapped_memory_stays_when_its_handle_is_released(box: SimBox, client: Client) -> None:
     client("[keep('at', vm.reserve(8 * vm.PAGE)), vm.segment(kept['at'], 2 * vm.PAGE)]")
-    assert used(box) == 2
+    assert box.pages() == 2
 
     assert client("vm.unmap(kept['at'], 2 * vm.PAGE)") == 0
 
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_memory_mapped_twice_shows_the_same_bytes_and_goes_with_the_last(
@@ -90,9 +76,9 @@ def test_memory_mapped_twice_shows_the_same_bytes_and_goes_with_the_last(
 
     assert client("vm.read(kept['at'] + 4 * vm.PAGE, 10)") == "seen twice"
     assert client("vm.unmap(kept['at'], 2 * vm.PAGE)") == 0
-    assert used(box) == 2
+    assert box.pages() == 2
     assert client("vm.unmap(kept['at'] + 4 * vm.PAGE, vm.PAGE)") == 0
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_contents_outlive_their_mapping(client: Client) -> None:
@@ -142,9 +128,9 @@ def test_several_mappings_are_unmapped_at_once_but_never_a_part_of_one(
         "[vm.unmap(kept['at'], vm.PAGE), vm.unmap(kept['at'] + vm.PAGE, 2 * vm.PAGE),"
         " vm.unmap(kept['at'], 8 * vm.PAGE)]"
     ) == [1, 1, 1]
-    assert used(box) == 6
+    assert box.pages() == 6
     assert client("vm.unmap(kept['at'], 4 * vm.PAGE)") == 0
-    assert used(box) == 2
+    assert box.pages() == 2
 
 
 def test_addresses_are_aligned_mapped_once_and_freed_whole(client: Client) -> None:
@@ -172,9 +158,9 @@ def test_a_retained_handle_is_the_one_that_was_mapped_and_is_released_again(
 
     assert client("vm.retain(kept['at'] + 100) == [0, kept['h']]")
     assert client("vm.unmap(kept['at'], vm.PAGE)") == 0
-    assert used(box) == 1
+    assert box.pages() == 1
     assert client("[vm.release(kept['h']), vm.release(kept['h'])]") == [0, 1]
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 def test_mapped_memory_is_not_freed_as_if_it_were_allocated(box: SimBox, client: Client) -> None:
@@ -182,17 +168,17 @@ def test_mapped_memory_is_not_freed_as_if_it_were_allocated(box: SimBox, client:
 
     assert client("cuda.cuMemFree_v2(word(kept['at']))") == 1
 
-    assert used(box) == 1
+    assert box.pages() == 1
 
 
 def test_it_outlives_contexts_and_goes_with_the_process(box: SimBox, client: Client) -> None:
     client("[keep('at', vm.reserve(vm.PAGE)), vm.segment(kept['at'], vm.PAGE)]")
     assert client("cuda.cuDevicePrimaryCtxRelease_v2(0)") == 0
-    assert used(box) == 1
+    assert box.pages() == 1
 
     client.kill()
 
-    assert used(box) == 0
+    assert box.pages() == 0
 
 
 BINDINGS = """

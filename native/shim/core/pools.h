@@ -70,21 +70,6 @@ struct pools {
 #endif
 };
 
-/* What the driver says that a pool holds, and what was so before it was asked. */
-struct pool_answer {
-    uint64_t held;
-    uint64_t version;
-    uint32_t looks; /* books_looks() */
-};
-
-/* What a thread that has the turn has reserved, and what came of it. */
-struct pool_growth {
-    uint64_t bytes;    /* asked of the pool */
-    uint64_t reserved; /* and not used up: still to be given back */
-    uint64_t grown;    /* set by pools_enter() */
-    bool over;         /* it grew by more than was reserved and the limit has room for */
-};
-
 /* Know a pool, if it is not known already. 0, or -ENOMEM. */
 int pools_add(struct pools *pools, uint64_t handle, int32_t device, enum pool_origin origin);
 
@@ -103,54 +88,10 @@ void pools_leave(struct pools *pools, uint64_t handle);
 int pools_at(struct pools *pools, size_t place, struct pool *found);
 
 /* Take the pool's turn if nobody has it, or else if `anyway`: then what is known of it is `found`.
- * thread: as for pools_seen(). */
+ * thread: who takes it, as for pools_seen() (pool_room.h). */
 bool pools_take_turn(struct pools *pools, uint64_t handle, uint64_t thread, bool anyway,
                      struct pool *found);
 void pools_end_turn(struct pools *pools, uint64_t handle);
-
-/* By how much a pool may grow at most for a request. With its turn: who has that learns it. */
-uint64_t pool_growth(const struct pool *pool, uint64_t bytes);
-
-/* With the turn: is the pool expected to have room for it already? Then it is relied upon: until
- * pools_enter() nobody else lowers the charge, lest what the pool gives back meanwhile and must
- * take again be given to others. */
-bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream);
-
-/* Enter what the driver says the pool holds, and leave it, as after pools_use(). mine: of the
- * thread that has the turn, else NULL. -EAGAIN: too late, ask again; or `surely`, then all that was
- * reserved passes for grown, until somebody asks. Who has no turn need not insist: whoever was in
- * between knows. */
-int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
-                struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely);
-
-/* The driver gave out memory of the pool: that ends the turn. */
-void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
-                 const struct pool_growth *growth);
-
-/* It is about to take some back; it has, of a pool that may be retired; it has not. */
-void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes);
-bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
-                    uint64_t stream);
-void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes);
-
-/* A thread, known by any number but 0, allocates from pools or makes them give back. What a pool
- * keeps is relied on only while there is one: another's waiting could make it go in between. */
-void pools_seen(struct pools *pools, uint64_t thread);
-
-/* Is any thread allocating from a pool, or making one give back? What it has too much of the books
- * it will have given back in a moment. */
-bool pools_busy(struct pools *pools);
-
-/* A moment before the driver may give memory back: before it is waited for, or told to. */
-struct pool_moment {
-    uint64_t opened, entered;
-};
-struct pool_moment pools_now(struct pools *pools);
-
-/* And after, always: the work of a stream (GAP_ANY: of all, GAP_CLOSED: of none) is done that was
- * there at that moment. Where a pool may have grown meanwhile, what it gave back does not show in
- * what it holds, and is taken for given. */
-void pools_waited(struct pools *pools, uint64_t stream, struct pool_moment moment);
 
 /* The program is done with the pool. And once nothing of it is left, forget it: then it is for the
  * caller to destroy. */

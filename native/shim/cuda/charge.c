@@ -11,12 +11,6 @@
 
 enum { RECLAIMS = 8 };
 
-static uint64_t limit_of(const struct charge *charge)
-{
-    const struct vcuda_config *config = charge->process->session.config;
-    return atomic_load_explicit(&config->limits[charge->device].memory_bytes, memory_order_relaxed);
-}
-
 static struct books *books_of(const struct charge *charge)
 {
     return &charge->process->session.books;
@@ -28,13 +22,15 @@ static int reserve_more(struct charge *charge, uint64_t bytes)
 {
     const struct timespec pause = {.tv_nsec = 50 * 1000};
     struct process *process = charge->process;
-    int error = books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+    int error = books_reserve(books_of(charge), charge->device, bytes,
+                              process_memory_limit(charge->process, charge->device));
     for (int turn = 0; error != 0 && turn < RECLAIMS; turn++) {
         bool given = reclaim(process, charge->device);
         bool busy = pools_known(&process->pools) && pools_busy(&process->pools);
         if (!given && !busy)
             return error;
-        error = books_reserve(books_of(charge), charge->device, bytes, limit_of(charge));
+        error = books_reserve(books_of(charge), charge->device, bytes,
+                              process_memory_limit(charge->process, charge->device));
         if (error != 0 && !busy)
             return error;
         if (error != 0)

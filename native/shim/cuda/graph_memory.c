@@ -189,8 +189,7 @@ static int fly(struct graph_flight *flight, unsigned device)
 {
     struct process *process = flight->process;
     struct graph_pool *pool = pool_of(process, device);
-    uint64_t limit = atomic_load_explicit(&process->session.config->limits[device].memory_bytes,
-                                          memory_order_relaxed);
+    uint64_t limit = process_memory_limit(process, device);
     pthread_mutex_lock(&pool->mutex);
     uint64_t bytes = need_on(pool, flight->exec, device);
     pthread_mutex_unlock(&pool->mutex);

@@ -49,6 +49,11 @@ void overhead_shrunk(struct process *process, unsigned device, bool often);
  * before the books give them back, while memory moves. */
 void overhead_presume(struct process *process, unsigned device, uint64_t bytes);
 
+/* Have the manager measure what the driver took. 0, or a negated errno: -EAGAIN if it was not
+ * asked, for it does not answer or was asked just now about what comes `often`, or was and did not
+ * answer. */
+int overhead_measure(struct process *process, unsigned device, bool often);
+
 /* What the driver is known to take for one context. */
 uint64_t overhead_of_context(const struct process *process, int device);
 

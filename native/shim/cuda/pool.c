@@ -24,7 +24,7 @@ static int enter(struct process *process, const struct pool *before, struct pool
     if (answer.held < before->charged && answer.looks != before->looks)
         overhead_presume(process, device, before->charged - answer.held);
     return pools_enter(&process->pools, &process->session.books, before->handle, answer,
-                       pool_limit(process, device), mine, surely);
+                       process_memory_limit(process, device), mine, surely);
 }
 
 /* Ask the driver what a pool holds and enter it. mine: of who has the pool's turn. */

@@ -12,6 +12,7 @@
 #ifndef SHIM_CUDA_POOL_H
 #define SHIM_CUDA_POOL_H
 
+#include "core/pool_room.h"
 #include "cuda/charge.h"
 
 /* One allocation from a pool. */
@@ -53,12 +54,6 @@ bool pool_trim_all(struct process *process, unsigned device);
 
 /* The program destroys a pool of its own: end it now, or when it is empty. */
 CUresult pool_retire(struct process *process, const struct pool *pool);
-
-static inline uint64_t pool_limit(const struct process *process, unsigned device)
-{
-    return atomic_load_explicit(&process->session.config->limits[device].memory_bytes,
-                                memory_order_relaxed);
-}
 
 /* What the calling thread is known by. */
 static inline uint64_t pool_thread(void)

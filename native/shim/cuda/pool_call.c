@@ -95,7 +95,7 @@ static int reserve(struct pool_call *call)
     struct process *process = call->process;
     uint64_t bytes = pool_growth(&call->pool, call->growth.bytes);
     int error = books_reserve(&process->session.books, call->device, bytes,
-                              pool_limit(process, call->device));
+                              process_memory_limit(process, call->device));
     call->growth.reserved = error == 0 ? bytes : 0;
     return error;
 }

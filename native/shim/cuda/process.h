@@ -112,6 +112,13 @@ bool process_ordinal(CUdevice ordinal);
 /* The same of the calling thread's current device; the driver's error if there is none. */
 CUresult process_current(struct process *process, int *device);
 
+/* What the container may hold on a device. */
+static inline uint64_t process_memory_limit(const struct process *process, unsigned device)
+{
+    return atomic_load_explicit(&process->session.config->limits[device].memory_bytes,
+                                memory_order_relaxed);
+}
+
 /* Stream 0 of the _ptsz forms, as the other functions of the driver know it. */
 static inline CUstream process_own_stream(CUstream stream)
 {

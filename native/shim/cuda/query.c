@@ -17,9 +17,8 @@ static struct view view_of(const struct process *process, int device)
 {
     if (device < 0) /* not granted: as if it had no memory */
         return (struct view){0, 0};
-    const struct session *session = &process->session;
-    uint64_t limit = atomic_load(&session->config->limits[device].memory_bytes);
-    uint64_t held = books_total(&session->books, (unsigned)device);
+    uint64_t limit = process_memory_limit(process, (unsigned)device);
+    uint64_t held = books_total(&process->session.books, (unsigned)device);
     return (struct view){limit, limit > held ? limit - held : 0};
 }
 

@@ -22,4 +22,10 @@ struct tally {
     int contexts;                    /* that we saw come, less those that we saw go */
 };
 
+/* Under the mutex. */
+static inline void tally_set(struct tally *tally, enum tally_state state)
+{
+    atomic_store_explicit(&tally->state, state, memory_order_relaxed);
+}
+
 #endif

@@ -1,0 +1,3 @@
+from multiprocessing import get_context
+
+__all__ = ["get_context"]
