@@ -65,7 +65,7 @@ static inline void in_flight_done(struct in_flight *in_flight, uint64_t work)
 enum {
     IN_FLIGHT_MIXED_S = 5,
     IN_FLIGHT_CENSUS = 16,
-    IN_FLIGHT_CENSUS_NS = 20000000, /* work between two of them; twice that after a failure */
+    IN_FLIGHT_CENSUS_NS = 20000000, /* work between two of them, at least */
     IN_FLIGHT_FAILURES = 10,        /* no more are counted */
 };
 
@@ -76,13 +76,16 @@ static inline void in_flight_take_census(struct in_flight *in_flight)
     atomic_store_explicit(&in_flight->census, IN_FLIGHT_CENSUS + 1, memory_order_relaxed);
 }
 
-/* So much was launched since the last payment: is it time for a census? */
-static inline void in_flight_count(struct in_flight *in_flight, uint64_t work)
+/* So much was launched since the last payment, of late launches of such a cost: is it time for a
+ * census? */
+static inline void in_flight_count(struct in_flight *in_flight, uint64_t work, uint64_t cost)
 {
+    uint64_t many = cost * IN_FLIGHT_CENSUS * 8;
+    uint64_t enough = many > IN_FLIGHT_CENSUS_NS ? many : IN_FLIGHT_CENSUS_NS;
     uint64_t before =
         atomic_fetch_add_explicit(&in_flight->uncounted_ns, work, memory_order_relaxed);
     uint32_t failures = atomic_load_explicit(&in_flight->failures, memory_order_relaxed);
-    if (before + work >= (uint64_t)IN_FLIGHT_CENSUS_NS << failures)
+    if (before + work >= enough << failures)
         in_flight_take_census(in_flight);
 }
 

@@ -113,18 +113,20 @@ static bool paid_alone(const struct launch *launch, const struct wait *wait)
     return wait->mixed && (wait->census > 0 || is_long(launch));
 }
 
-/* Is all that was launched done? What has no mark yet has had the time for it. */
-static bool drained(const struct wait *wait)
+/* Is all that was launched done? What has no mark yet has had the time for it, and so have the last
+ * launches of other streams than the last mark's. */
+static bool drained(const struct launch *launch, const struct wait *wait)
 {
     uint64_t unmarked = allowance.granted_ns - allowance.credit_ns;
-    return in_flight_work(wait->in_flight) + unmarked <= wait->now - wait->turn.begun;
+    uint64_t work = in_flight_work(wait->in_flight) + unmarked + 4 * launch->paid_ns;
+    return work <= wait->now - wait->turn.begun;
 }
 
 /* A census begins and ends with nothing else in flight. */
 static uint64_t await_census(const struct launch *launch, struct wait *wait)
 {
     bool edge = wait->census == 0 || wait->census == IN_FLIGHT_CENSUS;
-    if (!edge || is_long(launch) || drained(wait))
+    if (!edge || is_long(launch) || drained(launch, wait))
         return 0;
     if (wait->now - wait->turn.begun < CENSUS_NS)
         return longer_pause(wait);
@@ -187,7 +189,7 @@ static void count_wait(const struct wait *wait)
 static bool due(const struct launch *launch, const struct wait *wait, uint64_t done)
 {
     if (wait->mixed)
-        in_flight_count(wait->in_flight, done - launch->paid_ns);
+        in_flight_count(wait->in_flight, done - launch->paid_ns, launch->paid_ns);
     return wait->mixed ? !wait->known || paid_alone(launch, wait)
                        : cost_due(&wait->process->costs, wait->key, done);
 }
