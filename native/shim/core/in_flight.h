@@ -31,6 +31,11 @@ static inline uint64_t in_flight_work(const struct in_flight *in_flight)
     return atomic_load_explicit(&in_flight->work_ns, memory_order_relaxed);
 }
 
+static inline uint64_t in_flight_unmarked(const struct in_flight *in_flight)
+{
+    return atomic_load_explicit(&in_flight->unmarked_ns, memory_order_relaxed);
+}
+
 /* So much more was launched. */
 static inline void in_flight_add(struct in_flight *in_flight, uint64_t work)
 {

@@ -34,6 +34,7 @@ struct wait {
     bool known;       /* what the kind costs */
     bool mixed;       /* several streams have work */
     int census;       /* of them: which launch is this? */
+    uint64_t passed;  /* when the last mark was in flight, at the latest */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -113,13 +114,15 @@ static bool paid_alone(const struct launch *launch, const struct wait *wait)
     return wait->mixed && (wait->census > 0 || is_long(launch));
 }
 
-/* Is all that was launched done? What has no mark yet has had the time for it, and so have the last
- * launches of other streams than the last mark's. */
-static bool drained(const struct launch *launch, const struct wait *wait)
+/* Is all that was launched done? What no mark stands for must have had the time for it since the
+ * last mark was passed; and so must the last launches of other streams than that mark's. */
+static bool drained(const struct launch *launch, struct wait *wait)
 {
-    uint64_t unmarked = allowance.granted_ns - allowance.credit_ns;
-    uint64_t work = in_flight_work(wait->in_flight) + unmarked + 4 * launch->paid_ns;
-    return work <= wait->now - wait->turn.begun;
+    uint64_t unmarked = in_flight_unmarked(wait->in_flight);
+    uint64_t own = allowance.granted_ns - allowance.credit_ns;
+    if (in_flight_work(wait->in_flight) > unmarked)
+        wait->passed = wait->now;
+    return wait->now - wait->passed >= unmarked + own + 4 * launch->paid_ns;
 }
 
 /* A census begins and ends with nothing else in flight. */
@@ -198,7 +201,7 @@ static bool due(const struct launch *launch, const struct wait *wait, uint64_t d
 static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
 {
     uint64_t key = due(launch, wait, done) ? wait->key : 0;
-    uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
+    uint64_t least = key != 0 || wait->mixed ? 0 : room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
     struct timing_subject subject = {
         .key = key,
@@ -235,7 +238,7 @@ static void pay(struct launch *launch, uint64_t key)
     look(launch, &wait);
     wait.mixed = in_flight_mixed(wait.in_flight, name_of(launch->stream), wait.now);
     wait.census = wait.mixed ? in_flight_census(wait.in_flight) : -1;
-    wait.turn.begun = wait.now;
+    wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         look(launch, &wait);
