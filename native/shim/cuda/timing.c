@@ -174,13 +174,14 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
 }
 
 /* False: not now. */
-static bool settle_flight(struct process *process, struct flight *flight, uint64_t now, float ms)
+static bool settle(struct process *process, struct flight *flight, uint64_t now, float ms)
 {
     struct gpu_time *time = &process->timing.times[flight->device];
-    uint64_t measured = ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, own = 0;
-    if (!gpu_time_take(time, flight, measured, &own))
+    struct settle_times times = {now, ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, 0};
+    if (!gpu_time_take(time, flight, times.measured, &times.own))
         return false;
-    settle(process, flight, (struct settle_times){now, measured, own});
+    uint64_t cost = settle_learn(process, flight, times);
+    settle_charge(process, flight, times, gpu_time_charge(time, cost));
     return true;
 }
 
@@ -192,7 +193,7 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
             fail(process, flight);
             return;
         }
-        if (!settle_flight(process, flight, now, milliseconds)) {
+        if (!settle(process, flight, now, milliseconds)) {
             flight_let_go(flight, FLIGHT_FLYING);
             return;
         }
@@ -295,8 +296,10 @@ static void cut_short(struct process *process, struct flight *flight, unsigned l
     (void)context;
     since = since > flight->begun_ns ? since : flight->begun_ns;
     flight->outdated = true; /* the next may have more time, or less */
-    if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now)
-        settle(process, flight, (struct settle_times){now, now - since, now - since});
+    if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now) {
+        struct settle_times times = {now, now - since, now - since};
+        settle_charge(process, flight, times, settle_learn(process, flight, times));
+    }
     leave(process, flight);
 }
 
