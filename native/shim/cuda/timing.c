@@ -250,6 +250,8 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
 {
     if (!any_due(&process->timing.flights, device, look, now))
         return;
+    int cancellable; /* a thread that ended in here would take flights along */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     unsigned long long context = timing_context();
     for (int index = 0; index < FLIGHTS; index++) {
@@ -260,6 +262,7 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
         poll_held(process, flight, context, now);
     }
     exchange_mode(mode);
+    pthread_setcancelstate(cancellable, NULL);
 }
 
 bool timing_explores(struct process *process, unsigned device)
