@@ -112,8 +112,9 @@ struct vcuda_meter {
                                           CLOCK_MONOTONIC, ns, as the next */
     VCUDA_ATOMIC(uint64_t) held_until; /* limiter: no turn for others until then */
     VCUDA_ATOMIC(uint64_t) turn_since; /* limiter: when that one's burst began */
-    VCUDA_ATOMIC(uint64_t) drained_at; /* limiter: when all that was charged has ended, without
-                                          neighbours */
+    VCUDA_ATOMIC(uint64_t)
+    drained_at; /* limiter: when all that was charged has ended, without
+                   neighbours */
     VCUDA_ATOMIC(uint64_t)
     alone_since; /* limiter: drained_at, when the turn last went to another process */
     uint8_t reserved[8];

@@ -4,6 +4,7 @@
 
 #include "core/array_size.h"
 #include "core/books.h"
+#include "core/census.h"
 #include "core/cost.h"
 #include "core/cover.h"
 #include "core/gaps.h"

@@ -12,7 +12,7 @@
 
 enum {
     FLIGHTS = 48,
-    FLIGHTS_OF_MARKS = 12, /* of them at most; the others are left to measurements */
+    FLIGHTS_OF_MARKS = 24, /* of them at most; the others are left to measurements */
 };
 
 enum flight_phase {

@@ -11,24 +11,23 @@
 #define SHIM_CORE_IN_FLIGHT_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 struct in_flight {
     _Atomic uint64_t work_ns;     /* launched, not known to be done */
     _Atomic uint64_t unmarked_ns; /* of that: no mark stands for it yet */
     _Atomic uint64_t marked_at_ns;
-    _Atomic uint64_t ended_ns;     /* when the last measured launch ended, at the earliest */
-    _Atomic uint64_t stream;       /* of the last launch that paid; 0: there was none */
-    _Atomic uint64_t mixed_ns;     /* when that last changed; 0: never */
-    _Atomic uint64_t uncounted_ns; /* work since the last census */
-    _Atomic uint32_t failures;     /* of a census */
-    atomic_int census;             /* launches of one that are to come, and one */
+    _Atomic uint64_t ended_ns; /* when the last measured launch ended, at the earliest */
 };
 
 static inline uint64_t in_flight_work(const struct in_flight *in_flight)
 {
     return atomic_load_explicit(&in_flight->work_ns, memory_order_relaxed);
+}
+
+static inline uint64_t in_flight_unmarked(const struct in_flight *in_flight)
+{
+    return atomic_load_explicit(&in_flight->unmarked_ns, memory_order_relaxed);
 }
 
 /* So much more was launched. */
@@ -60,66 +59,6 @@ static inline void in_flight_unmark(struct in_flight *in_flight, uint64_t work)
 static inline void in_flight_done(struct in_flight *in_flight, uint64_t work)
 {
     atomic_fetch_sub_explicit(&in_flight->work_ns, work, memory_order_relaxed);
-}
-
-enum {
-    IN_FLIGHT_MIXED_S = 5,
-    IN_FLIGHT_CENSUS = 16,
-    IN_FLIGHT_CENSUS_NS = 20000000, /* work between two of them; twice that after a failure */
-    IN_FLIGHT_FAILURES = 10,        /* no more are counted */
-};
-
-/* Watch so many launches in a row, from the next on. */
-static inline void in_flight_take_census(struct in_flight *in_flight)
-{
-    atomic_store_explicit(&in_flight->uncounted_ns, 0, memory_order_relaxed);
-    atomic_store_explicit(&in_flight->census, IN_FLIGHT_CENSUS + 1, memory_order_relaxed);
-}
-
-/* So much was launched since the last payment: is it time for a census? */
-static inline void in_flight_count(struct in_flight *in_flight, uint64_t work)
-{
-    uint64_t before =
-        atomic_fetch_add_explicit(&in_flight->uncounted_ns, work, memory_order_relaxed);
-    uint32_t failures = atomic_load_explicit(&in_flight->failures, memory_order_relaxed);
-    if (before + work >= (uint64_t)IN_FLIGHT_CENSUS_NS << failures)
-        in_flight_take_census(in_flight);
-}
-
-/* The launches of one could not be told from others, and others waited for it: have fewer. */
-static inline void in_flight_census_failed(struct in_flight *in_flight)
-{
-    uint32_t failures = atomic_load_explicit(&in_flight->failures, memory_order_relaxed);
-    atomic_store_explicit(&in_flight->census, 0, memory_order_relaxed);
-    if (failures < IN_FLIGHT_FAILURES)
-        atomic_store_explicit(&in_flight->failures, failures + 1, memory_order_relaxed);
-}
-
-/* A launch pays, in this stream, which is not 0: are there several streams with work, by what was
- * seen lately? */
-static inline bool in_flight_mixed(struct in_flight *in_flight, uint64_t stream, uint64_t now)
-{
-    uint64_t last = atomic_exchange_explicit(&in_flight->stream, stream, memory_order_relaxed);
-    uint64_t mixed = atomic_load_explicit(&in_flight->mixed_ns, memory_order_relaxed);
-    bool still = mixed != 0 && now - mixed < UINT64_C(1000000000) * IN_FLIGHT_MIXED_S;
-    if (last == 0 || last == stream)
-        return still;
-    atomic_store_explicit(&in_flight->mixed_ns, now, memory_order_relaxed);
-    if (!still)
-        in_flight_take_census(in_flight);
-    return true;
-}
-
-/* Which launch of a census is this? From IN_FLIGHT_CENSUS, the first of it, down to 1; 0 is the
- * first after it, and below it is none. */
-static inline int in_flight_census(struct in_flight *in_flight)
-{
-    int left = atomic_load_explicit(&in_flight->census, memory_order_relaxed);
-    while (left > 0 &&
-           !atomic_compare_exchange_weak_explicit(&in_flight->census, &left, left - 1,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
-    return left - 1;
 }
 
 #endif

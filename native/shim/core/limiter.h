@@ -4,9 +4,9 @@
  * of cost c at a rate r moves it by c / r. A launch waits while the clock is more than `burst`
  * ahead of the time, which bounds the work in flight. What the clock lags behind is time the
  * container may still use. Of an idle container it keeps no more than `burst`; what neighbours took
- * of its promise while it had work on the GPU it keeps, up to a second. What it was lent beyond that
- * is not owed to it, and who lent it has it back at once. All processes of the container move the
- * same word, by single atomic operations; there is nothing to unlock after a crash.
+ * of its promise while it had work on the GPU it keeps, up to a second. What it was lent beyond
+ * that is not owed to it, and who lent it has it back at once. All processes of the container move
+ * the same word, by single atomic operations; there is nothing to unlock after a crash.
  *
  * A thread pays for many launches at once, for an allowance (cuda/allowance.h): how large, is
  * decided here.
@@ -29,10 +29,10 @@ enum {
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
  * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
- * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good; 0
- * while more is lent than promised. others_ppm: GPU time that others may have had lately; a million
- * where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS after the
- * point; all costs given to the functions below are priced.
+ * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good;
+ * 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
+ * million where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS
+ * after the point; all costs given to the functions below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;

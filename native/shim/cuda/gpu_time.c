@@ -46,15 +46,18 @@ static void begin(struct gpu_time *time, struct flight *flight)
 
 static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t measured)
 {
-    int64_t end = 0;
+    int64_t end = 0, since = -(int64_t)measured;
     unsigned long long context = atomic_load(&time->context);
     if (context == 0)
         begin(time, flight);
     else if (context != flight->context || !end_of(time, flight, &end))
         return measured;
-    else if (end > time->at_ns)
+    since += end;
+    if (since >= time->at_ns)
+        time->spare_ns = 0; /* it had no company */
+    if (end > time->at_ns)
         keep(time, flight, end);
-    return cover_add(&time->cover, end - (int64_t)measured, end);
+    return cover_add(&time->cover, since, end);
 }
 
 bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own)
@@ -62,8 +65,16 @@ bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measur
     if (!hold(time))
         return false;
     *own = reckon(time, flight, measured);
-    let_go(time);
+    time->spare_ns += *own;
     return true;
+}
+
+uint64_t gpu_time_charge(struct gpu_time *time, uint64_t cost)
+{
+    uint64_t charge = cost < time->spare_ns ? cost : time->spare_ns;
+    time->spare_ns -= charge;
+    let_go(time);
+    return charge;
 }
 
 void gpu_time_context_ended(struct gpu_time *time, unsigned long long context)

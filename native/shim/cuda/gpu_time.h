@@ -16,12 +16,16 @@ struct gpu_time {
     atomic_ullong context; /* it belongs to it and dies with it; 0: none, or it has */
     int64_t at_ns;         /* when that was */
     struct cover cover;
+    uint64_t spare_ns; /* covered, and not charged for: others in flight then may have had it */
 };
 
-/* Of what this launch took, which has ended, in `measured`: how much has the container not been
- * charged for by others? All of it if its context is not that of others. The event after it may be
- * kept. False: not now. With the flight held, and its context current. */
+/* Of what this launch took, which has ended, in `measured`: how much was not covered by others? All
+ * of it if its context is not that of others. The event after it may be kept. False: not now;
+ * otherwise gpu_time_charge() must follow. With the flight held, and its context current. */
 bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own);
+
+/* What of such a cost is to be charged: no more than there was time for. */
+uint64_t gpu_time_charge(struct gpu_time *time, uint64_t cost);
 
 /* That context has ended. */
 void gpu_time_context_ended(struct gpu_time *time, unsigned long long context);

@@ -2,6 +2,7 @@
 #ifndef SHIM_CUDA_PROCESS_H
 #define SHIM_CUDA_PROCESS_H
 
+#include "core/census.h"
 #include "core/cost.h"
 #include "core/physical.h"
 #include "core/pointers.h"
@@ -43,6 +44,7 @@ struct process {
     struct graph_memory graphs;
     atomic_uint captures; /* of streams, under way: at most (capturing.h) */
     struct in_flight in_flight[VCUDA_DEVICES];
+    struct census censuses[VCUDA_DEVICES];
     struct timing timing;
     struct cost_table costs;
 };

@@ -10,7 +10,12 @@ struct settle_times {
     uint64_t now, measured, own;
 };
 
-/* With the flight held. */
-void settle(struct process *process, struct flight *flight, struct settle_times times);
+/* What it is believed to have cost; its kind is known to from now on. With the flight held. */
+uint64_t settle_learn(struct process *process, const struct flight *flight,
+                      struct settle_times times);
+
+/* Correct what was paid for it. */
+void settle_charge(struct process *process, const struct flight *flight, struct settle_times times,
+                   uint64_t cost);
 
 #endif

@@ -2,38 +2,12 @@
 
 #include "cuda/allowance.h"
 #include "cuda/capturing.h"
+#include "cuda/waiting.h"
 #include "runtime/clock.h"
 
 enum {
-    MICROSECOND = 1000,
-    MILLISECOND = 1000 * MICROSECOND,
-    SLICE_NS = 50 * MILLISECOND,       /* then look again: the rate may have been raised */
-    PAUSE_FIRST_NS = 50 * MICROSECOND, /* waiting for the GPU: for an event, that is */
-    PAUSE_LAST_NS = MILLISECOND,
-    OTHERS_NS = 100 * MILLISECOND, /* patience with the measurement of other kinds */
-    CROWD_NS = 250 * MILLISECOND,  /* patience with work in flight */
-    IN_FLIGHT_NS = 20 * MILLISECOND,
-    CENSUS_NS = 20 * MILLISECOND, /* patience with its beginning and its end */
-    MARKS = 8,                    /* in what may be in flight */
-};
-
-static const uint64_t unknown_ns = UINT64_C(2000000000); /* patience with one's own kind */
-
-/* How one launch waits to be paid for. */
-struct wait {
-    struct process *process;
-    struct vcuda_meter *meter;
-    struct in_flight *in_flight;
-    struct limiter_terms terms;
-    uint64_t key;
-    struct turn_wait turn;
-    uint64_t now;
-    uint64_t pause;
-    uint64_t crowded; /* waited so long for work in flight */
-    uint64_t asked;   /* to be paid */
-    bool known;       /* what the kind costs */
-    bool mixed;       /* several streams have work */
-    int census;       /* of them: which launch is this? */
+    SLICE_NS = 50 * MILLISECOND, /* then look again: the rate may have been raised */
+    MARKS = 8,                   /* in what may be in flight */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -44,98 +18,9 @@ static CUresult find_device(struct process *process, int *device)
                                                       : process_current(process, device);
 }
 
-static uint64_t longer_pause(struct wait *wait)
-{
-    uint64_t pause = wait->pause;
-    wait->pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
-    return pause;
-}
-
-/* Is this worth waiting for, and for how long? A kind that is measured for the first time should
- * not run on before its cost is known. Nobody waits twice for what does not end. */
-static uint64_t await_measurement(struct launch *launch, struct wait *wait)
-{
-    struct flights *flights = &wait->process->timing.flights;
-    bool own = flights_measure(flights, launch->device, wait->key);
-    if (!own && !flights_full(flights))
-        return 0;
-    if (wait->now - wait->turn.begun < (own ? unknown_ns : OTHERS_NS))
-        return longer_pause(wait);
-    flights_give_up(flights, launch->device, own ? wait->key : 0, wait->in_flight);
-    if (own)
-        cost_presume(&wait->process->costs, wait->key, wait->now);
-    return 0;
-}
-
-/* What may be in flight. */
-static uint64_t room(struct limiter_terms terms)
-{
-    return terms.burst_ns > IN_FLIGHT_NS ? terms.burst_ns : IN_FLIGHT_NS;
-}
-
-/* Is as much work in flight as may be, or, with 2, half of that? By what was charged; or, for that
- * may have been too little, by what is not done yet though it had time enough at this rate. */
-static bool crowded(const struct wait *wait, unsigned parts)
-{
-    const struct flights *flights = &wait->process->timing.flights;
-    uint64_t most = room(wait->terms);
-    if (in_flight_work(wait->in_flight) >= most / parts)
-        return true;
-    uint64_t oldest = flights_any(flights) ? flights_oldest(flights, timing_context()) : UINT64_MAX;
-    return oldest < wait->now &&
-           wait->now - oldest > limiter_stretch(most, wait->terms.rate_ppm) / parts;
-}
-
-static uint64_t await_room(struct launch *launch, struct wait *wait)
-{
-    if (!crowded(wait, 1))
-        return 0;
-    if (wait->crowded < CROWD_NS) {
-        uint64_t pause = longer_pause(wait);
-        wait->crowded += pause;
-        return pause;
-    }
-    /* A stream that waits for the host, perhaps. */
-    flights_give_up(&wait->process->timing.flights, launch->device, 0, wait->in_flight);
-    return 0;
-}
-
-/* Launches that long are paid for one by one beside other streams, so that all are watched. */
-static bool is_long(const struct launch *launch)
-{
-    return launch->paid_ns >= LIMITER_ALLOWANCE_NS / 2;
-}
-
-/* Beside other streams, what part of the time was whose can be told only if all launches are
- * watched: long ones always, and all for the time of a census. */
-static bool paid_alone(const struct launch *launch, const struct wait *wait)
-{
-    return wait->mixed && (wait->census > 0 || is_long(launch));
-}
-
-/* Is all that was launched done? What has no mark yet has had the time for it. */
-static bool drained(const struct wait *wait)
-{
-    uint64_t unmarked = allowance.granted_ns - allowance.credit_ns;
-    return in_flight_work(wait->in_flight) + unmarked <= wait->now - wait->turn.begun;
-}
-
-/* A census begins and ends with nothing else in flight. */
-static uint64_t await_census(const struct launch *launch, struct wait *wait)
-{
-    bool edge = wait->census == 0 || wait->census == IN_FLIGHT_CENSUS;
-    if (!edge || is_long(launch) || drained(wait))
-        return 0;
-    if (wait->now - wait->turn.begun < CENSUS_NS)
-        return longer_pause(wait);
-    in_flight_census_failed(wait->in_flight);
-    wait->census = -1;
-    return 0;
-}
-
 static uint64_t ask(const struct launch *launch, const struct wait *wait)
 {
-    return paid_alone(launch, wait) && launch->paid_ns > allowance.credit_ns
+    return waiting_alone(launch, wait) && launch->paid_ns > allowance.credit_ns
                ? launch->paid_ns - allowance.credit_ns
                : allowance_ask(wait->terms, wait->now, launch->paid_ns);
 }
@@ -144,15 +29,9 @@ static uint64_t ask(const struct launch *launch, const struct wait *wait)
 static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
     struct process *process = wait->process;
-    uint64_t pause = 0;
     wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
-    if (!wait->known)
-        pause = await_measurement(launch, wait);
     launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
-    if (pause == 0)
-        pause = await_room(launch, wait);
-    if (pause == 0)
-        pause = await_census(launch, wait);
+    uint64_t pause = waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
     wait->asked = ask(launch, wait);
@@ -171,7 +50,8 @@ static void look(struct launch *launch, struct wait *wait)
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
     timing_poll(wait->process, launch->device,
-                crowded(wait, 2) || wait->mixed ? TIMING_ALL : TIMING_MEASURED, wait->now);
+                waiting_crowded(wait, 2) || wait->several ? TIMING_ALL : TIMING_MEASURED,
+                wait->now);
     hold_turn(wait->process, launch->device, wait->now);
 }
 
@@ -186,17 +66,17 @@ static void count_wait(const struct wait *wait)
 
 static bool due(const struct launch *launch, const struct wait *wait, uint64_t done)
 {
-    if (wait->mixed)
-        in_flight_count(wait->in_flight, done - launch->paid_ns);
-    return wait->mixed ? !wait->known || paid_alone(launch, wait)
-                       : cost_due(&wait->process->costs, wait->key, done);
+    if (!wait->several)
+        return cost_due(&wait->process->costs, wait->key, done);
+    census_count(wait->census, done - launch->paid_ns, launch->paid_ns);
+    return !wait->known || waiting_alone(launch, wait);
 }
 
 /* Measure the launch, if it is time to, or let it carry a mark, or neither. */
 static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
 {
     uint64_t key = due(launch, wait, done) ? wait->key : 0;
-    uint64_t least = key != 0 ? 0 : room(wait->terms) / MARKS;
+    uint64_t least = key != 0 || wait->several ? 0 : waiting_room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
     struct timing_subject subject = {
         .key = key,
@@ -226,14 +106,15 @@ static void pay(struct launch *launch, uint64_t key)
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
+        .census = &process->censuses[launch->device],
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
     };
     look(launch, &wait);
-    wait.mixed = in_flight_mixed(wait.in_flight, name_of(launch->stream), wait.now);
-    wait.census = wait.mixed ? in_flight_census(wait.in_flight) : -1;
-    wait.turn.begun = wait.now;
+    wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
+    wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
+    wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         look(launch, &wait);

@@ -1,11 +1,11 @@
 #include "cuda/timing.h"
 
 #include "cuda/capturing.h"
+#include "cuda/landing.h"
 #include "cuda/settle.h"
 #include "runtime/clock.h"
 
 enum {
-    FAILURES = 3,                  /* in a row, and watching ends */
     POLL_INTERVAL_NS = 100 * 1000, /* a query costs about a microsecond */
     PATIENCE_S = 30,               /* a flight nobody could finish is left alone */
     NS_PER_MS = 1000 * 1000,
@@ -30,44 +30,6 @@ unsigned long long timing_context(void)
     CUcontext context = NULL;
     CUresult result = REAL(cuCtxGetCurrent)(&context);
     return result == CUDA_SUCCESS && context != NULL ? number_of(context) : 0;
-}
-
-static struct in_flight *counted(struct process *process, const struct flight *flight)
-{
-    return &process->in_flight[atomic_load_explicit(&flight->device, memory_order_relaxed)];
-}
-
-static struct vcuda_meter *meter_of(struct process *process, const struct flight *flight)
-{
-    unsigned device = atomic_load_explicit(&flight->device, memory_order_relaxed);
-    return &process->session.books.page->meters[device];
-}
-
-static void drop_events(struct flight *flight)
-{
-    if (flight->start != NULL)
-        REAL(cuEventDestroy_v2)(flight->start);
-    if (flight->end != NULL)
-        REAL(cuEventDestroy_v2)(flight->end);
-    flight->start = flight->end = NULL;
-}
-
-static void end_flight(struct process *process, struct flight *flight)
-{
-    flight_uncount(flight, counted(process, flight));
-    limiter_retire(meter_of(process, flight), flight->work_ns);
-    drop_events(flight);
-    flight_let_go(flight, FLIGHT_NONE);
-}
-
-/* The driver would not: once may be a context that is going, more often is for good. */
-static void fail(struct process *process, struct flight *flight)
-{
-    end_flight(process, flight);
-    if (atomic_fetch_add(&process->timing.failures, 1) + 1 < FAILURES)
-        return;
-    atomic_store(&process->timing.off, true);
-    process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
 static CUresult create(void **event, unsigned int flags)
@@ -106,20 +68,13 @@ static bool begin_held(struct process *process, struct flight *flight, CUstream 
 {
     flight->context = timing_context();
     if (flight->context == 0 || capture_has(stream)) {
-        end_flight(process, flight);
+        landing_end(process, flight);
         return false;
     }
     if (record_start(flight, stream) == CUDA_SUCCESS)
         return true;
-    fail(process, flight);
+    landing_fail(process, flight);
     return false;
-}
-
-/* The events of a flight that is left alone are left to their context, which may be gone. */
-static void leave(struct process *process, struct flight *flight)
-{
-    flight->start = flight->end = NULL;
-    end_flight(process, flight);
 }
 
 /* Streams that wait for the host may hold up many flights: those are not to keep others from being
@@ -132,9 +87,9 @@ static struct flight *take(struct process *process, bool measured)
     if (old == NULL)
         return flight;
     if (old->context == timing_context()) /* events may be destroyed before they are reached */
-        end_flight(process, old);
+        landing_end(process, old);
     else
-        leave(process, old);
+        landing_leave(process, old);
     return flights_take(flights, measured);
 }
 
@@ -162,25 +117,26 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
 {
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
-        in_flight_unmark(counted(process, flight), flight->work_ns);
+        in_flight_unmark(&process->in_flight[flight->device], flight->work_ns);
         flight->work_ns = 0;
-        end_flight(process, flight);
+        landing_end(process, flight);
     } else if (REAL(cuEventRecord)(flight->end, stream) == CUDA_SUCCESS) {
         flight_let_go(flight, FLIGHT_FLYING);
     } else {
-        fail(process, flight);
+        landing_fail(process, flight);
     }
     exchange_mode(mode);
 }
 
 /* False: not now. */
-static bool settle_flight(struct process *process, struct flight *flight, uint64_t now, float ms)
+static bool settle(struct process *process, struct flight *flight, uint64_t now, float ms)
 {
     struct gpu_time *time = &process->timing.times[flight->device];
-    uint64_t measured = ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, own = 0;
-    if (!gpu_time_take(time, flight, measured, &own))
+    struct settle_times times = {now, ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, 0};
+    if (!gpu_time_take(time, flight, times.measured, &times.own))
         return false;
-    settle(process, flight, (struct settle_times){now, measured, own});
+    uint64_t cost = settle_learn(process, flight, times);
+    settle_charge(process, flight, times, gpu_time_charge(time, cost));
     return true;
 }
 
@@ -189,16 +145,16 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
     float milliseconds;
     if (flight->key != 0) {
         if (REAL(cuEventElapsedTime)(&milliseconds, flight->start, flight->end) != CUDA_SUCCESS) {
-            fail(process, flight);
+            landing_fail(process, flight);
             return;
         }
-        if (!settle_flight(process, flight, now, milliseconds)) {
+        if (!settle(process, flight, now, milliseconds)) {
             flight_let_go(flight, FLIGHT_FLYING);
             return;
         }
     }
     atomic_store(&process->timing.failures, 0);
-    end_flight(process, flight);
+    landing_end(process, flight);
 }
 
 /* The launch, or work before it, is on the GPU yet. */
@@ -218,9 +174,9 @@ static void poll_held(struct process *process, struct flight *flight, unsigned l
     if (result == CUDA_SUCCESS)
         finish(process, flight, now);
     else if (result != CUDA_ERROR_NOT_READY)
-        fail(process, flight);
+        landing_fail(process, flight);
     else if (now - flight->begun_ns > UINT64_C(1000000000) * PATIENCE_S)
-        leave(process, flight);
+        landing_leave(process, flight);
     else if (context == flight->context)
         stay(process, flight, now);
     else
@@ -249,6 +205,8 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
 {
     if (!any_due(&process->timing.flights, device, look, now))
         return;
+    int cancellable; /* a thread that ended in here would take flights along */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     unsigned long long context = timing_context();
     for (int index = 0; index < FLIGHTS; index++) {
@@ -259,6 +217,7 @@ void timing_poll(struct process *process, unsigned device, enum timing_look look
         poll_held(process, flight, context, now);
     }
     exchange_mode(mode);
+    pthread_setcancelstate(cancellable, NULL);
 }
 
 bool timing_explores(struct process *process, unsigned device)
@@ -295,9 +254,11 @@ static void cut_short(struct process *process, struct flight *flight, unsigned l
     (void)context;
     since = since > flight->begun_ns ? since : flight->begun_ns;
     flight->outdated = true; /* the next may have more time, or less */
-    if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now)
-        settle(process, flight, (struct settle_times){now, now - since, now - since});
-    leave(process, flight);
+    if (flight->key != 0 && !cost_estimate(&process->costs, flight->key, &cost) && since < now) {
+        struct settle_times times = {now, now - since, now - since};
+        settle_charge(process, flight, times, settle_learn(process, flight, times));
+    }
+    landing_leave(process, flight);
 }
 
 unsigned long long timing_context_ends(struct process *process, CUcontext context)
