@@ -175,7 +175,8 @@ class SharedGpu:
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
-        may_take = sum(map(max, took, (claim.promise for claim in claims)))
+        promises = (claim.promise for claim in claims)
+        may_take = sum(map(max, took, promises)) + self._strangers
         return {
             member.reading.holder: Grant(
                 rate_ppm=member.lend(now, share),
