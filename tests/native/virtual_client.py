@@ -282,9 +282,13 @@ def figures(library: ctypes.CDLL) -> tuple[int, int]:
     return total.value - left.value, total.value
 
 
-def held() -> tuple[int, int]:
-    """Pages used on the current device: by the shim's books, and by the driver behind it."""
+def held() -> tuple[float, float]:
+    """Pages used on the current device: by the shim's books, and by the driver behind it.
+
+    What another process is just asking for is in the books before the driver has looked at it, so
+    a size that is no whole number of pages, which the driver refuses, can be seen there.
+    """
     books, _ = figures(cuda)
     truth, _ = figures(ctypes.CDLL("libvcuda-real.so.1"))
-    assert books % PAGE == truth % PAGE == 0
-    return books // PAGE, truth // PAGE
+    assert truth % PAGE == 0
+    return books / PAGE, truth / PAGE
