@@ -32,6 +32,10 @@ ONE = (
     "one/500ms/processes/70",
     "one/150ms/processes/80",
     "one/20ms/streams/20",
+    "one/1ms/streams/30",
+    "one/50us/streams/40",
+    "one/10us/streams/50",
+    "one/1ms/streams/90",
     "one/20ms/graph/70",
     "one/150ms/sync/40",
     "one/150ms/async/90",
@@ -107,6 +111,27 @@ async def test_processes_of_one_container_share_its_part_evenly(
     assert max(launches) <= 1.15 * min(launches)
     assert max(report["gap_max_us"] for report in each) <= longest * 1e6
     assert 100 * played.share("a", until=1) == pytest.approx(cores, abs=4)
+
+
+STREAMS = (
+    (30, "kernel=1ms,9ms streams=4"),
+    (60, "kernel=50us,200us streams=3"),
+    (80, "kernel=30us,2ms streams=3"),
+    (10, "kernel=50us,500us streams=5"),
+    (30, "kernel=10ms,10us streams=2"),  # the second stream has nearly nothing to do
+    (30, "kernel=1ms,10us streams=2"),
+    (30, "kernel=20us,400us streams=2"),
+)
+
+
+@pytest.mark.parametrize(("cores", "work"), STREAMS)
+async def test_streams_that_overlap_are_charged_their_time_once(cores: int, work: str) -> None:
+    tenant = Tenant("a", cores, f"{work} {WHOLE_GPU} for=5s")
+
+    played = await play([tenant], 5)
+
+    settled = metrics.shares(played.busy["a"][10:], played.interval, 0.5)
+    assert all(abs(share - cores) <= 2 for share in settled), settled
 
 
 LENT = (
