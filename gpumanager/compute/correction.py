@@ -140,6 +140,8 @@ def _rest(account: Account, sample: Sample) -> Account:
     contact, measured = account.contact, account.measured
     if contact is None or measured is None or sample.until - contact.at < SMOOTH_NS:
         return account
+    if sample.since < account.began + SETTLING_NS:  # it grew unevenly between the last readings
+        return account
     most, least = _bounds(account, sample)
     plain = ((most + least) // 2 - contact.charged) / account.scale
     doubt = _tolerance(account, sample) + (most - least) // 2

@@ -97,6 +97,20 @@ def test_charges_that_are_right_are_left_alone() -> None:
     assert container.corrected == 0
 
 
+def test_what_is_measured_of_who_begins_after_a_rest_stands() -> None:
+    account = read(Account(), Reading(0, 0, 0))
+    for number in range(15):
+        sample = Sample(number * PERIOD, (number + 1) * PERIOD, 0)
+        account, _ = follow(read(account, Reading(sample.until, 0, 0)), sample, 0.6)
+    begun = sample.until + PERIOD
+    busy = PERIOD // 50  # at the very end; more is charged, and most of that done, when next seen
+    account = read(account, Reading(begun + 34 * MS, 45 * MS, 24 * MS, launches=900))
+
+    account, wrong = follow(account, Sample(sample.until, begun, busy), 0.6)
+
+    assert (account.measured, wrong) == (busy, 0)
+
+
 @pytest.mark.parametrize("share", [103, 104, 106, 125])
 def test_what_rounding_alone_can_explain_is_no_evidence(share: int) -> None:
     container = Container(share * 100_000, 100 * MS, 100 * MS, lambda _: 1.0)
