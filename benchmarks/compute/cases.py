@@ -33,7 +33,7 @@ class Bars:
     """What a phase is held to: mean error in points, percent delivered, seconds until settled.
 
     Judged from `skip` seconds after the phase's start. Settled: windows of `width` seconds within
-    `tolerance` points. A bar of None is not there.
+    `tolerance` points; with `least`, not more than those below. A bar of None is not there.
     """
 
     error: float | None = 1.0
@@ -42,6 +42,7 @@ class Bars:
     skip: float = SETTLING
     width: float = 0.5
     tolerance: float = 2.0
+    least: bool = False
 
 
 STEADY = Bars()

@@ -113,6 +113,8 @@ def received(busy: Sequence[float], case: Case, bars: Bars, due: float) -> Recei
     steady = busy[round(bars.skip / case.interval) :]
     found = metrics.errors(steady, case.interval, case.window, due)
     begun = metrics.errors(busy, case.interval, bars.width, due)
+    if bars.least:
+        begun = [min(error, 0.0) for error in begun]
     return Received(
         due,
         metrics.share(steady, case.interval),

@@ -1,9 +1,9 @@
 """The cases of burst mode: what one tenant leaves idle is lent to another, and given back.
 
 Judged as it is promised: the borrower has the idle share within half a second, the lender has its
-own again within a fifth of one from when it begins to work. Windows are a fifth of a second wide,
-or twenty kernels: a kernel that has been launched is not taken back, and one more or less of 20 ms
-is ten points of a fifth of a second.
+own again, or more, within a fifth of one from when it begins to work: what it saved up while it was
+idle it has at once. Windows are a fifth of a second wide, or twenty kernels: a kernel that has been
+launched is not taken back, and one more or less of 20 ms is ten points of a fifth of a second.
 """
 
 from collections.abc import Iterator
@@ -60,10 +60,10 @@ def lent(borrower: tuple[str, str], lender: tuple[str, str], number: int) -> Cas
     one = actor("a", 30, *borrower, ceiling=ceiling)
     other = actor("b", 60, *lender, begin=begin, end=back)
     taken = replace(TAKEN, width=window(one.unit, WIDTH, PIECES))
-    given = replace(BACK, width=window(other.unit, WIDTH, PIECES))
+    given = replace(BACK, least=True, width=window(other.unit, WIDTH, PIECES))
     phases: tuple[Phase, ...] = (
         due(0, begin, "taken", taken, a=ceiling),
-        due(begin, back, "back", given, b=60),
+        due(begin, back, "back", given, a=30, b=60),
         due(back, end, "taken again", taken, a=ceiling),
     )
     name = f"lent/{' '.join(borrower)} from {' '.join(lender)}/{ceiling}"

@@ -72,6 +72,20 @@ def test_each_phase_is_judged_by_its_own_time_and_what_is_due_then() -> None:
     assert (low.phase, high.phase) == ("low", "high")
 
 
+@pytest.mark.parametrize(("share", "settled"), [(0.08, 0.0), (0.04, 1.0)])
+def test_who_needs_no_more_than_the_least_has_settled_with_more(
+    share: float, settled: float
+) -> None:
+    bars = Bars(skip=0.5, width=0.2, least=True)
+    case = Case(
+        "back", (Actor("a", 60, "kernel=1ms", 1e-3),), 5, (Phase("", 0, 5, {"a": 60}, bars),)
+    )
+
+    (found,) = judge(case, {"a": [share] * 10 + [0.06] * 40}, {"a": {}}, {"a": 100})
+
+    assert found.settled == pytest.approx(settled)
+
+
 def test_a_row_fits_the_page_and_has_a_star_where_a_bar_is_missed() -> None:
     good, bad = report.row(verdict(EXACT)), report.row(verdict([0.01] * 100))
 
