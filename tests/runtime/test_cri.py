@@ -16,14 +16,12 @@ import pytest
 import runtime_contract as contract
 from containerd_world import ContainerdWorld
 
-from gpumanager.errors import InputError
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.cgroup import identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable
-from gpumanager.runtime.endpoint import KNOWN, candidates, parse_endpoint
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
 
@@ -274,39 +272,3 @@ async def test_at_the_start_one_line_says_who_answers_or_that_nobody_does(
     first, second = [row.getMessage() for row in caplog.records if row.name.startswith("gpum")]
     assert first.startswith("no container runtime answers")
     assert second == f"container runtime: simulated 1.0 (CRI v1) at {simulated.socket}"
-
-
-# Endpoints.
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("/var/run/dockershim.sock", "/var/run/dockershim.sock"),
-        ("unix:///run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
-        ("unix:////var/run/docker.sock", "/var/run/docker.sock"),
-    ],
-)
-def test_an_endpoint_is_a_path_with_or_without_its_scheme(text: str, path: str) -> None:
-    assert parse_endpoint(text) == Path(path)
-
-
-@pytest.mark.parametrize("text", ["", "tcp://127.0.0.1:1", "npipe:////./pipe/x", "run/x.sock"])
-def test_any_other_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="--docker-endpoint"):
-        parse_endpoint(text, "--docker-endpoint")
-
-
-def test_an_endpoint_that_was_asked_for_is_the_only_one() -> None:
-    asked, docker = Path("/a"), Path("/d")
-
-    assert candidates(asked, docker) == (asked,)
-    assert candidates(None, docker) == (docker, *KNOWN)
-    assert candidates(None) == KNOWN
-
-
-def test_docker_s_shims_are_asked_before_the_containerd_below_docker() -> None:
-    order = [path.name for path in KNOWN]
-
-    assert order.index("dockershim.sock") < order.index("containerd.sock")
-    assert order.index("cri-dockerd.sock") < order.index("containerd.sock")
