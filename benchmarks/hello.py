@@ -2,9 +2,9 @@
 
     python benchmarks/hello.py [--rounds N] [--crowd N]
 
-The manager is the real one in a process of its own; the callers are processes that connect, say
-HELLO, receive the two descriptors and hang up, all in plain Python. The callers' own time is in the
-figures: they bound what the manager takes from above.
+The manager is the real one in a process of its own, and looks at each caller's cgroup. The callers
+are processes that connect, say HELLO, receive the two descriptors and hang up, all in plain Python.
+Their own time is in the figures: they bound what the manager takes from above.
 """
 
 import argparse
@@ -24,6 +24,10 @@ from typing import Any
 from machine_line import machine_line
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
@@ -31,6 +35,7 @@ from vcuda_shim._shim import ffi, lib
 
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
 NAME = AllocationID("benchmark")
+POD = PodUID("7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
 
 
 def hello() -> bytes:
@@ -75,7 +80,8 @@ def start_manager(root: Path) -> tuple[int, str]:
     ready, tell = os.pipe()
 
     async def serve() -> None:
-        directory = await VirtualSockets(root).open(NAME, [LIMIT])
+        check = PodCheck(Containers(CgroupFiles.here()), {NAME: POD}.get)
+        directory = await VirtualSockets(root, peers=check).open(NAME, [LIMIT])
         os.write(tell, str(directory / "vcuda.sock").encode())
         await asyncio.Event().wait()
 

@@ -18,9 +18,7 @@ NOT_USED_YET: Final = {
     "query-addr": "the display service comes later",
     "query-port": "the display service comes later",
     "sample-period": "the sampler comes later",
-    "cgroup-driver": "containers are known by their socket",
-    "container-runtime-endpoint": "containers are known by their socket",
-    "runtime-request-timeout": "containers are known by their socket",
+    "cgroup-driver": "which driver made a cgroup is seen in its name",
 }
 """Accepted flags without effect, and why."""
 
@@ -30,7 +28,7 @@ class AgentSettings:
     """What the agent runs on.
 
     share_mode: allow requests below 100 cores, as gpu-manager's flag does.
-    allocation_check_period, wait_timeout: seconds.
+    allocation_check_period, wait_timeout, runtime_request_timeout: seconds.
     The fields from volume_base on are new.
     """
 
@@ -42,6 +40,11 @@ class AgentSettings:
     checkpoint_path: Path = Path("/etc/gpu-manager/checkpoint")
     allocation_check_period: float = 30.0
     wait_timeout: float = 60.0
+    container_runtime_endpoint: str | None = None
+    """The CRI socket; None: where runtimes are known to listen."""
+    docker_endpoint: str | None = None
+    """What older gpu-managers had for it; Docker's own socket is passed over."""
+    runtime_request_timeout: float = 5.0
     extra_devices: tuple[str, ...] = ()
     volume_base: Path | None = None
     """Where mirrors are kept; None: where volume.conf says."""

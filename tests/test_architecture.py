@@ -21,9 +21,10 @@ MAY_IMPORT = {
     "volume": VALUES,
     "virtual": VALUES | {"compute"},
     "kubelet": VALUES,
-    "allocator": VALUES | {"kubelet", "virtual", "volume"},
+    "runtime": VALUES | {"kubelet", "virtual"},
+    "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
-    "sim": VALUES | {"volume", "virtual", "kubelet", "allocator", "deviceplugin"},
+    "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
 

@@ -112,6 +112,11 @@ class Journal:
     def get(self, allocation: AllocationID) -> Allocation | None:
         return self.allocations.get(allocation)
 
+    def settled_pod(self, allocation: AllocationID) -> PodUID | None:
+        """The pod it is for, once that is known for certain."""
+        known = self.allocations.get(allocation)
+        return known.pod.uid if known and known.state is State.SETTLED and known.pod else None
+
     def live(self) -> tuple[Allocation, ...]:
         """Those that hold something."""
         return tuple(a for a in self.allocations.values() if not a.released)

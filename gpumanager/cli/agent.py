@@ -77,6 +77,17 @@ def _accepted(command: click.Command) -> click.Command:
     "--allocation-check-period", callback=_seconds, default=str(DEFAULTS.allocation_check_period)
 )
 @click.option("--wait-timeout", callback=_seconds, default=str(DEFAULTS.wait_timeout))
+@click.option(
+    "--container-runtime-endpoint",
+    help="CRI socket, a path or unix://…; by default where containerd, CRI-O and others listen.",
+)
+@click.option("--docker-endpoint", help="The same, tried before the known ones.")
+@click.option(
+    "--runtime-request-timeout",
+    callback=_seconds,
+    default=str(DEFAULTS.runtime_request_timeout),
+    help="For each answer of the container runtime.",
+)
 @click.option("--volume-base", type=Path, help="Keep mirrors here, not where volume.conf says.")
 @click.option("--driver-root", type=Path, default="/", help="Root the driver is installed in.")
 @click.option("--device-directory", type=Path, default="/dev", help="Where device nodes lie.")

@@ -23,11 +23,17 @@ from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods, PodsSource
+from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodUID
 from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.config import SHIPPED, VolumeConfig, read_config
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
@@ -52,17 +58,24 @@ async def serve(settings: AgentSettings) -> None:
     pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
+    runtime = container_runtime(settings)
     topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
+
+    def settled_pod(allocation: AllocationID) -> PodUID | None:
+        return allocator.journal.settled_pod(allocation)
+
     virtual = VirtualSockets(
         settings.virtual_manager_path,
         meter=NvmlMeter(),
         utilization=NvmlUtilization(),
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
+        peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
+    greeting = asyncio.create_task(runtime.say_who())
     try:
         await allocator.recover()
         await close_leftovers(virtual, allocator)
@@ -71,6 +84,8 @@ async def serve(settings: AgentSettings) -> None:
     finally:
         await plugin.stop()
         await virtual.stop()
+        greeting.cancel()
+        await runtime.close()
 
 
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
@@ -78,6 +93,16 @@ def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolum
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
     return volumes
+
+
+def container_runtime(settings: AgentSettings) -> ContainerRuntime:
+    """Raises InputError for an endpoint that is none."""
+    asked, docker = settings.container_runtime_endpoint, settings.docker_endpoint
+    sockets = candidates(
+        parse_endpoint(asked) if asked else None,
+        parse_endpoint(docker, "--docker-endpoint") if docker else None,
+    )
+    return ContainerRuntime(sockets, settings.runtime_request_timeout)
 
 
 def surroundings(

@@ -4,6 +4,7 @@
     root/                       a file system with the simulated driver, and its ld.so.cache
     kubelet/                    sockets of the device plugins, the kubelet's checkpoint
     pod-resources.sock          the kubelet's PodResources
+    cri.sock                    the container runtime's CRI
     vm/ checkpoint/ vdriver/    the agent's own: allocations, journal, driver volumes
     agent.log
     node.lock                   held as long as the simulation lives
@@ -51,6 +52,10 @@ class NodeDisk:
     @property
     def pod_resources(self) -> Path:
         return self.base / "pod-resources.sock"
+
+    @property
+    def runtime(self) -> Path:
+        return self.base / "cri.sock"
 
     @property
     def virtual(self) -> Path:

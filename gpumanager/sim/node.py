@@ -15,6 +15,7 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
 from gpumanager.sim.container.process import ContainerProcess, namespaces_available
+from gpumanager.sim.container_runtime import SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
@@ -41,6 +42,7 @@ class SimulatedNode:
         self._on_event = on_event
         self._containers: list[ContainerProcess] = []
         self._gpus: SimulatedGpus | None = None
+        self._runtime: SimulatedRuntime | None = None
         self._parts: tuple[NodeDisk, SimulatedKubelet, AgentProcess] | None = None
 
     @property
@@ -54,6 +56,12 @@ class SimulatedNode:
     @property
     def agent(self) -> AgentProcess:
         return self._started[2]
+
+    @property
+    def runtime(self) -> SimulatedRuntime:
+        if self._runtime is None:
+            raise GpuManagerError("this simulated node is not running")
+        return self._runtime
 
     @property
     def gpus(self) -> SimulatedGpus:
@@ -80,7 +88,9 @@ class SimulatedNode:
         kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
         agent = AgentProcess(disk)
         self._parts = (disk, kubelet, agent)
+        self._runtime = SimulatedRuntime(disk.runtime)
         await _to_its_end(self._furnish(disk))
+        await self._runtime.start()
         await kubelet.start()
         await self.start_agent()
         self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
@@ -98,13 +108,15 @@ class SimulatedNode:
                 last_first.callback(disk.remove)
                 if self._gpus is not None:
                     last_first.callback(self._gpus.close)
+                if self._runtime is not None:
+                    last_first.push_async_callback(self._runtime.stop)
                 last_first.push_async_callback(kubelet.stop)
                 last_first.push_async_callback(agent.stop)
             for container in self._containers:
                 last_first.push_async_callback(container.close)
 
     def _forget(self) -> None:
-        self._containers, self._gpus, self._parts = [], None, None
+        self._containers, self._gpus, self._runtime, self._parts = [], None, None, None
 
     async def start_agent(self) -> None:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
@@ -146,7 +158,12 @@ class SimulatedNode:
     async def run_admitted(self, pod: Pod) -> tuple[ContainerResult, ...]:
         """Run one pod that `admit` let in."""
         runner = PodRunner(
-            self.kubelet, self.disk.base, self._report, self._containers.append, self._on_event
+            self.kubelet,
+            self.runtime,
+            self.disk.base,
+            report=self._report,
+            keep=self._containers.append,
+            on_event=self._on_event,
         )
         return await runner.run(pod)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.runtime.values import Bind, ContainerID
 from gpumanager.sim import events
 from gpumanager.sim.container.process import (
     ContainerNotStarted,
@@ -16,6 +17,7 @@ from gpumanager.sim.container.process import (
     start_container,
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec
+from gpumanager.sim.container_runtime import SimulatedRuntime, Started
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
@@ -48,17 +50,23 @@ Report = Callable[[Pod, Container, Finished], ContainerResult]
 
 
 class PodRunner:
-    """Runs pods of one node. keep: takes every container, to let go of it when the node ends."""
+    """Runs pods of one node.
+
+    runtime: is told what runs. keep: takes every container, to let go of it when the node ends.
+    """
 
     def __init__(
         self,
         kubelet: SimulatedKubelet,
+        runtime: SimulatedRuntime,
         directory: Path,
+        *,
         report: Report,
         keep: Callable[[ContainerProcess], None],
         on_event: events.OnEvent,
     ) -> None:
         self._kubelet = kubelet
+        self._runtime = runtime
         self._directory = directory
         self._report = report
         self._keep = keep
@@ -71,6 +79,7 @@ class PodRunner:
         try:
             await self._run_in_order(pod, results)
         finally:
+            self._runtime.pod_removed(pod.uid)
             self._kubelet.ended(pod.uid, failed=not _succeeded(pod, results))
         return tuple(results[container.name] for container in pod.containers)
 
@@ -103,25 +112,32 @@ class PodRunner:
         """One container from PreStart to its end, or, for a sidecar, to `stop`."""
         try:
             options = await self._kubelet.prepare(pod, container)
-            process = await self._start(pod, container, options)
+            process, container_id = await self._start(pod, container, options)
         except (CreateContainerError, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
-        code = await _until(process, stop)
+        try:
+            code = await _until(process, stop)
+        finally:
+            self._runtime.ended(container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
         finished = Finished(options, process.mount_namespace, code)
         return self._report(pod, container, finished)
 
-    async def _start(self, pod: Pod, container: Container, options: RunOptions) -> ContainerProcess:
+    async def _start(
+        self, pod: Pod, container: Container, options: RunOptions
+    ) -> tuple[ContainerProcess, ContainerID]:
         self._on_event(
             events.ContainerStarted(pod, container, options.environment.get(VISIBLE, ""))
         )
+        spec = container_spec(pod, container, options)
         process = await start_container(
-            container_spec(pod, container, options),
+            spec,
             self._directory / f"{pod.uid}-{container.name}.json",
             lambda line: self._on_event(events.ContainerPrinted(pod, container, line)),
         )
         self._keep(process)
-        return process
+        run = started(pod, container, options, spec, process.pid)
+        return process, self._runtime.started(run)
 
 
 def _succeeded(pod: Pod, results: Mapping[str, ContainerResult]) -> bool:
@@ -164,6 +180,23 @@ def container_spec(pod: Pod, container: Container, options: RunOptions) -> Conta
             BindMount(row.host_path, row.container_path, read_only=row.read_only)
             for row in options.mounts
         ),
+    )
+
+
+def started(
+    pod: Pod, container: Container, options: RunOptions, spec: ContainerSpec, pid: int
+) -> Started:
+    """What the runtime can tell of it."""
+    return Started(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=container.name,
+        pid=pid,
+        mounts=tuple(Bind(row.host, row.container) for row in spec.mounts),
+        devices=tuple(Bind(row.host, row.container) for row in spec.devices),
+        envs=spec.environment,
+        annotations=options.annotations,
     )
 
 

@@ -8,7 +8,6 @@ import errno
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Outcome, Overheads, plain
+from gpumanager.virtual.peers import PeerCheck, peer_pid, refuse_observer, refuse_stranger
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
@@ -55,8 +55,6 @@ _UNMEASURED: Final = {
     Outcome.UNLISTED: Refused(errno.ENODATA, "the driver does not tell what this process holds"),
 }
 
-_UCRED: Final = struct.Struct("3i")  # pid, uid, gid
-
 
 class ServedAllocation:
     """Serves `directory`, which exists, in the running loop until close().
@@ -73,12 +71,14 @@ class ServedAllocation:
         measuring: Measuring | None = None,
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
+        peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.directory = directory
         self.allocation = allocation
         self._measuring = measuring
+        self._peers = peers
         self._sizes = sizes or ContextSizes()
         self._on_size = on_size or self.write_contexts
         self._config_path = str(directory / CONFIG.name)
@@ -185,7 +185,7 @@ class ServedAllocation:
         return None
 
     async def _answer_measured(self, connection: socket.socket, hello: Hello) -> None:
-        refused = await self._measure(_peer_pid(connection))
+        refused = await self._measure(peer_pid(connection))
         self._answer_now(connection, refused or hello)
 
     async def _measure(self, pid: int) -> Refused | None:
@@ -223,24 +223,24 @@ class ServedAllocation:
             log.info("%s: caller lost: %s", self.directory, error.strerror)
 
     def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
+        pid = peer_pid(connection)
         try:
             with self._descriptors(hello) as descriptors:
                 if hello.observer:
+                    if stranger := refuse_observer(self._peers, self.allocation, pid):
+                        return stranger
                     _send_welcome(connection, NO_SLOT, descriptors)
                     return None
-                return self._admit_process(connection, hello, descriptors)
+                return self._admit_process(connection, pid, hello, descriptors)
         except OSError as error:
             return refused_by_system("opening the regions", error)
 
     def _admit_process(
-        self, connection: socket.socket, hello: Hello, descriptors: list[int]
+        self, connection: socket.socket, pid: int, hello: Hello, descriptors: list[int]
     ) -> Refused | None:
-        pid = _peer_pid(connection)
-        if pid == 0:
-            return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
-        process = self._watcher.watch_pid(pid, self._release)
-        if process is None:
-            return Refused(errno.ESRCH, "the process has ended")
+        process = self._watch(pid)
+        if isinstance(process, Refused):
+            return process
         seat = self._seats.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
             _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
@@ -258,6 +258,18 @@ class ServedAllocation:
             self._release(process)
         return None
 
+    def _watch(self, pid: int) -> Process | Refused:
+        """The caller, watched from now on, if it may have a slot here."""
+        if pid == 0:
+            return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
+        process = self._watcher.watch_pid(pid, self._release)
+        if process is None:
+            return Refused(errno.ESRCH, "the process has ended")
+        stranger = refuse_stranger(self._peers, self.allocation, process)
+        if stranger and process not in self._seats:
+            self._watcher.forget(process)
+        return stranger or process
+
     @contextmanager
     def _descriptors(self, hello: Hello) -> Iterator[list[int]]:
         """Opened anew for each process: a lock of theirs belongs to the open file description."""
@@ -270,13 +282,6 @@ class ServedAllocation:
         finally:
             for descriptor in opened:
                 os.close(descriptor)
-
-
-def _peer_pid(connection: socket.socket) -> int:
-    """Who connected, as the kernel says; 0 for a process outside the manager's pid namespace."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, _uid, _gid = _UCRED.unpack(raw)
-    return int(pid)
 
 
 def _send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:

@@ -25,6 +25,7 @@ from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
 from gpumanager.virtual.overheads import plain
+from gpumanager.virtual.peers import PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
@@ -51,8 +52,9 @@ class VirtualSockets:
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
-    that what is learnt of one helps with others. deadline_seconds: for a caller to finish its
-    HELLO. sweep_seconds: between two looks for programs that have gone without a word.
+    that what is learnt of one helps with others. peers: knows whose processes call; None where
+    nobody does. deadline_seconds: for a caller to finish its HELLO. sweep_seconds: between two
+    looks for programs that have gone without a word.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class VirtualSockets:
         meter: Meter | None = None,
         utilization: UtilizationMeter | None = None,
         models: Mapping[GpuUUID, str] | None = None,
+        peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
@@ -73,6 +76,7 @@ class VirtualSockets:
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing()
         self._sizes = ContextSizes(models or {})
+        self._peers = peers
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -211,6 +215,7 @@ class VirtualSockets:
             measuring=self._measuring,
             sizes=self._sizes,
             on_size=self._spread_sizes,
+            peers=self._peers,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,
         )

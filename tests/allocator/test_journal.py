@@ -81,6 +81,17 @@ def test_what_is_written_is_read_again(kept: list[Allocation]) -> None:
     assert decode(encode(written)) == written
 
 
+def test_only_who_an_allocation_was_settled_for_counts_as_its_pod() -> None:
+    kept = journal(
+        allocation("guessed", candidate=CLAIMANT),
+        allocation("settled", state=State.SETTLED, candidate=None, pod=CLAIMANT),
+    )
+
+    assert kept.settled_pod(AllocationID("settled")) == CLAIMANT.uid
+    assert kept.settled_pod(AllocationID("guessed")) is None
+    assert kept.settled_pod(AllocationID("unknown")) is None
+
+
 def test_neighbouring_ids_are_written_as_a_range() -> None:
     assert list(pack(["a-c-0", "a-c-1", "a-c-2", "a-c-9", "b-m-10", "b-m-11"])) == [
         "a-c-0..2",

@@ -38,6 +38,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--wait-timeout=1m"], "wait_timeout", 60.0),
         (["--wait-timeout=5s"], "wait_timeout", 5.0),
         (["--driver=nvidia"], "volume_config", None),
+        (["--container-runtime-endpoint=/r.sock"], "container_runtime_endpoint", "/r.sock"),
+        (["--docker-endpoint", "unix:////d.sock"], "docker_endpoint", "unix:////d.sock"),
+        (["--runtime-request-timeout=2s"], "runtime_request_timeout", 2.0),
         (["--hostname-override=n1", "--v=4"], "extra_devices", ()),
     ],
 )

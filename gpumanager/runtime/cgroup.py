@@ -1,0 +1,186 @@
+"""What cgroup files say: which pod and container a process is of, and where a cgroup's files lie.
+
+Pure: texts in, values out. The kubelet makes one cgroup for a pod and below it the runtime one for
+each container, wherever the kubelet's root is:
+
+    /kubepods/burstable/pod<uid>/<container>                                       cgroupfs
+    /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<u_i_d>.slice/
+        cri-containerd-<container>.scope                                           systemd
+    /…/kubepods-burstable-pod<u_i_d>.slice:cri-containerd:<container>              one of each
+    /../../podX/<container>                            from within a cgroup namespace (and v2)
+
+Only a UID of the kind Kubernetes makes is taken for one: a cgroup may have any name.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.values import ContainerID
+
+UNIFIED: Final = frozenset[str]()
+"""The controllers of the one hierarchy of cgroup v2, as /proc/<pid>/cgroup has it: none named."""
+
+_UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+_POD: Final = re.compile(
+    rf"/(?:pod{_UID}|(?:[^/]*-)?kubepods(?:-burstable|-besteffort)?-pod"
+    rf"{_UID.replace('uid', 'slice')}\.slice)(?:(?=/|$)|(?=:))"
+)
+_CONTAINER: Final = re.compile(
+    r"[/:](?!crio-conmon-)(?:[a-z][a-z-]*[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?(?=/|$)"
+)
+_BY_SYSTEMD: Final = re.compile(r"-pod[0-9a-f_]+\.slice")
+_GONE: Final = " (deleted)"
+
+
+class Version(Enum):
+    """How a node's cgroups are set up. HYBRID: v1 controllers, and v2 without any beside them."""
+
+    V1 = "v1"
+    V2 = "v2"
+    HYBRID = "hybrid"
+
+
+class Driver(Enum):
+    """Who makes the kubelet's cgroups."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process is in one hierarchy: a line of /proc/<pid>/cgroup."""
+
+    controllers: frozenset[str]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The pod, and the container if known, that a cgroup is of.
+
+    place: of the container's own cgroup, or else of the pod's.
+    """
+
+    pod_uid: PodUID
+    container_id: ContainerID | None
+    place: Place
+
+    @property
+    def driver(self) -> Driver:
+        return Driver.SYSTEMD if _BY_SYSTEMD.search(self.place.path) else Driver.CGROUPFS
+
+
+def parse_places(text: str) -> tuple[Place, ...]:
+    """The lines of /proc/<pid>/cgroup, the telling ones first: v2, then v1's memory."""
+    rows = (line.split(":", 2) for line in text.splitlines())
+    places = (Place(_controllers(row[1]), row[2].removesuffix(_GONE)) for row in rows if row[2:])
+    return tuple(sorted(places, key=_rank))
+
+
+def _controllers(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) if text else UNIFIED
+
+
+def _rank(place: Place) -> int:
+    if place.controllers == UNIFIED:
+        return 0
+    return 1 if "memory" in place.controllers else 2
+
+
+def memberships(place: Place) -> Iterator[Membership]:
+    """Pods on the way to a cgroup, the outermost first: a pod may run a whole cluster inside."""
+    for match in _POD.finditer(place.path):
+        uid = (match["uid"] or match["slice"]).replace("_", "-")
+        container = _CONTAINER.match(place.path, match.end())
+        end = container.end() if container else match.end()
+        yield Membership(
+            PodUID(uid),
+            ContainerID(container["id"]) if container else None,
+            Place(place.controllers, place.path[:end]),
+        )
+
+
+def pods(text: str) -> frozenset[PodUID]:
+    """All pods that /proc/<pid>/cgroup names."""
+    return frozenset(one.pod_uid for place in parse_places(text) for one in memberships(place))
+
+
+@lru_cache(maxsize=1024)
+def identify(text: str, around: frozenset[PodUID] = frozenset()) -> Membership | None:
+    """Whose process it is, by its /proc/<pid>/cgroup; None where that names no pod.
+
+    around: pods that the reader itself is in. They are not of the reader's own kubelet, or the
+    process is as near to the reader as that: nothing is known of it. All processes of a container
+    have the same text, so that it is read once for all of them.
+    """
+    if "pod" not in text:
+        return None
+    found = (one for place in parse_places(text) for one in memberships(place))
+    return next((one for one in found if one.pod_uid not in around), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMount:
+    """A mounted hierarchy. root: the cgroup seen at `point`; options: of its super block."""
+
+    unified: bool
+    root: str
+    point: str
+    options: frozenset[str]
+
+    def shows(self, place: Place) -> bool:
+        if place.controllers == UNIFIED:
+            return self.unified
+        return not self.unified and place.controllers <= self.options
+
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+def parse_mounts(text: str) -> tuple[CgroupMount, ...]:
+    """The cgroup hierarchies of a /proc/<pid>/mountinfo."""
+    return tuple(_mounts(text.splitlines()))
+
+
+def _mounts(lines: Iterable[str]) -> Iterator[CgroupMount]:
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        where, what = before.split(), after.split()
+        if len(where) > 4 and len(what) > 2 and what[0] in {"cgroup", "cgroup2"}:  # noqa: PLR2004
+            options = frozenset(what[2].split(","))
+            unified = what[0] == "cgroup2"
+            yield CgroupMount(unified, _plain(where[3]), _plain(where[4]), options)
+
+
+def _plain(path: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def version(mounts: Iterable[CgroupMount]) -> Version | None:
+    """None where no hierarchy is mounted."""
+    kinds = {mount.unified for mount in mounts}
+    if not kinds:
+        return None
+    return Version.HYBRID if len(kinds) > 1 else Version.V2 if kinds == {True} else Version.V1
+
+
+def directory(mounts: Iterable[CgroupMount], place: Place) -> str | None:
+    """Where the files of a cgroup are; None where no mount shows them."""
+    for mount in mounts:
+        below = _below(mount.root, place.path) if mount.shows(place) else None
+        if below is not None:
+            return "/".join((mount.point.rstrip("/"), *below))
+    return None
+
+
+def _below(root: str, path: str) -> list[str] | None:
+    """The names that lead from one cgroup to the other, if it lies below it."""
+    roots, names = ([name for name in text.split("/") if name] for text in (root, path))
+    rest = names[len(roots) :]
+    return rest if names[: len(roots)] == roots and ".." not in rest else None

@@ -1,0 +1,115 @@
+"""The cgroup files of this node: of a process, and the processes of a container.
+
+`proc` is read as this process sees it. Where it shows another pid namespace or cgroup namespace
+than the host's, less is known, and nothing is wrong.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.cgroup import (
+    UNIFIED,
+    CgroupMount,
+    Driver,
+    Membership,
+    Place,
+    Version,
+    directory,
+    memberships,
+    parse_mounts,
+    pods,
+    version,
+)
+
+DEEPEST: Final = 8
+"""How far below a mount a pod's cgroup is looked for; kind has it at the fifth level."""
+
+_CHUNK: Final = 1 << 16
+
+
+def read_places(pid: int | str, proc: str = "/proc") -> str:
+    """/proc/<pid>/cgroup, empty where there is none. Every HELLO passes here: hence no pathlib."""
+    try:
+        descriptor = os.open(f"{proc}/{pid}/cgroup", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, _CHUNK).decode(errors="replace")
+    except OSError:  # it died meanwhile
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupFiles:
+    """The hierarchies that are mounted here. around: the pods that we run in ourselves."""
+
+    mounts: tuple[CgroupMount, ...]
+    around: frozenset[PodUID]
+
+    @classmethod
+    def here(cls, proc: str = "/proc") -> "CgroupFiles":
+        text = ""
+        with suppress(OSError):
+            text = Path(proc, "self/mountinfo").read_text(errors="replace")
+        return cls(parse_mounts(text), pods(read_places("self", proc)))
+
+    @property
+    def version(self) -> Version | None:
+        return version(self.mounts)
+
+    def driver(self) -> Driver | None:
+        """Who makes the pods' cgroups; None where no pod runs, or none can be seen."""
+        return next((one.driver for one in self.members()), None)
+
+    def members(self) -> Iterator[Membership]:
+        """Pods that have a cgroup, and the containers in them. Reads many directories.
+
+        Of one hierarchy: where there are several, all of them have the same pods, but for v2's
+        beside v1, where a kubelet leaves what has ended.
+        """
+        for mount in sorted(self.mounts, key=_rank)[:1]:
+            yield from self._below(mount, mount.root.rstrip("/"), DEEPEST)
+
+    def processes(self, membership: Membership) -> tuple[int, ...]:
+        """The pids in its cgroup and in those below it, ascending."""
+        top = directory(self.mounts, membership.place)
+        found = {pid for path, _, _ in os.walk(top or "") for pid in _members(path)}
+        return tuple(sorted(found))
+
+    def _below(self, mount: CgroupMount, path: str, depth: int) -> Iterator[Membership]:
+        place = Place(UNIFIED if mount.unified else mount.options, path or "/")
+        found = [one for one in memberships(place) if one.pod_uid not in self.around]
+        if found:
+            yield found[0]
+        if depth and not (found and found[0].container_id):
+            for name in _children(directory((mount,), place)):
+                yield from self._below(mount, f"{path}/{name}", depth - 1)
+
+
+def _rank(mount: CgroupMount) -> int:
+    if "memory" in mount.options:
+        return 0
+    return 1 if "name=systemd" in mount.options else 2
+
+
+def _children(path: str | None) -> list[str]:
+    try:
+        with os.scandir(path or "") as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _members(path: str) -> list[int]:
+    """cgroup.procs. A pid outside of our namespace is 0; a threaded cgroup of v2 tells none."""
+    with suppress(OSError):
+        text = Path(path, "cgroup.procs").read_text()
+        return [int(line) for line in text.split() if line != "0"]
+    return []

@@ -1,0 +1,70 @@
+"""The check of those who say HELLO: is the caller's pod the one that the allocation is for?
+
+The journal says whom it is for once PreStartContainer has settled that; the kernel says who calls;
+the caller's cgroup says of which pod that is. Where any of them is silent the caller is let in: a
+check that guesses would take working GPUs away.
+"""
+
+import logging
+from collections.abc import Callable
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.processes import Containers
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.values import AllocationID
+
+log = logging.getLogger(__name__)
+
+Owner = Callable[[AllocationID], PodUID | None]
+"""The pod an allocation is for, as far as settled."""
+
+
+class PodCheck:
+    """Counts whom it has turned away. Implements `virtual.peers.PeerCheck`."""
+
+    def __init__(self, containers: Containers, owner: Owner) -> None:
+        self._containers = containers
+        self._owner = owner
+        self._silent = False
+        self._said: set[AllocationID] = set()
+        self.strangers = 0
+        """Callers refused since the start: of another pod than the socket's."""
+
+    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+        owner = self._owner(allocation)
+        if owner is None:
+            return None
+        found = self._containers.of(process)
+        if found is None:
+            self._say_once(process)
+            return None
+        if found.pod_uid == _as_in_cgroups(owner):
+            return None
+        self.strangers += 1
+        self._say(allocation, f"process {process.pid} of pod {found.pod_uid} calls pod {owner}'s")
+        return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
+
+    def _say(self, allocation: AllocationID, what: str) -> None:
+        """Once for each socket: a caller may try for ever."""
+        if allocation not in self._said:
+            self._said.add(allocation)
+            log.warning(
+                "allocation %s: %s socket: refused, as all such callers; look which host "
+                "directories that pod mounts",
+                allocation,
+                what,
+            )
+
+    def _say_once(self, process: Process) -> None:
+        if not self._silent:
+            self._silent = True
+            log.info(
+                "the cgroup of process %d names no pod: such callers of vcuda.sock are let in "
+                "unchecked (outside of Kubernetes, or the agent has a cgroup namespace of its own)",
+                process.pid,
+            )
+
+
+def _as_in_cgroups(uid: PodUID) -> str:
+    """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
+    return uid.replace("_", "-")

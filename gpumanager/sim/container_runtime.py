@@ -1,0 +1,180 @@
+"""The simulated container runtime: CRI on a socket, for the containers that a simulated node runs.
+
+It tells what containerd tells, in containerd's form: labels and annotations as the kubelet gives
+them, and on demand a JSON with the pid and the configuration. It starts nothing itself.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from gpumanager.runtime import wire
+from gpumanager.runtime.api import runtime_v1_pb2 as pb
+from gpumanager.runtime.status import (
+    LABEL_CONTAINER,
+    LABEL_POD_NAME,
+    LABEL_POD_NAMESPACE,
+    LABEL_POD_UID,
+)
+from gpumanager.runtime.values import Bind, ContainerID
+
+NAME: Final = "simulated"
+VERSION: Final = "1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One run of a container, as the runtime was told to start it."""
+
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    pid: int
+    mounts: tuple[Bind, ...] = ()
+    devices: tuple[Bind, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 0
+    running: bool = True
+
+    @property
+    def container_id(self) -> ContainerID:
+        name = f"{self.pod_uid}/{self.container}/{self.attempt}"
+        return ContainerID(hashlib.sha256(name.encode()).hexdigest())
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {
+            LABEL_POD_UID: self.pod_uid,
+            LABEL_POD_NAMESPACE: self.namespace,
+            LABEL_POD_NAME: self.pod,
+            LABEL_CONTAINER: self.container,
+        }
+
+    @property
+    def state(self) -> pb.ContainerState:
+        return pb.CONTAINER_RUNNING if self.running else pb.CONTAINER_EXITED
+
+
+class SimulatedRuntime:
+    """services: the versions of CRI that it speaks."""
+
+    def __init__(self, socket: Path, services: Sequence[str] = (wire.V1,)) -> None:
+        self.socket = socket
+        self._services = tuple(services)
+        self._runs: dict[ContainerID, Started] = {}
+        self._attempts: Counter[tuple[str, str]] = Counter()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        self._server = grpc.aio.server()
+        handlers = tuple(wire.runtime_handler(self, service) for service in self._services)
+        self._server.add_generic_rpc_handlers(handlers)
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+
+    def started(self, run: Started) -> ContainerID:
+        """Another run of a container gets another ID."""
+        key = (run.pod_uid, run.container)
+        run = replace(run, attempt=self._attempts[key])
+        self._attempts[key] += 1
+        self._runs[run.container_id] = run
+        return run.container_id
+
+    def ended(self, container_id: ContainerID) -> None:
+        """It stays known, as one that has exited."""
+        self._runs[container_id] = replace(self._runs[container_id], running=False)
+
+    def pod_removed(self, pod_uid: str) -> None:
+        """Nothing is known of its containers any more."""
+        self._runs = {name: run for name, run in self._runs.items() if run.pod_uid != pod_uid}
+
+    async def version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
+        del context
+        return pb.VersionResponse(
+            version=request.version,
+            runtime_name=NAME,
+            runtime_version=VERSION,
+            runtime_api_version=self._services[0].split(".")[1],
+        )
+
+    async def list_containers(
+        self, request: pb.ListContainersRequest, context: Any
+    ) -> pb.ListContainersResponse:
+        del context
+        rows = [_listed(run) for run in self._runs.values() if _matches(run, request.filter)]
+        return pb.ListContainersResponse(containers=rows)
+
+    async def container_status(
+        self, request: pb.ContainerStatusRequest, context: Any
+    ) -> pb.ContainerStatusResponse:
+        run = self._runs.get(ContainerID(request.container_id))
+        if run is None:
+            name = f"an error occurred when try to find container {request.container_id!r}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{name}: not found")
+            raise AssertionError("abort raises")
+        info = {"info": json.dumps(_verbose(run))} if request.verbose else {}
+        return pb.ContainerStatusResponse(status=_status(run), info=info)
+
+
+def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:
+    return (
+        wanted.id in {"", run.container_id}
+        and (not wanted.HasField("state") or wanted.state.state == run.state)
+        and wanted.label_selector.items() <= run.labels.items()
+    )
+
+
+def _listed(run: Started) -> pb.Container:
+    return pb.Container(
+        id=run.container_id,
+        metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
+        state=run.state,
+        labels=run.labels,
+        annotations=run.annotations,
+    )
+
+
+def _status(run: Started) -> pb.ContainerStatus:
+    return pb.ContainerStatus(
+        id=run.container_id,
+        metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
+        state=run.state,
+        labels=run.labels,
+        annotations=run.annotations,
+        mounts=[pb.Mount(host_path=m.host, container_path=m.container) for m in run.mounts],
+    )
+
+
+def _verbose(run: Started) -> dict[str, Any]:
+    """What containerd adds; an ended container has no pid."""
+    return {
+        "pid": run.pid if run.running else 0,
+        "config": {
+            "envs": [{"key": key, "value": value} for key, value in run.envs.items()],
+            "mounts": list(_binds(run.mounts)),
+            "devices": list(_binds(run.devices)),
+        },
+        "runtimeSpec": {
+            "process": {"env": [f"{key}={value}" for key, value in run.envs.items()]},
+            "linux": {"devices": [{"path": one.container} for one in run.devices]},
+        },
+    }
+
+
+def _binds(binds: Sequence[Bind]) -> Iterator[dict[str, str]]:
+    return ({"host_path": one.host, "container_path": one.container} for one in binds)

@@ -1,0 +1,50 @@
+"""Who calls, and whether that belongs to the allocation whose socket it found.
+
+A socket lies in a directory that one container has mounted. Who reaches it from elsewhere, by a
+mount of the host's file system, is told so.
+"""
+
+import errno
+import socket
+import struct
+from typing import Final, Protocol
+
+from gpumanager.virtual.processes import Process, find
+from gpumanager.virtual.protocol import Refused
+from gpumanager.virtual.values import AllocationID
+
+_UCRED: Final = struct.Struct("3i")  # pid, uid, gid
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Who connected, as the kernel says; 0 for a process outside the manager's pid namespace."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, _uid, _gid = _UCRED.unpack(raw)
+    return int(pid)
+
+
+class PeerCheck(Protocol):
+    """Who knows which processes are whose. Asked in the loop for every HELLO: it must not wait."""
+
+    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+        """None for a process that is not known to be another's; else whose it is, in words.
+
+        process: as just found, by the pid that the kernel gave.
+        """
+
+
+def refuse_stranger(
+    peers: PeerCheck | None, allocation: AllocationID, process: Process
+) -> Refused | None:
+    reason = peers.stranger(allocation, process) if peers else None
+    return Refused(errno.EACCES, reason) if reason else None
+
+
+def refuse_observer(peers: PeerCheck | None, allocation: AllocationID, pid: int) -> Refused | None:
+    """For one that takes no slot. pid: 0 where we cannot see it, and know nothing of it."""
+    if peers is None or pid == 0:
+        return None
+    process = find(pid)
+    if process is None:
+        return Refused(errno.ESRCH, "the process has ended")
+    return refuse_stranger(peers, allocation, process)

@@ -1,0 +1,197 @@
+"""From texts of the kernel to pods and containers, and back to directories."""
+
+from collections.abc import Callable
+
+import pytest
+from cgroup_texts import ID, PATHS, SLICE, STATIC, UID, hybrid, v1, v2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.cgroup import (
+    UNIFIED,
+    CgroupMount,
+    Driver,
+    Place,
+    Version,
+    directory,
+    identify,
+    parse_mounts,
+    parse_places,
+    pods,
+    version,
+)
+
+OTHER = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.mark.parametrize("kernel", [v1, v2, hybrid])
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_a_container_s_process_is_known_by_its_cgroup(
+    kernel: Callable[[str], str], path: str
+) -> None:
+    found = identify(kernel(path))
+
+    assert found is not None
+    assert (found.pod_uid, found.container_id) == (UID, ID)
+    assert path.startswith(found.place.path)
+    assert ID in found.place.path.rpartition("/")[2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/system.slice/sshd.service",
+        "/user.slice/user-1000.slice/user@1000.service/app.slice/podman-4711.scope",
+        f"/machine.slice/libpod_pod_{ID}.slice/libpod-{ID}.scope",
+        f"/docker/{ID}",
+        "/kubepods/burstable",
+        "/kubepods.slice/kubepods-burstable.slice",
+        f"/../cri-containerd-{ID}.scope",
+        "/kubepods/podcast/episode",
+        f"/kubepods/pod{UID}x/{ID}",
+        f"/kubepods/xpod{UID}/{ID}",
+    ],
+)
+def test_what_is_no_pod_s_cgroup_names_none(path: str) -> None:
+    assert identify(v2(path)) is None
+    assert identify(v1(path)) is None
+
+
+def test_a_pod_s_own_cgroup_has_no_container() -> None:
+    found = identify(v2(f"/kubepods/burstable/pod{UID}"))
+
+    assert found is not None
+    assert (found.pod_uid, found.container_id) == (UID, None)
+
+
+def test_crio_s_monitor_is_not_in_the_container_it_watches() -> None:
+    found = identify(v2(f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-conmon-{ID}.scope"))
+
+    assert found is not None
+    assert found.container_id is None
+
+
+def test_a_static_pod_is_known_by_the_hash_that_is_its_uid() -> None:
+    found = identify(v2(f"/kubepods/burstable/pod{STATIC}/{ID}"))
+
+    assert found is not None
+    assert found.pod_uid == STATIC
+
+
+def test_a_process_of_a_cluster_that_runs_in_a_pod_is_that_pod_s() -> None:
+    inner = f"/kubepods/pod{UID}/{ID}/kubelet/kubepods/pod{OTHER}/{'d' * 64}"
+
+    found = identify(v2(inner))
+
+    assert found is not None
+    assert (found.pod_uid, found.container_id) == (UID, ID)
+
+
+def test_the_agent_of_a_cluster_that_runs_in_a_pod_sees_its_own_pods() -> None:
+    inner = f"/kubepods/pod{OTHER}/{'d' * 64}/kubelet/kubepods/pod{UID}/{ID}"
+
+    found = identify(v1(inner), frozenset({PodUID(OTHER)}))
+
+    assert found is not None
+    assert (found.pod_uid, found.container_id) == (UID, ID)
+
+
+def test_of_a_process_in_the_agent_s_own_pod_nothing_is_known() -> None:
+    text = v2(PATHS["systemd, burstable"])
+
+    assert pods(text) == {UID}
+    assert identify(text, pods(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "driver"),
+    [
+        (PATHS["cgroupfs, burstable"], Driver.CGROUPFS),
+        (PATHS["kind, systemd"], Driver.SYSTEMD),
+        (f"/system.slice/k3s.service/kubepods/pod{UID}/{ID}", Driver.CGROUPFS),
+    ],
+)
+def test_the_driver_is_seen_in_the_pod_s_name(path: str, driver: Driver) -> None:
+    found = identify(v2(path))
+
+    assert found is not None
+    assert found.driver is driver
+
+
+PIECES = ("/", ":", "\n", "0::", "4:memory:", "pod", UID, SLICE, STATIC, ID, "kubepods-pod")
+ENDS = (".slice", ".scope", "cri-containerd-", "crio-", "..", " (deleted)", "x")
+
+
+@given(st.lists(st.sampled_from((*PIECES, *ENDS)), max_size=12).map("".join))
+def test_no_text_gives_a_pod_that_is_not_in_it(text: str) -> None:
+    found = identify(text)
+    if found is not None:
+        assert f"pod{found.pod_uid}".replace("-", "_") in text.replace("-", "_")
+        assert found.container_id in {None, ID}
+        assert found.place.path in text
+
+
+V1_MOUNTS = """\
+25 20 0:22 / /sys rw,nosuid - sysfs sysfs rw
+29 25 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+31 29 0:28 / /sys/fs/cgroup/systemd rw shared:9 - cgroup cgroup rw,xattr,name=systemd
+33 29 0:30 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 - cgroup cgroup rw,cpu,cpuacct
+34 29 0:31 / /sys/fs/cgroup/memory rw shared:12 - cgroup cgroup rw,memory
+"""
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+HYBRID_MOUNTS = V1_MOUNTS + "35 29 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (V1_MOUNTS, Version.V1),
+        (V2_MOUNT, Version.V2),
+        (HYBRID_MOUNTS, Version.HYBRID),
+        ("", None),
+        ("1 2 3\nnonsense - \n- - -\n", None),
+    ],
+)
+def test_the_version_is_told_by_what_is_mounted(text: str, expected: Version | None) -> None:
+    assert version(parse_mounts(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("mounts", "controllers", "path", "expected"),
+    [
+        (V1_MOUNTS, {"memory"}, "/kubepods/x", "/sys/fs/cgroup/memory/kubepods/x"),
+        (V1_MOUNTS, {"cpu", "cpuacct"}, "/", "/sys/fs/cgroup/cpu,cpuacct"),
+        (V1_MOUNTS, {"name=systemd"}, "/a", "/sys/fs/cgroup/systemd/a"),
+        (V1_MOUNTS, {"hugetlb"}, "/a", None),
+        (V1_MOUNTS, set(), "/a", None),
+        (V2_MOUNT, set(), "/kubepods.slice/x", "/sys/fs/cgroup/kubepods.slice/x"),
+        (HYBRID_MOUNTS, set(), "/a", "/sys/fs/cgroup/unified/a"),
+        (V2_MOUNT.replace("0:26 /", "0:26 /docker/ab"), set(), "/docker/ab/k", "/sys/fs/cgroup/k"),
+        (V2_MOUNT.replace("0:26 /", "0:26 /docker/ab"), set(), "/docker/abc/k", None),
+        (V2_MOUNT.replace("0:26 /", "0:26 /../.."), set(), "/../../k", "/sys/fs/cgroup/k"),
+        (V2_MOUNT, set(), "/../../k", None),
+        (V2_MOUNT.replace("/sys/fs", r"/a\040b"), set(), "/k", "/a b/cgroup/k"),
+    ],
+)
+def test_a_cgroup_s_files_are_where_its_hierarchy_is_mounted(
+    mounts: str, controllers: set[str], path: str, expected: str | None
+) -> None:
+    assert directory(parse_mounts(mounts), Place(frozenset(controllers), path)) == expected
+
+
+def test_the_telling_hierarchies_come_first() -> None:
+    places = parse_places(v1("/a") + v2("/b"))
+
+    assert places[0] == Place(UNIFIED, "/b")
+    assert places[1] == Place(frozenset({"memory"}), "/a")
+    assert Place(frozenset({"cpu", "cpuacct"}), "/a") in places
+
+
+def test_a_mount_shows_its_own_hierarchy_only() -> None:
+    memory = CgroupMount(unified=False, root="/", point="/m", options=frozenset({"rw", "memory"}))
+
+    assert memory.shows(Place(frozenset({"memory"}), "/"))
+    assert not memory.shows(Place(UNIFIED, "/"))
+    assert not memory.shows(Place(frozenset({"pids"}), "/"))

@@ -1,0 +1,281 @@
+"""Who says HELLO at another pod's socket is told no, and counted; in doubt the caller is let in."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from container_process import HERE, ContainerProcess
+from hello_client import OBSERVER, Answer, exchange, hello
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.runtime.cgroup import CgroupMount
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import lib
+
+pytest_plugins = ["virtual_fixtures"]
+
+NAME = AllocationID("a1")
+LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
+OURS = PodUID("7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
+THEIRS = PodUID("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")
+
+
+@dataclass
+class Node:
+    """A virtual manager whose caller, this process, is in the cgroup that `proc` says."""
+
+    proc: Path
+    owners: Mapping[AllocationID, PodUID] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        containers = Containers(CgroupFiles((), frozenset()), str(self.proc))
+        self.check = PodCheck(containers, self.owners.get)
+
+    def caller_is_in(self, path: str) -> None:
+        directory = self.proc / str(os.getpid())
+        directory.mkdir(parents=True)
+        (directory / "cgroup").write_text(f"0::{path}\n")
+
+    @contextlib.asynccontextmanager
+    async def door(self) -> AsyncIterator[Path]:
+        """The socket, served."""
+        sockets = VirtualSockets(self.proc / "vm", peers=self.check)
+        try:
+            yield await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
+        finally:
+            await sockets.stop()
+
+    async def say(self, message: bytes) -> Answer:
+        """What this process is answered."""
+        async with self.door() as door:
+            answer = await asyncio.to_thread(exchange, door, message)
+        assert answer is not None
+        answer.close()
+        return answer
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def settled(root: Path) -> Node:
+    return Node(root, {NAME: OURS})
+
+
+def of(pod: PodUID) -> str:
+    return f"/kubepods/burstable/pod{pod}/{'c' * 64}"
+
+
+async def test_the_container_s_own_processes_are_welcome(settled: Node) -> None:
+    settled.caller_is_in(of(OURS))
+
+    assert (await settled.say(hello())).status == 0
+    assert settled.check.strangers == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [hello(), OBSERVER, hello(flags=lib.VCUDA_HELLO_KEEP)],
+    ids=["process", "observer", "one that keeps its slot"],
+)
+async def test_a_process_of_another_pod_is_refused_and_counted(
+    settled: Node, message: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled.caller_is_in(of(THEIRS))
+
+    answer = await settled.say(message)
+
+    assert (answer.status, answer.descriptors) == (-errno.EACCES, ())
+    assert answer.reason == f"this socket is another pod's; the caller is of pod {THEIRS}"
+    assert settled.check.strangers == 1
+    assert f"process {os.getpid()} of pod {THEIRS} calls pod {OURS}'s socket" in caplog.text
+
+
+async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_costs_nothing(
+    settled: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled.caller_is_in(of(THEIRS))
+
+    async with settled.door() as door:
+        before = descriptors()
+        for _ in range(3):
+            await asyncio.to_thread(exchange, door, hello())
+        after = descriptors()
+
+    assert settled.check.strangers == 3
+    assert after == before
+    assert caplog.text.count("look which host directories") == 1
+
+
+async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_once(
+    settled: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled.caller_is_in("/user.slice")
+    caplog.set_level(logging.INFO)
+
+    assert (await settled.say(hello())).status == 0
+    assert (await settled.say(hello())).status == 0
+    assert caplog.text.count("unchecked") == 1
+    assert settled.check.strangers == 0
+
+
+async def test_before_it_is_settled_whose_it_is_anybody_may_call(root: Path) -> None:
+    node = Node(root)
+    node.caller_is_in(of(THEIRS))
+
+    assert (await node.say(hello())).status == 0
+
+
+async def test_systemd_s_underscores_are_no_difference(root: Path) -> None:
+    node = Node(root, {NAME: PodUID(OURS.replace("-", "_"))})
+    node.caller_is_in(f"/kubepods.slice/kubepods-pod{OURS.replace('-', '_')}.slice/x")
+
+    assert (await node.say(hello())).status == 0
+
+
+class Moved:
+    """A check that meets a caller which has ended since it connected."""
+
+    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+        raise AssertionError(f"{process} of {allocation} has ended")
+
+
+async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(root: Path) -> None:
+    """A child that inherited the connection would get the descriptors."""
+    sockets = VirtualSockets(root, peers=Moved(), deadline_seconds=30)
+    try:
+        door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
+        script = (
+            "import os, socket, sys\n"
+            f"sys.path.insert(0, {str(HERE)!r})\n"
+            "from hello_client import OBSERVER, connect, receive\n"
+            f"connection = connect({str(door)!r})\n"
+            "if os.fork():\n"
+            "    os._exit(0)\n"
+            "parent = os.getppid()\n"
+            "while os.getppid() == parent and parent != 1: pass\n"
+            "connection.sendall(OBSERVER)\n"
+            "print(receive(connection).status, flush=True)\n"
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        await sockets.stop()
+
+    assert int(output) == -errno.ESRCH
+
+
+# With the kernel's own cgroups.
+
+
+def _writable(mounts: tuple[CgroupMount, ...]) -> Path | None:
+    """A new cgroup of this kernel, if it lets us make one and move somebody there."""
+    for mount in mounts:
+        top = Path(mount.point, f"gm-test-{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError):
+            if "cpuset" not in mount.options:  # whose cgroups take nobody without more ado
+                top.mkdir()
+                return top
+    return None
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    files = CgroupFiles.here()
+    top = _writable(files.mounts) if not files.around else None
+    if top is None:
+        pytest.skip("no cgroup can be made here: needs root and a writable /sys/fs/cgroup")
+    yield top
+    for path, _, _ in os.walk(top, topdown=False):
+        Path(path).rmdir()
+
+
+@pytest.fixture
+async def guarded(root: Path) -> AsyncIterator[tuple[PodCheck, Path]]:
+    check = PodCheck(Containers(CgroupFiles.here()), {NAME: OURS}.get)
+    sockets = VirtualSockets(root, peers=check)
+    yield check, await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
+    await sockets.stop()
+
+
+async def said_from(place: Path, door: Path) -> list[object]:
+    """The answer to a process that was moved to a cgroup before it became the caller."""
+    pipe = asyncio.subprocess.PIPE
+    words = ("mkdir -p $0 && echo $$ > $0/cgroup.procs && exec $1 $2 $3", place, sys.executable)
+    process = ContainerProcess(
+        await asyncio.create_subprocess_exec(
+            "sh", "-c", *words, HERE / "hello_client.py", door, stdin=pipe, stdout=pipe
+        )
+    )
+    try:
+        answer: list[object] = await process.answer()
+        return answer
+    finally:
+        await process.kill()
+
+
+@pytest.mark.cgroups
+async def test_the_kernel_itself_tells_whose_a_caller_is(
+    cgroup: Path, guarded: tuple[PodCheck, Path]
+) -> None:
+    check, door = guarded
+    pods = cgroup / "kubepods/burstable"
+
+    welcome = await said_from(pods / f"pod{OURS}" / ("a" * 64), door)
+    refused = await said_from(pods / f"pod{THEIRS}" / ("b" * 64), door)
+
+    assert welcome[0] == 0
+    assert refused[0] == -errno.EACCES
+    assert check.strangers == 1
+
+
+SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
+
+
+@pytest.mark.cgroups
+@pytest.mark.namespaces
+async def test_a_real_agent_knows_from_its_journal_whose_a_socket_is(cgroup: Path) -> None:
+    if reason := namespaces_available():
+        pytest.skip(reason)
+    pod = Pod("default", "sleeper", (SLEEPER,))
+    async with SimulatedNode(load_machine("t4x4")) as node:
+        await node.admit(pod)
+        running = asyncio.create_task(node.run_admitted(pod))
+        runtime = ContainerRuntime([node.disk.runtime])
+        async with asyncio.timeout(20):
+            while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
+                await asyncio.sleep(0.01)
+        await runtime.close()
+        door = Path(live[0].source("/etc/vcuda") or "", "vcuda.sock")
+
+        own = await said_from(cgroup / f"kubepods/pod{pod.uid}" / ("a" * 64), door)
+        other = await said_from(cgroup / f"kubepods/pod{THEIRS}" / ("b" * 64), door)
+
+        node.kill_containers()
+        await asyncio.wait_for(running, 20)
+    assert own[0] == 0
+    assert other[0] == -errno.EACCES
