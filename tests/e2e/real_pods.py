@@ -1,6 +1,6 @@
 """Pods on a real node: made from YAML or in a line, awaited, read, removed."""
 
-import time
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +10,15 @@ from api_client import ApiClient, ApiError, NOT_FOUND, Object
 from node_process import wait_for
 
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import GIB, MIB
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 LOGS: Final = Path("/var/log/pods")
 SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 1
+
+_QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
+_UNITS: Final = {"MiB": MIB, "GiB": GIB}
 
 UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
 """A variable: the pod's own UID, as only the kubelet tells it."""
@@ -121,6 +125,13 @@ class RealPods:
         except ApiError as error:
             return error.status == NOT_FOUND
         return False
+
+
+def memory_seen(log: str) -> int:
+    """How much GPU memory a program was told that its device has, by `cuda-play query`."""
+    found = _QUERIED.search(log)
+    assert found is not None, f"no answer of a query in {log!r}"
+    return round(float(found[1]) * _UNITS[found[2]])
 
 
 def states(status: Object) -> Iterator[Mapping[str, Any]]:
