@@ -25,6 +25,8 @@ NAME: Final = "docker.io/library/local:latest"
 
 TOOLS: Final = ("sh", "sleep", "cat", "ls", "env", "true", "kill")
 THIRD_PARTY: Final = ("cuda", "pynvml")
+OPENED_BY_NAME: Final = ("libdl.so.2", "libpthread.so.0", "libm.so.6")
+"""Parts of glibc that Python packages look for when they run."""
 _LEFT_OUT: Final = {"test", "tests", "idlelib", "lib2to3", "ensurepip", "site-packages"}
 _LEFT_OUT_FOR_SIZE: Final = {"__pycache__", "turtledemo", "tkinter", "config-3.11-x86_64-linux-gnu"}
 _ABSOLUTE: Final = re.compile(r"(/\S+) \(0x")
@@ -108,7 +110,10 @@ def _python() -> Iterator[tuple[str, Path]]:
     yield from own
     yield from packages
     yield from ((f"{home}/bin/{name}", program) for name in ("python3", version))
-    yield from _needed_by([program, *extensions])
+    needed = dict(_needed_by([program, *extensions]))
+    yield from needed.items()
+    libraries = next(file.parent for name, file in needed.items() if name.endswith("/libc.so.6"))
+    yield from ((str(libraries / name), libraries / name) for name in OPENED_BY_NAME)
 
 
 def _packages() -> Iterator[tuple[str, Path]]:
@@ -116,7 +121,9 @@ def _packages() -> Iterator[tuple[str, Path]]:
         spec = find_spec(name)
         for place in (spec and spec.submodule_search_locations) or ():
             folder = Path(place)
-            yield from ((f"{PACKAGES}/{file.relative_to(folder.parent)}", file) for file in _below(folder))
+            yield from (
+                (f"{PACKAGES}/{file.relative_to(folder.parent)}", file) for file in _below(folder)
+            )
         if spec and spec.origin and not spec.submodule_search_locations:
             yield f"{PACKAGES}/{Path(spec.origin).name}", Path(spec.origin)
 

@@ -62,7 +62,7 @@ class NodeProcess:
         self._process = None
 
     def wait_for(self, ask: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
-        """As `wait_for`, with the end of the log where it fails; at once where the program ended."""
+        """As `wait_for`, with the end of the log where it fails: at once if the program ends."""
 
         def alive_and_asked() -> T | None:
             if self._process is None or self._process.poll() is not None:

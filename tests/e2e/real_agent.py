@@ -1,15 +1,13 @@
 """The node agent as a process on a real node, with simulated GPUs.
 
-A runtime gives device nodes to containers and nothing else, so what Allocate answers with are nodes,
-of the numbers that NVIDIA's driver has and with nothing behind them; the GPUs' state comes with the
-node's runtime (`real_node`). The simulated driver looks for the names alone.
+A runtime gives device nodes to containers and nothing else, so what Allocate answers with are
+nodes, of the numbers that NVIDIA's driver has and with nothing behind them; the GPUs' state comes
+with the node's runtime (`real_node`). The simulated driver looks for the names alone.
 """
 
-import json
 import os
 import signal
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +26,9 @@ NVIDIA: Final = 195
 """The major number of NVIDIA's device nodes."""
 CONTROL: Final = {"nvidiactl": 255, "nvidia-uvm": 250}
 
-LEAST_RULES: Final = [
-    {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]}
-]
+LEAST_RULES: Final = (
+    {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]},
+)
 """What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
 
 REGISTERED: Final = "registered with the kubelet"

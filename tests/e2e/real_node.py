@@ -9,11 +9,9 @@ import json
 import os
 import resource
 import secrets
-import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +19,7 @@ import enclosure
 import node_image
 import yaml
 from api_client import ApiClient, silent
-from node_process import NodeProcess, wait_for
+from node_process import NodeProcess
 
 NODE: Final = "node1"
 API_PORT: Final = 6443
@@ -89,6 +87,13 @@ class RealNode:
     def logs(self) -> Path:
         return self._directory / "logs"
 
+    @property
+    def static_pods(self) -> Path:
+        """Pods of files here are the kubelet's own: no API server gives or takes them."""
+        path = self._directory / "static-pods"
+        path.mkdir(exist_ok=True)
+        return path
+
     def start(self, stage: Callable[[str], None]) -> None:
         """Until the node is ready; tells `stage` what is reached."""
         self.logs.mkdir(exist_ok=True)
@@ -110,7 +115,7 @@ class RealNode:
         log = self._directory / "logs" / f"{name}.log"
         return self._parts.setdefault(name, NodeProcess(name, log))
 
-    def token_of_account(self, name: str, rules: list[Mapping[str, Any]]) -> str:
+    def token_of_account(self, name: str, rules: Sequence[Mapping[str, Any]]) -> str:
         """A service account's token; the account is made, with a role of these rules."""
         self.api.create(
             "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": name}}
@@ -149,7 +154,9 @@ class RealNode:
 
     def _start_api(self) -> None:
         tokens = self._directory / "tokens.csv"
-        rows = (f'{self._tokens[name]},{user},{name},"{group}"' for name, (user, group) in USERS.items())
+        rows = (
+            f'{self._tokens[name]},{user},{name},"{group}"' for name, (user, group) in USERS.items()
+        )
         tokens.write_text("\n".join(rows) + "\n")
         key = self._directory / "accounts.key"
         _run("openssl", "genrsa", "-out", key, "2048")
@@ -256,6 +263,7 @@ class RealNode:
             "evictionHard": {"memory.available": "50Mi"},
             "nodeStatusUpdateFrequency": "1s",
             "syncFrequency": "5s",
+            "staticPodPath": str(self.static_pods),
             "kubeAPIQPS": 50,
         }
         if self.minor >= FIRST_AGAINST_CGROUP_V1:

@@ -1,12 +1,13 @@
 """Pods on a real node: made from YAML or in a line, awaited, read, removed."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from api_client import ApiClient, ApiError, NOT_FOUND, Object
+from api_client import NOT_FOUND, ApiClient, ApiError, Object
 from node_process import wait_for
 
 from gpumanager.names import VCORE, VMEMORY
@@ -25,8 +26,15 @@ UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metada
 
 
 def example(path: Path) -> list[dict[str, Any]]:
-    """The pods of an example, whose image is not to be pulled."""
-    return [prepared(pod) for pod in yaml.safe_load_all(path.read_text())]
+    """The pods of an example, whose image is not to be pulled.
+
+    They see the node's processes: the simulated driver is no part of a kernel and tells who uses a
+    GPU by the pid that each process has for itself, where a real one tells the node's.
+    """
+    pods = [prepared(pod) for pod in yaml.safe_load_all(path.read_text())]
+    for one in pods:
+        one["spec"]["hostPID"] = True
+    return pods
 
 
 def prepared(pod: dict[str, Any]) -> dict[str, Any]:
@@ -51,9 +59,7 @@ def container(name: str, command: str, cores: int, blocks: int, **fields: Any) -
 def pod(name: str, *containers: object, **fields: Any) -> dict[str, Any]:
     """A pod of such containers; fields: of its spec."""
     spec = {"restartPolicy": "Never", "containers": list(containers), **fields}
-    return prepared(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    )
+    return prepared({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
 class RealPods:
@@ -106,17 +112,26 @@ class RealPods:
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return "\n".join(line.split(" ", 3)[3] for line in lines)
 
-    def printed(self, name: str, container: str, words: str) -> str:
-        """Its log, once it has these words."""
-        wait_for(lambda: words in self.log(name, container), f"{name} prints {words!r}", SECONDS)
-        return self.log(name, container)
+    def printed(self, name: str, container: str, words: str, attempt: int = 0) -> str:
+        """Its log, once it has these words; attempt: how often it was started before."""
+        wait_for(
+            lambda: words in self.log(name, container, attempt), f"{name} prints {words!r}", SECONDS
+        )
+        return self.log(name, container, attempt)
+
+    def static_logs(self, name: str, container: str) -> list[Path]:
+        """Of a pod of the kubelet's own, whose UID nobody told us."""
+        return list(LOGS.glob(f"default_{name}_*/{container}/0.log"))
+
+    def static_is_there(self, name: str) -> bool:
+        return not self._is_gone(name)
 
     def delete(self, *names: str) -> None:
         """Until none of them is there any more."""
         for name in names or tuple(self._made):
             self._api.delete(f"{PODS}/{name}", GRACE_SECONDS)
         for name in names or tuple(self._made):
-            wait_for(lambda name=name: self._is_gone(name), f"{name} is gone", SECONDS)
+            wait_for(partial(self._is_gone, name), f"{name} is gone", SECONDS)
             self._made.pop(name)
 
     def _is_gone(self, name: str) -> bool:

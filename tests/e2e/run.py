@@ -1,6 +1,6 @@
 """What `make e2e` does: programs built where missing, namespaces, the tests in them, a report.
 
-Where no node can run, says so and why, and ends well: GPUMANAGER_E2E_REQUIRED=1 makes that an error.
+Where no node can run, says so and why, and ends well; an error with GPUMANAGER_E2E_REQUIRED=1.
 """
 
 import os

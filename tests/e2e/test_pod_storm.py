@@ -1,21 +1,26 @@
 """Many pods at once, by many clients at once: every container ends up with its own limits."""
 
-from concurrent.futures import ThreadPoolExecutor
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from node_process import wait_for
 from real_agent import RealAgent
 from real_pods import RealPods, container, memory_seen, pod
 
 from gpumanager.allocator.journal import State
 from gpumanager.units import GIB, MEMORY_BLOCK
 
+pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 PODS = 50
 CLIENTS = 16
-REPORTS = 'cuda-play query; set -- $(ls -di /etc/vcuda); echo "is $POD_UID $VCUDA_ALLOCATION $1"; sleep 600'
+REPORTS = """
+cuda-play query
+set -- $(ls -di /etc/vcuda)
+echo "is $POD_UID $VCUDA_ALLOCATION $1"
+sleep 600
+"""
 
 
 @pytest.mark.parametrize("placed", ["scheduler", "nodeName"])
@@ -26,7 +31,9 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
     record_property: Callable[[str, object], None],
 ) -> None:
     fields = {"nodeName": "node1"} if placed == "nodeName" else {}
-    described = [pod(f"storm-{n}", container("main", REPORTS, 10, 4), **fields) for n in range(PODS)]
+    described = [
+        pod(f"storm-{n}", container("main", REPORTS, 10, 4), **fields) for n in range(PODS)
+    ]
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         uids = list(clients.map(pods.create, described))

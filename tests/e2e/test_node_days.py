@@ -1,7 +1,11 @@
 """The node agent and a real kubelet, through the days of a node: starts, restarts, crashes."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
-from node_process import NotInTime, wait_for
+from node_process import wait_for
 from real_agent import RealAgent
 from real_node import RealNode
 from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
@@ -9,9 +13,12 @@ from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
+from gpumanager.virtual.region import read_usage
 
+pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
 
+RESTARTED = "kubelet was restarted"
 WAITS = "cuda-play query; echo ready; sleep 600"
 
 
@@ -37,12 +44,12 @@ def test_a_restarted_kubelet_gets_its_resources_again_and_pods_go_on(
     uid = pods.create(pod("before", container("main", WAITS, 30, 4)))
     pods.running("before")
     promised = agent.promised_to(uid)
-    registered = agent.log().count("kubelet was restarted")
+    registered = agent.log().count(RESTARTED)
 
     node.stop_kubelet()
     node.start_kubelet()
 
-    wait_for(lambda: agent.log().count("kubelet was restarted") > registered, "it is noticed")
+    wait_for(lambda: agent.log().count(RESTARTED) > registered, "it is noticed")
     agent.wait_until_advertised()
     after = pods.create(pod("after", container("main", WAITS, 30, 4)))
     pods.running("after")
@@ -98,7 +105,7 @@ def test_a_container_that_starts_again_has_the_same_limits(
     uid = pods.create(pod("again", again, restartPolicy="OnFailure"))
     first = pods.printed("again", "main", "free of")
 
-    second = wait_for(lambda: pods.log("again", "main", attempt=1), "it was started again")
+    second = pods.printed("again", "main", "free of", attempt=1)
 
     assert memory_seen(first) == GIB
     assert second == first
@@ -120,9 +127,8 @@ def test_an_init_container_hands_its_devices_on(agent: RealAgent, pods: RealPods
     assert memory_seen(pods.log("two-steps", "first")) == 4 * GIB
     assert memory_seen(pods.printed("two-steps", "main", "free of")) == 4 * GIB
     assert memory_seen(pods.printed("two-steps", "beside", "free of")) == 768 * MIB
-    assert {one.core_ids for one in agent.promised_to(uid)} == {
-        one.core_ids for one in agent.promised_to(uid) if one.pod and one.pod.container != "first"
-    }
+    own = {one.pod.container: (one,) for one in agent.promised_to(uid) if one.pod}
+    assert not shared_ids(own["main"], own["beside"])
 
 
 def test_a_sidecar_keeps_limits_of_its_own(
@@ -131,7 +137,7 @@ def test_a_sidecar_keeps_limits_of_its_own(
     if node.minor < FIRST_WITH_SIDECARS:
         pytest.skip(f"kubelet {node.version} has no sidecars")
     sidecar = container("side", "cuda-play query; sleep 600", 10, 3, restartPolicy="Always")
-    uid = pods.create(
+    pods.create(
         pod(
             "accompanied",
             container("main", "cuda-play query; sleep 2", 20, 4),
@@ -146,6 +152,71 @@ def test_a_sidecar_keeps_limits_of_its_own(
     assert memory_seen(pods.log("accompanied", "main")) == GIB
 
 
+def test_limits_hold_for_a_program_that_is_the_first_of_its_own_processes(
+    agent: RealAgent, pods: RealPods
+) -> None:
+    """Every container has pids of its own; who calls is told by the kernel, in the agent's."""
+    greedy = container("main", "exec cuda-play allocate --block 8MiB --until-refused", 25, 4)
+    uid = pods.create(pod("alone", greedy))
+
+    assert exit_codes(pods.ended("alone")) == {"main": 0}
+
+    (own,) = agent.promised_to(uid)
+    usage = read_usage(agent.directory_of(own)).devices[0]
+    assert usage.peak <= usage.limit.memory == GIB
+    assert usage.denied > 0
+
+
+def test_a_static_pod_gets_limits_of_its_own(
+    node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    """The API server learns of it only after its admission, under another UID."""
+    described = pod("fixed", container("main", WAITS, 20, 4))
+    described["metadata"]["annotations"] = {"tencent.com/vcuda-core-limit": "40"}
+    manifest = node.static_pods / "fixed.json"
+    manifest.write_text(json.dumps(described))
+    try:
+        (log,) = wait_for(lambda: pods.static_logs("fixed-node1", "main"), "it runs", 60)
+        wait_for(lambda: "ready" in log.read_text(), "it asked its device", 60)
+    finally:
+        manifest.unlink()
+
+    uid = log.parts[-3].rpartition("_")[2]
+    (own,) = agent.promised_to(uid)
+    assert own.pod is not None
+    assert own.pod.name == "fixed-node1"
+    assert (own.state, own.cores, own.blocks, own.ceiling) == (State.SETTLED, 20, 4, 40)
+    wait_for(lambda: not pods.static_is_there("fixed-node1"), "it has ended", 60)
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_a_topology_policy_of_the_kubelet_keeps_both_resources_on_one_gpu(
+    node: RealNode, agent: RealAgent, pods: RealPods, policy: str
+) -> None:
+    def restart(policy: str) -> None:
+        noticed = agent.log().count(RESTARTED)
+        node.stop_kubelet()
+        node.start_kubelet(topologyManagerPolicy=policy)
+        wait_for(lambda: agent.log().count(RESTARTED) > noticed, "the restart is noticed")
+        agent.wait_until_advertised()
+
+    restart(policy)
+    try:
+        uids = [pods.create(pod(f"aligned-{n}", container("main", WAITS, 30, 4))) for n in range(4)]
+        for n, uid in enumerate(uids):
+            assert memory_seen(pods.printed(f"aligned-{n}", "main", "ready")) == GIB
+            (own,) = agent.promised_to(uid)
+            assert len({stem(one) for one in (*own.core_ids, *own.memory_ids)}) == 1
+    finally:
+        pods.delete()
+        restart("none")
+
+
+def stem(device_id: str) -> str:
+    """What a device ID says of its GPU."""
+    return device_id.partition("-")[0]
+
+
 FIRST_WITH_SIDECARS = 29
 
 
@@ -158,7 +229,9 @@ def shared_ids(some: tuple[Allocation, ...], others: tuple[Allocation, ...]) -> 
     return first & second
 
 
-def waiting(status: object) -> list[str]:
+def waiting(status: Mapping[str, Any]) -> list[str]:
     """Why containers are not started."""
     found = [one["waiting"].get("reason", "") for one in states(status) if "waiting" in one]
-    return [reason for reason in found if reason not in {"", "ContainerCreating", "PodInitializing"}]
+    return [
+        reason for reason in found if reason not in {"", "ContainerCreating", "PodInitializing"}
+    ]
