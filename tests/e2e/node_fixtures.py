@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from real_pods import RealPods
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import furnish, make_disk
+from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 
 MACHINE: Final = "dgx-a100"
@@ -54,7 +56,7 @@ def stage(facts: Facts) -> Iterator[tuple[RealNode, RealAgent, SimulatedGpus]]:
     with ExitStack() as last_first:
         disk = make_disk()
         last_first.callback(disk.remove)
-        machine = load_machine(MACHINE)
+        machine = within(load_machine(MACHINE), numa_nodes())
         gpus = furnish(disk, machine)
         last_first.callback(gpus.close)
         folder = Path(os.environ[enclosure.DIRECTORY])
@@ -70,6 +72,22 @@ def stage(facts: Facts) -> Iterator[tuple[RealNode, RealAgent, SimulatedGpus]]:
         agent.wait_until_advertised()
         reached("resources advertised")
         yield node, agent, gpus
+
+
+def numa_nodes() -> list[int]:
+    """Of this host; a kubelet ignores what devices say of any other."""
+    found = Path("/sys/devices/system/node").glob("node[0-9]*")
+    return sorted(int(one.name.removeprefix("node")) for one in found) or [0]
+
+
+def within(machine: Machine, nodes: list[int]) -> Machine:
+    """The machine with its GPUs on these NUMA nodes, the first ones on the first."""
+    count = len(machine.topology.gpus)
+    gpus = tuple(
+        replace(gpu, numa_node=nodes[position * len(nodes) // count])
+        for position, gpu in enumerate(machine.topology.gpus)
+    )
+    return replace(machine, topology=replace(machine.topology, gpus=gpus))
 
 
 @pytest.fixture
