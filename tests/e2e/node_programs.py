@@ -1,9 +1,10 @@
 """Build a kubelet, an API server and a scheduler of one version, once, outside the checkout.
 
-    python tests/e2e/build.py 1.36.2
+    python tests/e2e/node_programs.py 1.36.2
 
 A small module pins `k8s.io/kubernetes` and, at the matching version, the modules it is made of; the
 Go module proxy has them all. Programs already built elsewhere are taken from GPUMANAGER_E2E_BIN.
+A build that takes too long is given up; Go keeps what it compiled, so that the next one goes on.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,8 @@ OLDEST: Final = (1, 30)
 
 MODULE: Final = "k8s.io/kubernetes"
 STAMP: Final = "k8s.io/component-base/version"
-SECONDS: Final = 3600
+SECONDS: Final = "GPUMANAGER_E2E_BUILD_SECONDS"
+DEFAULT_SECONDS: Final = 3600.0
 
 
 class CannotBuild(Exception):
@@ -60,20 +63,50 @@ def build(version: str) -> Path:
         raise CannotBuild(f"{version} is too old to be built here: name its programs' folder")
     if shutil.which("go") is None:
         raise CannotBuild("building Kubernetes needs go in PATH")
-    module = cache() / "module" / version
-    _pin(module, version)
+    go = Go(cache() / "module" / version, float(os.environ.get(SECONDS, DEFAULT_SECONDS)))
+    _pin(go, version)
     folder.mkdir(parents=True, exist_ok=True)
     for name in lacking:
-        _build_one(name, module, folder, version)
+        _build_one(go, name, folder, version)
     return folder
 
 
-def _pin(module: Path, version: str) -> None:
+class Go:
+    """Go's commands in one module, all of them together within a time."""
+
+    def __init__(self, module: Path, seconds: float) -> None:
+        self.module = module
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    def run(self, *words: str) -> str:
+        """What it prints; raises CannotBuild."""
+        try:
+            ran = subprocess.run(
+                ["nice", "-n", "19", "go", *words],
+                check=False,
+                capture_output=True,
+                text=True,
+                cwd=self.module,
+                timeout=max(0.0, self._until - time.monotonic()),
+                env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotBuild(
+                f"go {words[0]}: not within {self._seconds:g} s ({SECONDS})"
+            ) from None
+        if ran.returncode != 0:
+            raise CannotBuild(f"go {words[0]}: {ran.stderr.strip()[-800:]}")
+        return ran.stdout
+
+
+def _pin(go: Go, version: str) -> None:
     """A go.mod that requires Kubernetes and says where its parts, which it calls v0.0.0, are."""
-    module.mkdir(parents=True, exist_ok=True)
-    (module / "go.mod").write_text("module node\n")
-    found = json.loads(_go("mod", "download", "-json", f"{MODULE}@v{version}", cwd=module))
-    described = json.loads(_go("mod", "edit", "-json", found["GoMod"], cwd=module))
+    go.module.mkdir(parents=True, exist_ok=True)
+    description = go.module / "go.mod"
+    description.write_text("module node\n")
+    found = json.loads(go.run("mod", "download", "-json", f"{MODULE}@v{version}"))
+    described = json.loads(go.run("mod", "edit", "-json", found["GoMod"]))
     parts = [one["Path"] for one in described["Require"] if one["Version"] == "v0.0.0"]
     lines = [
         "module node",
@@ -81,36 +114,20 @@ def _pin(module: Path, version: str) -> None:
         f"require {MODULE} v{version}",
         *(f"replace {part} => {part} v0.{version.partition('.')[2]}" for part in parts),
     ]
-    (module / "go.mod").write_text("\n".join(lines) + "\n")
+    description.write_text("\n".join(lines) + "\n")
 
 
-def _build_one(name: str, module: Path, folder: Path, version: str) -> None:
+def _build_one(go: Go, name: str, folder: Path, version: str) -> None:
     minor = version.split(".")[1]
     stamps = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
     flags = " ".join(f"-X {STAMP}.{field}={value}" for field, value in stamps.items())
     print(f"building {name} {version}", flush=True)
     built = folder / f".{name}"
-    _go(
+    go.run(
         *("build", "-mod=mod", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(built)),
         f"{MODULE}/cmd/{name}",
-        cwd=module,
     )
     built.rename(folder / name)
-
-
-def _go(*words: str, cwd: Path) -> str:
-    ran = subprocess.run(
-        ["nice", "-n", "19", "go", *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=SECONDS,
-        env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
-    )
-    if ran.returncode != 0:
-        raise CannotBuild(f"go {words[0]}: {ran.stderr.strip()[-800:]}")
-    return ran.stdout
 
 
 if __name__ == "__main__":

@@ -136,6 +136,7 @@ def stage_of(agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> Stage:
     return Stage(agent, pods, gpus)
 
 
+@pytest.mark.flaky(reruns=2)  # shares are of the real clock, which a busy host disturbs
 @pytest.mark.parametrize("name", FITTING)
 def test_an_example_runs_within_its_limits(name: str, stage_of: Stage) -> None:
     if name == "third-party":
@@ -144,6 +145,7 @@ def test_an_example_runs_within_its_limits(name: str, stage_of: Stage) -> None:
 
     ran = stage_of.run(name)
 
+    assert any(one.measured for one in ran.values())
     for container, one in ran.items():
         assert one.exit_code == 0, (container, one.log)
         if one.measured and one.cores < CORES_PER_GPU:
