@@ -36,6 +36,10 @@ types: $(VENV)/developing ## mypy, strict
 unit: $(VENV)/developing ## the test suite
 	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile
 
+.PHONY: e2e
+e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes)
+	$(BIN)/python tests/e2e/run.py
+
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import gpumanager.volume
@@ -25,10 +27,14 @@ class AgentDied(GpuManagerError):
 
 
 class AgentProcess:
-    """Starts, watches and ends `gpumanager agent` on a simulated node."""
+    """Starts, watches and ends `gpumanager agent` on a simulated node.
 
-    def __init__(self, disk: NodeDisk) -> None:
+    flags: of the agent, beside those that a simulated node needs or instead of them.
+    """
+
+    def __init__(self, disk: NodeDisk, flags: Mapping[str, object] = MappingProxyType({})) -> None:
         self._disk = disk
+        self._flags = flags
         self._process: asyncio.subprocess.Process | None = None
         self._ours = asyncio.Event()
         """Set while it runs, or died without being asked to."""
@@ -48,6 +54,7 @@ class AgentProcess:
             "container-runtime-endpoint": disk.runtime,
             "allocation-check-period": CHECK_SECONDS,
             "query-port": 0,
+            **self._flags,
         }
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
         agent = (sys.executable, "-m", "gpumanager", "agent", *words, "--share-mode")

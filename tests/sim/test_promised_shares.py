@@ -61,7 +61,6 @@ CHANGING = (
 CROWDED = "beside neighbours it takes more than a second to settle"
 AWAITED = {
     "two/30-60/50us+20ms/async": CROWDED,
-    "lent/1ms sync from 1ms async/100": "what is lent comes back later than in a fifth of a second",
 }
 """Cases that miss a bar, and why. One that meets its bars again must leave: it fails here."""
 

@@ -1,0 +1,134 @@
+"""Namespaces in which a whole node runs on this host without touching it.
+
+    network   only a loopback of its own: every port is free, nothing leaves
+    mounts    `/var/lib`, `/var/log` and `/run` are directories of the test; the kernel settings
+              that a kubelet writes are copies
+    processes all end with the first of them, whatever happens
+
+What namespaces do not cover, the node's cgroups, goes below one name and is removed by whoever
+entered. The children of this module: `python enclosure.py DIRECTORY COMMAND …` runs COMMAND as the
+first process of such namespaces, of which the two paths are known to it as environment.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from gpumanager.sim.container import kernel
+
+DIRECTORY: Final = "GPUMANAGER_E2E_DIRECTORY"
+"""Names the test's directory to who runs inside."""
+
+TOOLS: Final = {
+    "unshare": "util-linux",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+}
+"""Programs a node needs of its host, and Debian's packages that have them."""
+
+ADDRESS: Final = "192.0.2.2"
+"""The node's own, beside loopback, which a node must not have alone (an address for examples)."""
+
+MASKED: Final = ("/var/lib", "/var/log", "/run")
+CGROUPS: Final = Path("/sys/fs/cgroup")
+SETTINGS: Final = (
+    *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
+    *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
+)
+"""Kernel settings that a kubelet sets, which are the host's."""
+
+UNSHARE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def obstacle() -> str | None:
+    """Why no node can run here, and what to do; None where it can."""
+    if os.geteuid() != 0:
+        return "a node needs root"
+    if lacking := sorted({TOOLS[one] for one in TOOLS if shutil.which(one) is None}):
+        return f"a node needs packages of the host: apt-get install {' '.join(lacking)}"
+    if not CGROUPS.is_dir() or not os.access(CGROUPS, os.W_OK):
+        return f"a node needs cgroups: {CGROUPS} cannot be written"
+    tried = subprocess.run(
+        [*UNSHARE, "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    return f"a node needs namespaces: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def enter(directory: Path, command: list[str]) -> int:
+    """Run a command in fresh namespaces, to its end; returns its status."""
+    inside = [sys.executable, __file__, str(directory), *command]
+    try:
+        return subprocess.run([*UNSHARE, *inside], check=False).returncode
+    finally:
+        remove_cgroups(directory.name)
+
+
+def make_cgroups(name: str) -> None:
+    """A cgroup of this name in every hierarchy, with what a new one does not have by itself."""
+    hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else [*CGROUPS.iterdir()]
+    for hierarchy in hierarchies:
+        (hierarchy / name).mkdir(exist_ok=True)
+        for setting in ("cpuset.cpus", "cpuset.mems"):
+            if (hierarchy / setting).exists() and not hierarchy.samefile(CGROUPS):
+                (hierarchy / name / setting).write_text((hierarchy / setting).read_text())
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the cgroups below a name, whose processes have been killed, in every hierarchy."""
+    roots = [CGROUPS / name, *CGROUPS.glob(f"*/{name}")]
+    for _ in range(50):
+        for root in roots:
+            for place in sorted(root.rglob("*/"), reverse=True):
+                with contextlib.suppress(OSError):
+                    place.rmdir()
+            with contextlib.suppress(OSError):
+                root.rmdir()
+        if not any(root.exists() for root in roots):
+            return
+        time.sleep(0.1)
+
+
+def furnish(directory: Path) -> None:
+    """Inside: the mounts and the loopback."""
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    copies = directory / "settings"
+    for setting in SETTINGS:
+        copy = copies / setting
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(Path("/proc/sys", setting).read_bytes())
+        kernel.bind(str(copy), f"/proc/sys/{setting}")
+    for path in MASKED:
+        own = directory / path.strip("/").replace("/", "-")
+        own.mkdir(exist_ok=True)
+        kernel.bind(str(own), path)
+    for words in (("link", "set", "lo", "up"), ("address", "add", f"{ADDRESS}/32", "dev", "lo")):
+        subprocess.run(["ip", *words], check=True, timeout=10)
+
+
+def first_process(command: list[str]) -> int:
+    """Run the command and, as the first process has to, take every orphan's end."""
+    started = subprocess.Popen(command)
+    while True:
+        pid, status = os.wait()
+        if pid == started.pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    here = Path(sys.argv[1])
+    furnish(here)
+    os.environ[DIRECTORY] = str(here)
+    sys.exit(first_process(sys.argv[2:]) & 0xFF)

@@ -1,0 +1,107 @@
+"""The node agent as a process on a real node, with simulated GPUs.
+
+A runtime gives device nodes to containers and nothing else, so what Allocate answers with are
+nodes, of the numbers that NVIDIA's driver has and with nothing behind them; the GPUs' state comes
+with the node's runtime (`real_node`). The simulated driver looks for the names alone.
+"""
+
+import os
+import signal
+import stat
+from pathlib import Path
+from typing import Final
+
+from node_process import NodeProcess, wait_for
+from real_node import DEVICE_PLUGINS, KUBELET_PORT, RealNode
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
+from gpumanager.sim.agent import AgentProcess
+from gpumanager.sim.host import NodeDisk
+from gpumanager.sim.machine import Machine
+from gpumanager.units import MEMORY_BLOCK
+
+NVIDIA: Final = 195
+"""The major number of NVIDIA's device nodes."""
+CONTROL: Final = {"nvidiactl": 255, "nvidia-uvm": 250}
+
+LEAST_RULES: Final = (
+    {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]},
+)
+"""What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
+
+REGISTERED: Final = "registered with the kubelet"
+
+
+class RealAgent:
+    """The agent of `node`, which keeps its files on `disk` and its log there."""
+
+    def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
+        self._node = node
+        self._disk = disk
+        self.machine = machine
+        self._log = disk.agent_log
+        nodes = disk.base / "nodes"
+        make_device_nodes(nodes, machine)
+        flags = {
+            "device-plugin-path": DEVICE_PLUGINS,
+            "pod-resources-socket": POD_RESOURCES_SOCKET,
+            "device-directory": nodes,
+            "kubelet-token": self._token(),
+        }
+        words = AgentProcess(disk, flags)
+        self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
+        self.process = NodeProcess("agent", self._log, words.environment())
+
+    def start(self) -> None:
+        """Until it has registered."""
+        before = self.log().count(REGISTERED)
+        self.process.start(*self._command)
+        self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration", 30)
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self.process.stop(signal.SIGKILL)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def promises(self) -> tuple[Allocation, ...]:
+        """What the journal on disk has."""
+        return JournalFile(self._disk.checkpoint / FILE_NAME).load().live()
+
+    def promised_to(self, uid: str) -> tuple[Allocation, ...]:
+        return tuple(one for one in self.promises() if one.owner == uid)
+
+    def directory_of(self, allocation: Allocation) -> Path:
+        """Where its limits and books lie."""
+        return next(self._disk.virtual.rglob(allocation.allocation))
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """How many of each resource this machine has."""
+        gpus = self.machine.topology.gpus
+        return {VCORE: 100 * len(gpus), VMEMORY: sum(gpu.memory // MEMORY_BLOCK for gpu in gpus)}
+
+    def wait_until_advertised(self) -> None:
+        """Until the API server tells everybody."""
+        wait_for(
+            lambda: all(self._node.allocatable(name) == n for name, n in self.devices.items()),
+            f"the node has {self.devices}",
+        )
+
+    def _token(self) -> Path:
+        path = self._disk.base / "token"
+        path.write_text(self._node.token_of_account("gpumanager", LEAST_RULES))
+        return path
+
+
+def make_device_nodes(directory: Path, machine: Machine) -> None:
+    directory.mkdir()
+    numbers = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.topology.gpus} | CONTROL
+    for name, minor in numbers.items():
+        os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(NVIDIA, minor))

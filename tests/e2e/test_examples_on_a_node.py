@@ -1,0 +1,182 @@
+"""Every pod of `examples/` as real containers on a real node; what each comment promises, holds.
+
+What containers held and how much of a GPU's time they got is the simulated GPUs' own account, which
+knows nothing of limits. It is by mount namespace, of which only the living tell: a container that
+ended too soon to be seen has none, unless nobody else was there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from node_image import THIRD_PARTY
+from real_agent import RealAgent
+from real_pods import RealPods, example, exit_codes
+
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.container import kernel
+from gpumanager.sim.gpu import SimulatedGpus, TenantAccount
+from gpumanager.sim.results import Measured, measure
+from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK
+
+pytest_plugins = ["node_fixtures"]
+pytestmark = pytest.mark.e2e
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+IMPOSSIBLE: Final = "impossible"
+FITTING: Final = sorted(one.stem for one in EXAMPLES.glob("*.yaml") if one.stem != IMPOSSIBLE)
+SHARE_POINTS: Final = 5.0
+CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A container that ran. measured: None where it was not seen running."""
+
+    cores: int
+    blocks: int
+    exit_code: int
+    log: str
+    denied: int
+    measured: Measured | None
+
+
+class Stage:
+    """Runs examples one after another."""
+
+    def __init__(self, agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> None:
+        self._agent = agent
+        self._pods = pods
+        self._gpus = gpus
+        self._namespaces: dict[str, int] = {}
+
+    def run(self, name: str) -> dict[str, Ran]:
+        """The containers of an example by `pod/container`, once all have ended."""
+        known = {account.serial for account in self._gpus.tenants()}
+        described = example(EXAMPLES / f"{name}.yaml")
+        for one in described:
+            self._pods.create(one)
+        ended = {pod["metadata"]["name"]: self._ended(pod) for pod in described}
+        fresh = [one for one in self._gpus.tenants() if one.serial not in known]
+        return {
+            f"{pod['metadata']['name']}/{container['name']}": self._ran(
+                pod, container, ended[pod["metadata"]["name"]], fresh
+            )
+            for pod in described
+            for container in containers(pod)
+        }
+
+    def _ended(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        def looking(status: Mapping[str, Any]) -> bool:
+            self._namespaces |= mount_namespaces()
+            return status["phase"] in {"Succeeded", "Failed"}
+
+        return self._pods.wait(pod["metadata"]["name"], looking, "it has ended")
+
+    def _ran(
+        self,
+        pod: Mapping[str, Any],
+        container: Mapping[str, Any],
+        status: Mapping[str, Any],
+        fresh: list[TenantAccount],
+    ) -> Ran:
+        name = container["name"]
+        limits = container["resources"]["limits"]
+        account = self._account(status, name, fresh)
+        allocation = self._directory(self._pods.uid(pod["metadata"]["name"]), name)
+        used = measure(account, allocation)
+        return Ran(
+            cores=limits[VCORE],
+            blocks=limits.get(VMEMORY, 0),
+            exit_code=exit_codes(status)[name],
+            log=self._pods.log(pod["metadata"]["name"], name),
+            denied=used.memory_denied,
+            measured=None if account is None else used,
+        )
+
+    def _account(
+        self, status: Mapping[str, Any], name: str, fresh: list[TenantAccount]
+    ) -> TenantAccount | None:
+        statuses = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
+        if len(fresh) == len(statuses) == 1:
+            return fresh[0]
+        (found,) = (one for one in statuses if one["name"] == name)
+        namespace = self._namespaces.get(found["containerID"].rpartition("/")[2])
+        return next((one for one in fresh if one.mount_namespace == namespace), None)
+
+    def _directory(self, uid: str, container: str) -> Path | None:
+        """Where its books are; None for whole GPUs."""
+        found = [one for one in self._agent.promised_to(uid) if one.pod and not one.whole]
+        own = [one for one in found if one.pod and one.pod.container == container]
+        return self._agent.directory_of(own[0]) if own else None
+
+
+def containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def mount_namespaces() -> dict[str, int]:
+    """Of every container that runs now, by its ID."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            known = CONTAINER_ID.search((process / "cgroup").read_text())
+            if known:
+                found[known[1]] = kernel.mount_namespace(process.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def stage_of(agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> Stage:
+    return Stage(agent, pods, gpus)
+
+
+@pytest.mark.flaky(reruns=2)  # shares are of the real clock, which a busy host disturbs
+@pytest.mark.parametrize("name", FITTING)
+def test_an_example_runs_within_its_limits(name: str, stage_of: Stage) -> None:
+    if name == "third-party":
+        for package in THIRD_PARTY:
+            pytest.importorskip(package)
+
+    ran = stage_of.run(name)
+
+    assert any(one.measured for one in ran.values())
+    for container, one in ran.items():
+        assert one.exit_code == 0, (container, one.log)
+        if one.measured and one.cores < CORES_PER_GPU:
+            assert one.measured.memory_peak <= one.blocks * MEMORY_BLOCK, container
+            assert (one.measured.share or 0) <= one.cores + SHARE_POINTS, container
+
+
+def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> None:
+    ran = stage_of.run("greedy-memory")["greedy-memory/main"]
+
+    assert ran.measured is not None
+    assert ran.measured.memory_peak == GIB
+    assert ran.denied > 0
+
+
+def test_each_impossible_request_says_why_in_the_pod(pods: RealPods) -> None:
+    for one in example(EXAMPLES / f"{IMPOSSIBLE}.yaml"):
+        pods.create(one)
+
+    reasons = {
+        name: pods.ended(name)["message"]
+        for name in ("one-and-a-half-gpus", "more-than-a-card", "no-memory")
+    }
+
+    assert "multiples of 100" in reasons["one-and-a-half-gpus"]
+    assert "larger than any GPU here" in reasons["more-than-a-card"]
+    assert "a share of a GPU needs memory" in reasons["no-memory"]
+    assert "Insufficient tencent.com/vcuda-core" in unschedulable(pods, "too-many-gpus")
+
+
+def unschedulable(pods: RealPods, name: str) -> str:
+    """Why the scheduler leaves a pod where it is."""
+    conditions = pods.status(name).get("conditions", [])
+    return str(next(one["message"] for one in conditions if one["type"] == "PodScheduled"))
