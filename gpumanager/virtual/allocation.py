@@ -21,7 +21,7 @@ from gpumanager.virtual.config import CONFIG, Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
-from gpumanager.virtual.overheads import Outcome, Overheads, plain
+from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
 from gpumanager.virtual.peers import PeerCheck, peer_pid, refuse_observer, refuse_stranger
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
@@ -80,7 +80,6 @@ class ServedAllocation:
         self._measuring = measuring
         self._peers = peers
         self._sizes = sizes or ContextSizes()
-        self._on_size = on_size or self.write_contexts
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
         self._seats: dict[Process, Seat] = {}
@@ -90,7 +89,9 @@ class ServedAllocation:
             undo.callback(self._watcher.close)
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
             self._books = undo.enter_context(Books.prepare(directory, boot_id()))
-            self._overheads = Overheads(self._config, self._books, self._sizes)
+            self._overheads = Overheads(
+                self._config, self._books, self._sizes, on_size or self.write_contexts
+            )
             self._meters = Meters(allocation, self._config.limits(), self._books)
             self._exchange_sizes()
             self._reconcile()
@@ -127,11 +128,11 @@ class ServedAllocation:
         """Tell running processes what contexts take, as far as that is known by now."""
         self._config.write_contexts(self._sizes.of)
 
-    def marks(self) -> dict[Process, int | None]:
+    def marks(self) -> dict[Process, Mark]:
         """To be taken before a measurement of all its processes."""
         return {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.items()}
 
-    def enter(self, marks: dict[Process, int | None], held: Held) -> None:
+    def enter(self, marks: dict[Process, Mark], held: Held) -> None:
         """What was measured after `marks`; who moved memory meanwhile is left for the next time."""
         for owner, mark in marks.items():
             seat = self._seats.get(owner)
@@ -204,14 +205,11 @@ class ServedAllocation:
 
     async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
         slot = self._seats[owner].slot
-        fresh, mark = self._overheads.first_contexts(slot), self._overheads.mark(slot)
+        mark = self._overheads.mark(slot)
         held = plain(await measuring.fresh())
         if owner not in self._seats or self._seats[owner].slot != slot:
             return Outcome.UNLISTED  # it died, or is another program by now
-        outcome = self._overheads.enter(slot, owner.pid, mark, held)
-        if outcome is Outcome.ENTERED and self._overheads.learn(slot, fresh):
-            self._on_size()
-        return outcome
+        return self._overheads.enter(slot, owner.pid, mark, held)
 
     def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
         try:

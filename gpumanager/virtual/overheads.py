@@ -7,7 +7,8 @@ does not tell, it cannot be measured, and what was known stands.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpumanager.gpu.values import bare
@@ -27,29 +28,49 @@ class Outcome(Enum):
     """The driver does not know the process, or not what it holds."""
 
 
-class Overheads:
-    """Of one allocation. sizes: what is learnt of contexts, shared by all allocations."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Of a process, before a measurement."""
 
-    def __init__(self, config: Config, books: Books, sizes: ContextSizes) -> None:
+    activity: int | None
+    """None while memory moves."""
+    fresh: tuple[int, ...]
+    """The devices of which it holds nothing yet by its books: what is found there is a context."""
+
+
+class Overheads:
+    """Of one allocation.
+
+    sizes: what is learnt of contexts, shared by all allocations. on_size: that tells more than was
+    known.
+    """
+
+    def __init__(
+        self, config: Config, books: Books, sizes: ContextSizes, on_size: Callable[[], None]
+    ) -> None:
         self._config = config
         self._books = books
         self._sizes = sizes
+        self._on_size = on_size
         self._unlisted = False
 
-    def mark(self, slot: int) -> int | None:
-        """To be taken before a measurement; None while memory moves."""
-        return self._books.activity(slot)
+    def mark(self, slot: int) -> Mark:
+        """To be taken before a measurement."""
+        books, count = self._books, len(self._config.limits())
+        fresh = (at for at in range(count) if not books.used(at, slot) + books.overhead(at, slot))
+        return Mark(books.activity(slot), tuple(fresh))
 
-    def enter(self, slot: int, pid: int, mark: int | None, held: Held) -> Outcome:
+    def enter(self, slot: int, pid: int, mark: Mark, held: Held) -> Outcome:
         """A measurement that began after `mark` was taken."""
-        if mark is None:
+        if mark.activity is None:
             return Outcome.MOVED
         figures = [
             self._figure(slot, pid, device, held.get(bare(limit.gpu)))
             for device, limit in enumerate(self._config.limits())
         ]
-        if not self._books.enter_measured(slot, mark, figures):
+        if not self._books.enter_measured(slot, mark.activity, figures):
             return Outcome.MOVED
+        self._learn(slot, mark.fresh)
         if any(
             figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
         ):
@@ -58,21 +79,13 @@ class Overheads:
         self._books.enter_sample(slot)
         return Outcome.ENTERED
 
-    def first_contexts(self, slot: int) -> list[int]:
-        """The devices of which a process holds nothing yet: what comes next is a context."""
-        count = len(self._config.limits())
-        return [
-            device
-            for device in range(count)
-            if not self._books.used(device, slot) and not self._books.overhead(device, slot)
-        ]
-
-    def learn(self, slot: int, fresh: list[int]) -> bool:
-        """Whether a first context, measured just now, tells more of its model than was known."""
+    def _learn(self, slot: int, fresh: tuple[int, ...]) -> None:
+        """Whoever measures a first context, asked to or by turns: there is no second chance."""
         gpus = [limit.gpu for limit in self._config.limits()]
         seen = [(gpus[at], self._books.overhead(at, slot)) for at in fresh]
         news = [self._sizes.learn(gpu, size) for gpu, size in seen if size > 0]
-        return any(news)
+        if any(news):
+            self._on_size()
 
     def _figure(
         self, slot: int, pid: int, device: int, listed: Mapping[int, Bytes | None] | None

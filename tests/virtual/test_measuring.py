@@ -354,6 +354,16 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     await successor.stop()
 
 
+async def test_a_first_context_that_a_regular_measurement_finds_is_learnt_from(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid] = Bytes(300 * MIB)
+
+    await process.manager.measure()
+
+    assert process.context_size() == 300 * MIB
+
+
 async def test_growth_of_a_process_that_has_a_context_is_not_taken_for_one(
     process: Process, driver: Driver, pid: int
 ) -> None:
