@@ -219,8 +219,9 @@ def _tolerance(account: Account, sample: Sample) -> int:
     contact = account.contact or Contact(sample.until, 0, 0)
     span, one = sample.until - contact.at, sample.until - sample.since
     if account.variation.deviation < SMOOTH:
-        return contact.slack + LEAST_NS + round(ROUNDING * span)
-    return contact.slack + LEAST_NS + round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
+        return contact.slack + LEAST_NS + round(ROUNDING * sample.parts * span)
+    scatter = SCATTER * one * math.sqrt(sample.parts * span / one)
+    return contact.slack + LEAST_NS + round(scatter + DRIFT * span)
 
 
 def _learn(account: Account, now: int, bound: int, promise: float) -> Account:

@@ -94,12 +94,14 @@ class Member:
             self._read(now)
         self.sampled_until = period.end
         self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
-        percent = sum(period.percents.get(pid, 0) for pid in self.seen)
+        percents = [period.percents[pid] for pid in self.seen if pid in period.percents]
+        percent = sum(percents)
         if self.resting and percent == 0:
             return
         busy = min(100, percent) * period.length // 100
         whole = not self.departed or self.departed < period.begin
-        sample = account.Sample(period.begin, period.end, busy, whole)
+        parts = max(1, len(percents))
+        sample = account.Sample(period.begin, period.end, busy, whole, parts)
         contact = self.account.contact
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
         if wrong:
