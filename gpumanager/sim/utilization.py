@@ -32,4 +32,5 @@ class SimulatedUtilization:
             newest = max((sample.ended_ns for sample in found), default=0)
             self._seen[gpu] = max(newest, self._seen.get(gpu, 0))
         now = self._now()
-        return {gpu: Answer(now, tuple(found)) for gpu, found in samples.items()}
+        busy = self._gpus.busy_percent
+        return {gpu: Answer(now, tuple(found), busy(gpu)) for gpu, found in samples.items()}

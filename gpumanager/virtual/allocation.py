@@ -83,7 +83,7 @@ class ServedAllocation:
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
         self._seats: dict[Process, Seat] = {}
-        self._departed = 0
+        self._departed = self._fled = 0
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
@@ -116,7 +116,7 @@ class ServedAllocation:
     def readings(self) -> Iterator[Reading]:
         """What its meters say of each of its GPUs."""
         pids = frozenset(process.pid for process in self._seats)
-        return self._meters.read(pids, self._departed)
+        return self._meters.read(pids, self._departed, self._fled)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -174,6 +174,7 @@ class ServedAllocation:
         seat = self._seats.pop(process, None)
         if seat is not None:
             self._departed += 1
+            self._fled += self._books.explores(seat.slot)
             self._books.release(seat.slot, process)
 
     def _answer(
