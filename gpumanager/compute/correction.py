@@ -109,7 +109,7 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     elif measured == 0:  # it has not begun
         account = replace(account, began=sample.until)
     wrong, bound = _outside(account, sample)
-    if wrong < 0 and not sample.whole:  # what nobody is seen to have taken, those took who left
+    if wrong < 0 and not sample.whole:  # what nobody is seen to have taken, others of it took
         return replace(account, measured=measured - wrong), 0
     if wrong == 0:
         return _rest(account, sample), 0

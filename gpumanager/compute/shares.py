@@ -41,7 +41,9 @@ class Member:
     last. seen: when each of its processes was known last. departed: when one was last found to have
     ended; 0 if none was. paid: what its meter had charged at the last answer, less what it owed.
     fled: as departed, of those that had a launch under way of which they did not know the cost;
-    fleeing: what was charged for those.
+    fleeing: what was charged for those. listed: the driver has told of a process of it; of one that
+    it never lists, because it knows it by another number or tells of none, it is not to be believed
+    that it used nothing.
     """
 
     reading: Reading
@@ -60,6 +62,7 @@ class Member:
     owed: int = 0
     fleeing: int = 0
     paid: int = 0
+    listed: bool = False
 
     def look(self, now: int, reading: Reading) -> None:
         if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
@@ -104,10 +107,11 @@ class Member:
         self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
         percents = [period.percents[pid] for pid in self.seen if pid in period.percents]
         percent = sum(percents)
+        self.listed = self.listed or bool(percents)
         if self.resting and percent == 0:
             return
         busy = min(100, percent) * period.length // 100
-        whole = not self.departed or self.departed < period.begin
+        whole = self.listed and (not self.departed or self.departed < period.begin)
         parts = max(1, len(percents))
         sample = account.Sample(period.begin, period.end, busy, whole, parts)
         contact = self.account.contact
@@ -185,18 +189,21 @@ class SharedGpu:
         lately, percent = now - span - longest, self._unlisted.percent
         unseen = [one.paid_unseen(span * percent(one.seen) // 100) for one in members]
         pairs = zip(members, unseen, strict=True)
-        left = [(member, paid) for member, paid in pairs if member.departed > lately]
+        paid = sum(paid for one, paid in pairs if one.departed > lately or not one.listed)
+        left = [member for member in members if member.departed > lately]
         if not left:
             return
-        debt = self._leavers.enter(span, taken, sum(paid for _, paid in left))
-        fled = [one for one, _ in left if one.fled > lately] or [one for one, _ in left]
+        debt = self._leavers.enter(span, taken, paid)
+        fled = [one for one in left if one.fled > lately] or left
         for member in fled if debt else ():
             member.flee(now, span, debt // len(fled))
 
     def _taken_by_strangers(self, percents: Mapping[int, int]) -> float:
-        """What processes took that nobody limits."""
-        limited = frozenset[int]().union(*(m.seen for m in self._members.values()))
-        return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
+        """What processes took that nobody limits: not those that may be ours by another number."""
+        members = self._members.values()
+        limited = frozenset[int]().union(*(m.seen for m in members))
+        strange = min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
+        return max(0.0, strange - sum(m.took() for m in members if not m.listed))
 
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""

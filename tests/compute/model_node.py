@@ -35,6 +35,8 @@ class Container:
     others: float = 0.0
     brief: bool = False
     flees: bool = False
+    listed_as: int = 0
+    untold: bool = False
     departed: int = 0
 
     def run(self, room: float) -> None:
@@ -113,8 +115,8 @@ class Node:
                 container.apply(grants[container.name, 0])
 
     def _answer(self, gpu: GpuUUID) -> Answer:
-        here = (one for one in self.containers if one.gpu == gpu and not one.brief)
-        busy = {pid(one.name): one.took for one in here}
+        here = (one for one in self.containers if one.gpu == gpu and not (one.brief or one.untold))
+        busy = {one.listed_as or pid(one.name): one.took for one in here}
         busy |= self.strangers if gpu == GPU else {}
         samples = (Sample(who, self.now, round(100 * took)) for who, took in busy.items())
         took = sum(one.took for one in self.containers if one.gpu == gpu)

@@ -66,6 +66,37 @@ def test_who_paid_before_it_left_does_not_pay_for_who_fled() -> None:
     assert a.took_in_all <= 0.32 * 300 * TICK
 
 
+def test_nothing_seen_of_who_was_never_listed_is_not_taken_for_nothing_used() -> None:
+    a, b = hard("a", 30), hard("b", 40)
+    a.listed_as = pid("x")
+    node = Node(b, a)
+
+    node.tick(100)
+
+    assert a.charged == pytest.approx(a.took_in_all)
+    assert a.took == pytest.approx(0.30, abs=0.001)
+
+
+def test_who_is_listed_by_another_number_is_no_stranger_besides() -> None:
+    a, b = hard("a", 30), hard("b", 40)
+    a.listed_as = pid("x")
+    node = Node(b, a)
+
+    node.tick(10)
+
+    assert (a.others, b.others) == pytest.approx((0.40, 0.30), abs=0.01)
+
+
+def test_who_left_does_not_pay_for_who_was_never_listed() -> None:
+    a, b = hard("a", 50), hard("b", 30)
+    a.untold = b.brief = True
+    node = Node(b, a, hard("c", 10))
+
+    node.tick(100)
+
+    assert b.charged == pytest.approx(b.took_in_all, rel=0.02)
+
+
 def test_each_is_told_what_the_others_took() -> None:
     a, b = hard("a", 30), hard("b", 60, wants=0.4)
     node = Node(a, b)
