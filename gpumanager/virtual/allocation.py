@@ -142,8 +142,7 @@ class ServedAllocation:
     def _exchange_sizes(self) -> None:
         """Learn what a manager before us knew, and hand on what we know."""
         for gpu, size in self._config.contexts():
-            if size:
-                self._sizes.learn(gpu, size)
+            self._sizes.recall(gpu, size)
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
@@ -210,7 +209,10 @@ class ServedAllocation:
         held = plain(await measuring.fresh())
         if owner not in self._seats or self._seats[owner].slot != slot:
             return Outcome.UNLISTED  # it died, or is another program by now
-        return self._overheads.enter(slot, owner.pid, mark, held)
+        outcome = self._overheads.enter(slot, owner.pid, mark, held)
+        if outcome is Outcome.UNLISTED:
+            self._overheads.assume(owner.pid)
+        return outcome
 
     def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
         try:
