@@ -25,7 +25,8 @@
 enum {
     TURN_BURSTS = 2,             /* the longest turn while others wait: so many times the burst */
     TURN_LOOK_FIRST_NS = 100000, /* while another holds the turn, look again so soon */
-    TURN_LOOK_NS = 5000000,      /* and at last as often */
+    TURN_LOOK_NEXT_NS = 300000,  /* and at last as often, who is next */
+    TURN_LOOK_NS = 5000000,      /* and who is not */
     TURN_HOLD_NS = 100000000,    /* for one time, from the last sign of life */
     TURN_SLOT_MASK = 1023,       /* of `turn`: the slot; above, when it was last used */
     TURN_PATIENCE_S = 10,        /* after which one launch of the container is let through */
