@@ -26,12 +26,14 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """GPU time a container was measured to have had between two moments; if not `whole`, at least:
-    drivers do not tell of processes that have ended."""
+    drivers do not tell of processes that have ended, nor of those that they do not know by the
+    number that we do. parts: percentages summed, each rounded."""
 
     since: int
     until: int
     busy: int
     whole: bool = True
+    parts: int = 1
 
     @property
     def percent(self) -> float:

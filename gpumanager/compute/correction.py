@@ -109,7 +109,7 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     elif measured == 0:  # it has not begun
         account = replace(account, began=sample.until)
     wrong, bound = _outside(account, sample)
-    if wrong < 0 and not sample.whole:  # what nobody is seen to have taken, those took who left
+    if wrong < 0 and not sample.whole:  # what nobody is seen to have taken, others of it took
         return replace(account, measured=measured - wrong), 0
     if wrong == 0:
         return _rest(account, sample), 0
@@ -219,8 +219,9 @@ def _tolerance(account: Account, sample: Sample) -> int:
     contact = account.contact or Contact(sample.until, 0, 0)
     span, one = sample.until - contact.at, sample.until - sample.since
     if account.variation.deviation < SMOOTH:
-        return contact.slack + LEAST_NS + round(ROUNDING * span)
-    return contact.slack + LEAST_NS + round(SCATTER * one * math.sqrt(span / one) + DRIFT * span)
+        return contact.slack + LEAST_NS + round(ROUNDING * sample.parts * span)
+    scatter = SCATTER * one * math.sqrt(sample.parts * span / one)
+    return contact.slack + LEAST_NS + round(scatter + DRIFT * span)
 
 
 def _learn(account: Account, now: int, bound: int, promise: float) -> Account:

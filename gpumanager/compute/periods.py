@@ -70,6 +70,11 @@ class Periods:
         self._held.clear()
         return [period for period in found if period is not None]
 
+    @property
+    def length(self) -> int:
+        """No period is longer, as far as is known."""
+        return self._length if self._gaps >= KNOWN_AFTER else LONGEST_NS
+
     def _note(self, end: int) -> None:
         if self._ended is not None and end - self._ended <= LONGEST_NS:
             self._gaps += 1

@@ -16,6 +16,7 @@ from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import History, Mark, Rates
 from gpumanager.compute.periods import LONGEST_NS, Period, Periods
+from gpumanager.compute.unlisted import Leavers, Unlisted
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
@@ -38,13 +39,18 @@ class Member:
     debt: what it turned out to owe at this look, and debt_rate: the rate while it was taken; owed:
     all of that until now. sampled_until: the end of its last sample. moved: when its meter did so
     last. seen: when each of its processes was known last. departed: when one was last found to have
-    ended; 0 if none was.
+    ended; 0 if none was. paid: what its meter had charged at the last answer, less what it owed.
+    fled: as departed, of those that had a launch under way of which they did not know the cost;
+    fleeing: what was charged for those. listed: the driver has told of a process of it; of one that
+    it never lists, because it knows it by another number or tells of none, it is not to be believed
+    that it used nothing.
     """
 
     reading: Reading
     moved: int
     seen: dict[int, int] = field(default_factory=dict)
     departed: int = 0
+    fled: int = 0
     history: History = field(default_factory=History)
     rates: Rates = field(default_factory=Rates)
     demand: Demand = field(default_factory=Demand)
@@ -54,12 +60,17 @@ class Member:
     debt: int = 0
     debt_rate: float = 0.0
     owed: int = 0
+    fleeing: int = 0
+    paid: int = 0
+    listed: bool = False
 
     def look(self, now: int, reading: Reading) -> None:
         if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
             self.moved = now
         if reading.departed != self.reading.departed:
             self.departed = now
+        if reading.fled != self.reading.fled:
+            self.fled = now
         self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
         self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
@@ -94,12 +105,15 @@ class Member:
             self._read(now)
         self.sampled_until = period.end
         self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
-        percent = sum(period.percents.get(pid, 0) for pid in self.seen)
+        percents = [period.percents[pid] for pid in self.seen if pid in period.percents]
+        percent = sum(percents)
+        self.listed = self.listed or bool(percents)
         if self.resting and percent == 0:
             return
         busy = min(100, percent) * period.length // 100
-        whole = not self.departed or self.departed < period.begin
-        sample = account.Sample(period.begin, period.end, busy, whole)
+        whole = self.listed and (not self.departed or self.departed < period.begin)
+        parts = max(1, len(percents))
+        sample = account.Sample(period.begin, period.end, busy, whole, parts)
         contact = self.account.contact
         self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
         if wrong:
@@ -108,9 +122,22 @@ class Member:
         self.debt += wrong
         self.owed += wrong
 
+    def paid_unseen(self, seen: int) -> int:
+        """What it paid since the last answer, beyond what it was seen to take."""
+        before, self.paid = self.paid, self.reading.charged_ns - self.owed
+        return max(0, self.paid - before - seen)
+
+    def flee(self, now: int, span: int, debt: int) -> None:
+        """Its processes that have ended took so much and did not pay."""
+        self.debt_rate = self.rates.mean(now - span, now)
+        self.debt += debt
+        self.owed += debt
+        self.fleeing += debt
+
     def _read(self, now: int) -> None:
         meter = self.reading
-        reading = account.Reading(now, meter.charged_ns, meter.retired_ns, meter.launches)
+        charged = meter.charged_ns - self.fleeing
+        reading = account.Reading(now, charged, meter.retired_ns, meter.launches)
         self.account = correction.read(self.account, reading)
 
 
@@ -120,6 +147,8 @@ class SharedGpu:
     def __init__(self) -> None:
         self._members: dict[Holder, Member] = {}
         self._periods = Periods()
+        self._unlisted = Unlisted()
+        self._leavers = Leavers()
         self._strangers = 0.0
         self._strangers_until = 0
         self.lenders: frozenset[Holder] = frozenset()
@@ -151,11 +180,30 @@ class SharedGpu:
                 member.learn(now, period)
             self._strangers = self._taken_by_strangers(period.percents)
             self._strangers_until = period.end + LONGEST_NS
+        self._note_leavers(now, answer)
+
+    def _note_leavers(self, now: int, answer: Answer) -> None:
+        """What nobody is seen to have taken, those took who left: who fled rather than others."""
+        longest, members = self._periods.length, self._members.values()
+        span, taken = self._unlisted.enter(answer, longest)
+        lately, percent = now - span - longest, self._unlisted.percent
+        unseen = [one.paid_unseen(span * percent(one.seen) // 100) for one in members]
+        pairs = zip(members, unseen, strict=True)
+        paid = sum(paid for one, paid in pairs if one.departed > lately or not one.listed)
+        left = [member for member in members if member.departed > lately]
+        if not left:
+            return
+        debt = self._leavers.enter(span, taken, paid)
+        fled = [one for one in left if one.fled > lately] or left
+        for member in fled if debt else ():
+            member.flee(now, span, debt // len(fled))
 
     def _taken_by_strangers(self, percents: Mapping[int, int]) -> float:
-        """What processes took that nobody limits."""
-        limited = frozenset[int]().union(*(m.seen for m in self._members.values()))
-        return min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
+        """What processes took that nobody limits: not those that may be ours by another number."""
+        members = self._members.values()
+        limited = frozenset[int]().union(*(m.seen for m in members))
+        strange = min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
+        return max(0.0, strange - sum(m.took() for m in members if not m.listed))
 
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""

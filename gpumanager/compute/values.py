@@ -23,7 +23,7 @@ class Reading:
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: a number that
     grows whenever a launch was made to wait. launches: that were paid for. departed: how many of
-    its processes have ended so far.
+    its processes have ended so far; fled: of them, with a launch under way of unknown cost.
     """
 
     holder: Holder
@@ -37,6 +37,7 @@ class Reading:
     waits: int
     launches: int = 0
     departed: int = 0
+    fled: int = 0
 
     @property
     def limited(self) -> bool:

@@ -25,11 +25,13 @@ class Answer:
     """What one GPU answered. asked_ns: when, CLOCK_MONOTONIC.
 
     samples: those that are newer than what was told before; None of a GPU that never tells, as an
-    instance of a split one (MIG), or one with an old driver.
+    instance of a split one (MIG), or one with an old driver. busy: percent of the last period in
+    which anybody had a kernel running, also one that has ended since; None if that is not told.
     """
 
     asked_ns: int
     samples: tuple[Sample, ...] | None
+    busy: int | None = None
 
 
 Answers = Mapping[GpuUUID, Answer]

@@ -70,7 +70,8 @@ class NvmlUtilization(NvmlSession):
             return Answer(now_ns, None)
         sound = [row for row in rows if _is_sound(row, seen, now_us + LOOK_BACK_US)]
         self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
-        return Answer(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)))
+        busy = if_supported(partial(_busy, handle), None)
+        return Answer(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)), busy)
 
 
 def newer_than(handle: Any, stamp: int) -> list[Any] | None:
@@ -103,6 +104,11 @@ def _is_sound(row: Any, seen: int, latest: int) -> bool:
 def _samples(rows: list[Any], offset_ns: int) -> Iterator[Sample]:
     for row in rows:
         yield Sample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+
+
+def _busy(handle: Any) -> int | None:
+    percent = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    return percent if 0 <= percent <= MOST else None
 
 
 def _uuid(handle: Any) -> GpuUUID:

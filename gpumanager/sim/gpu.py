@@ -138,9 +138,16 @@ class SimulatedGpus:
 
     def device_bytes(self, gpu: GpuUUID) -> int:
         """What all processes together hold on a GPU; raises KeyError for one of another machine."""
+        return int(_sim.lib.account_used(self._open, self._position(gpu)))
+
+    def busy_percent(self, gpu: GpuUUID) -> int:
+        """For how much of its last sample period anybody used a GPU; KeyError as above."""
+        return int(_sim.lib.account_busy_percent(self._open, self._position(gpu)))
+
+    def _position(self, gpu: GpuUUID) -> int:
         for position, known in enumerate(self.machine.topology.gpus):
             if known.uuid == gpu:
-                return int(_sim.lib.account_used(self._open, position))
+                return position
         raise KeyError(gpu)
 
     def close(self) -> None:

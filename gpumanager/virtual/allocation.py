@@ -83,7 +83,7 @@ class ServedAllocation:
         self._config_path = str(directory / CONFIG.name)
         self._books_path = str(directory / BOOKS.name)
         self._seats: dict[Process, Seat] = {}
-        self._departed = 0
+        self._departed = self._fled = 0
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
@@ -116,7 +116,7 @@ class ServedAllocation:
     def readings(self) -> Iterator[Reading]:
         """What its meters say of each of its GPUs."""
         pids = frozenset(process.pid for process in self._seats)
-        return self._meters.read(pids, self._departed)
+        return self._meters.read(pids, self._departed, self._fled)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -142,8 +142,7 @@ class ServedAllocation:
     def _exchange_sizes(self) -> None:
         """Learn what a manager before us knew, and hand on what we know."""
         for gpu, size in self._config.contexts():
-            if size:
-                self._sizes.learn(gpu, size)
+            self._sizes.recall(gpu, size)
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
@@ -174,6 +173,7 @@ class ServedAllocation:
         seat = self._seats.pop(process, None)
         if seat is not None:
             self._departed += 1
+            self._fled += self._books.explores(seat.slot)
             self._books.release(seat.slot, process)
 
     def _answer(
@@ -209,7 +209,10 @@ class ServedAllocation:
         held = plain(await measuring.fresh())
         if owner not in self._seats or self._seats[owner].slot != slot:
             return Outcome.UNLISTED  # it died, or is another program by now
-        return self._overheads.enter(slot, owner.pid, mark, held)
+        outcome = self._overheads.enter(slot, owner.pid, mark, held)
+        if outcome is Outcome.UNLISTED:
+            self._overheads.assume(owner.pid)
+        return outcome
 
     def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
         try:

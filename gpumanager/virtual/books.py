@@ -84,6 +84,10 @@ class Books(Region):
         answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
         return answer == 0
 
+    def explores(self, slot: int) -> bool:
+        """Whether its owner has a launch under way of which it does not know the cost."""
+        return bool(self.words.slots[slot].flags & lib.VCUDA_EXPLORES)
+
     def free(self, slot: int) -> None:
         """Empty and free a slot, whoever has it."""
         lib.region_slot_free(self.words, slot)

@@ -6,7 +6,8 @@ taken after it was asked. NVML may hang, so a pass has a thread of its own, and 
 
 A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
 model. Nothing is assumed before. The first context on a model may then be over a limit that is
-smaller than itself, and is undone; at that moment its container cannot hold anything else.
+smaller than itself, and is undone; at that moment its container cannot hold anything else. Where
+the driver does not list a process that asks, nothing will be learnt: then a size is assumed.
 """
 
 import asyncio
@@ -18,12 +19,15 @@ from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.units import Bytes
+from gpumanager.units import MIB, Bytes
 
 log = logging.getLogger(__name__)
 
 PASS_SECONDS: Final = 0.8
 """Bound for one pass; a shim waits a second for its answer."""
+
+ASSUMED: Final = Bytes(512 * MIB)
+"""What a context takes if nobody can say: about as much as on the largest GPUs."""
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """GPU → host pid → bytes, or None for a process of which the driver does not tell. Complete for
@@ -94,6 +98,7 @@ class ContextSizes:
 
     models: Mapping[GpuUUID, str] = field(default_factory=dict)
     _known: dict[str, Bytes] = field(default_factory=dict)
+    _assumed: set[str] = field(default_factory=set)
 
     def learn(self, gpu: GpuUUID, size: Bytes) -> bool:
         """One more context was seen; whether that changes what is known."""
@@ -104,6 +109,21 @@ class ContextSizes:
             self._known[model] = Bytes(smallest)
         return changed
 
+    def assume(self, gpu: GpuUUID) -> bool:
+        """There is a context whose size nobody tells; whether that changes what is known."""
+        model = self.models.get(gpu, gpu)
+        changed = model not in self._known and model not in self._assumed
+        self._assumed.add(model)
+        return changed
+
+    def recall(self, gpu: GpuUUID, size: Bytes) -> None:
+        """Of an earlier manager."""
+        if size == ASSUMED:
+            self.assume(gpu)
+        elif size > 0:
+            self.learn(gpu, size)
+
     def of(self, gpu: GpuUUID) -> Bytes:
-        """0 while none was seen."""
-        return self._known.get(self.models.get(gpu, gpu), Bytes(0))
+        """0 while none was seen, nor one that cannot be measured."""
+        model = self.models.get(gpu, gpu)
+        return self._known.get(model, ASSUMED if model in self._assumed else Bytes(0))

@@ -23,7 +23,7 @@ class _Device:
     ceiling: float
     words: Any
 
-    def read(self, pids: frozenset[int], departed: int) -> Reading:
+    def read(self, pids: frozenset[int], departed: int, fled: int) -> Reading:
         words = self.words
         return Reading(
             holder=self.holder,
@@ -37,6 +37,7 @@ class _Device:
             waits=words.throttled + words.throttled_ns,
             launches=words.launches,
             departed=departed,
+            fled=fled,
         )
 
 
@@ -56,8 +57,8 @@ class Meters:
             if limit.cores > 0
         )
 
-    def read(self, pids: frozenset[int], departed: int) -> Iterator[Reading]:
+    def read(self, pids: frozenset[int], departed: int, fled: int) -> Iterator[Reading]:
         """pids: of the processes of the allocation, as the host calls them. departed: how many of
-        them have ended."""
+        them have ended; fled: with a launch under way of unknown cost."""
         for device in self._devices:
-            yield device.read(pids, departed)
+            yield device.read(pids, departed, fled)

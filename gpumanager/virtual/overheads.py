@@ -2,8 +2,9 @@
 
 A figure counts only if no memory moved between its process's last word and ours: a request that is
 reserved but not yet given would make the driver's own share look smaller than it is. A process that
-the driver does not list holds nothing, unless its books say otherwise. Then, and where the driver
-does not tell, it cannot be measured, and what was known stands.
+the driver listed before and does not list any more holds nothing, unless its books say otherwise.
+Then, and where the driver does not tell or never listed it, which may know it by another number, it
+cannot be measured, and what was known stands.
 """
 
 import logging
@@ -53,6 +54,8 @@ class Overheads:
         self._sizes = sizes
         self._on_size = on_size
         self._unlisted = False
+        self._listed: dict[int, int] = {}
+        """Slot → the pid that the driver has listed."""
 
     def mark(self, slot: int) -> Mark:
         """To be taken before a measurement."""
@@ -64,6 +67,7 @@ class Overheads:
         """A measurement that began after `mark` was taken."""
         if mark.activity is None:
             return Outcome.MOVED
+        self._note(slot, pid, held)
         figures = [
             self._figure(slot, pid, device, held.get(bare(limit.gpu)))
             for device, limit in enumerate(self._config.limits())
@@ -76,6 +80,8 @@ class Overheads:
         ):
             self._complain(pid)
             return Outcome.UNLISTED
+        if not self._was_listed(slot, pid):
+            return Outcome.UNLISTED
         self._books.enter_sample(slot)
         return Outcome.ENTERED
 
@@ -87,6 +93,25 @@ class Overheads:
         if any(news):
             self._on_size()
 
+    def assume(self, pid: int) -> None:
+        """The contexts of a process are not told of."""
+        self._complain(pid)
+        news = [self._sizes.assume(limit.gpu) for limit in self._config.limits()]
+        if any(news):
+            self._on_size()
+
+    def _note(self, slot: int, pid: int, held: Held) -> None:
+        gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())
+        if any(listed is not None and listed.get(pid) is not None for listed in gpus):
+            self._listed[slot] = pid
+
+    def _was_listed(self, slot: int, pid: int) -> bool:
+        """By us, or by a manager before us."""
+        devices = range(len(self._config.limits()))
+        return self._listed.get(slot) == pid or any(
+            self._books.overhead(device, slot) for device in devices
+        )
+
     def _figure(
         self, slot: int, pid: int, device: int, listed: Mapping[int, Bytes | None] | None
     ) -> Bytes | None:
@@ -97,7 +122,7 @@ class Overheads:
             return listed[pid]
         books = self._books
         claims = books.used(device, slot) > 0 or books.estimated(device, slot)
-        return None if claims else Bytes(0)
+        return None if claims or not self._was_listed(slot, pid) else Bytes(0)
 
     def _claims(self, slot: int, device: int) -> bool:
         """Whether the process holds anything of a device, as far as its books know."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
@@ -89,4 +90,4 @@ def _joined(earlier: Answer, later: Answer) -> Answer:
     """Two answers that nobody took in between."""
     if earlier.samples is None or later.samples is None:
         return later
-    return Answer(later.asked_ns, earlier.samples + later.samples)
+    return replace(later, samples=earlier.samples + later.samples)

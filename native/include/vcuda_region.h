@@ -79,7 +79,8 @@ struct vcuda_config {
 /* Who owns a slot. pid 0: free. start_time is field 22 of /proc/<pid>/stat, against pid reuse. */
 struct vcuda_slot {
     VCUDA_ATOMIC(uint32_t) pid;
-    VCUDA_ATOMIC(uint32_t) flags; /* by the owner: VCUDA_DEGRADED_*, and above them its namespace */
+    VCUDA_ATOMIC(uint32_t)
+    flags; /* by the owner: VCUDA_DEGRADED_*, VCUDA_EXPLORES; above: its namespace */
     VCUDA_ATOMIC(uint64_t) start_time;
 };
 
@@ -89,7 +90,8 @@ enum {
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
     VCUDA_DEGRADED_MEASURE =
         8, /* what the driver takes by itself is, or was, charged by estimate */
-    VCUDA_DEGRADED_MASK = 0xff,
+    VCUDA_DEGRADED_MASK = 0x7f,
+    VCUDA_EXPLORES = 0x80, /* no degradation: it has launched what it does not know the cost of */
     VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };
 

@@ -12,6 +12,7 @@ void sim_close(struct sim_state *state);
 const struct sim_machine *account_machine(const struct sim_state *state);
 unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity);
 unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity);
+unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
 int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out);
 uint64_t account_used(struct sim_state *state, unsigned gpu);
 

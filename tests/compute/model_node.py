@@ -26,6 +26,7 @@ class Container:
     factor: float = 1.0
     gpu: GpuUUID = GPU
     took: float = 0.0
+    took_in_all: float = 0.0
     charged: float = 0.0
     waits: int = 0
     scale: float = 1.0
@@ -33,6 +34,9 @@ class Container:
     rate: float = 0.0
     others: float = 0.0
     brief: bool = False
+    flees: bool = False
+    listed_as: int = 0
+    untold: bool = False
     departed: int = 0
 
     def run(self, room: float) -> None:
@@ -41,6 +45,7 @@ class Container:
         allowed = max(0.0, self.rate - self.debt) / per_charge
         self.debt = max(0.0, self.debt - self.rate)
         self.took = min(self.wants, allowed, room)
+        self.took_in_all += self.took * TICK
         self.waits += self.wants > self.took
         self.charged += self.took * per_charge * TICK
         self.departed += self.brief
@@ -57,6 +62,7 @@ class Container:
             retired_ns=max(1, round(self.charged)),
             waits=self.waits,
             departed=self.departed,
+            fled=self.departed if self.flees else 0,
         )
 
     def apply(self, grant: Grant) -> None:
@@ -75,8 +81,8 @@ def pid(name: str) -> int:
 class Node:
     """The containers, their shares, and a driver that samples every GPU every half tick or so."""
 
-    def __init__(self, *containers: Container, sampled: bool = True) -> None:
-        self.containers, self.sampled = containers, sampled
+    def __init__(self, *containers: Container, sampled: bool = True, told: bool = True) -> None:
+        self.containers, self.sampled, self.told = containers, sampled, told
         self.shares = Shares()
         self.strangers: dict[int, float] = {}
         self.now = 0
@@ -109,11 +115,13 @@ class Node:
                 container.apply(grants[container.name, 0])
 
     def _answer(self, gpu: GpuUUID) -> Answer:
-        here = (one for one in self.containers if one.gpu == gpu and not one.brief)
-        busy = {pid(one.name): one.took for one in here}
+        here = (one for one in self.containers if one.gpu == gpu and not (one.brief or one.untold))
+        busy = {one.listed_as or pid(one.name): one.took for one in here}
         busy |= self.strangers if gpu == GPU else {}
         samples = (Sample(who, self.now, round(100 * took)) for who, took in busy.items())
-        return Answer(self.now, tuple(sample for sample in samples if sample.percent > 0))
+        took = sum(one.took for one in self.containers if one.gpu == gpu)
+        listed = tuple(sample for sample in samples if sample.percent > 0)
+        return Answer(self.now, listed, round(100 * took) if self.told else None)
 
 
 def hard(name: str, promise: int, wants: float = 1.0, factor: float = 1.0) -> Container:

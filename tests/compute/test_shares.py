@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 from gpumanager.compute.shares import Shares
+from gpumanager.compute.unlisted import DOUBT
 from gpumanager.compute.values import MILLION, Reading
 from gpumanager.gpu.samples import Answer, Sample
 
@@ -30,6 +31,70 @@ def test_processes_that_come_and_go_unseen_are_not_refunded() -> None:
 
     assert a.scale == 1
     assert a.charged <= 30.5 * TICK
+
+
+def test_processes_that_leave_before_they_have_paid_pay_in_the_end() -> None:
+    a, b = hard("a", 30, factor=0.01), hard("b", 60)
+    a.brief = True
+    node = Node(b, a)
+
+    node.tick(300)
+
+    assert a.charged >= a.took_in_all - DOUBT * 300 * TICK
+    assert a.took_in_all <= 0.31 * 300 * TICK
+    assert b.took_in_all == pytest.approx(0.60 * 300 * TICK, rel=0.01)
+
+
+def test_where_it_is_not_told_how_busy_a_gpu_was_at_all_nobody_pays_for_it() -> None:
+    a = hard("a", 30)
+    a.brief = True
+    node = Node(a, told=False)
+
+    node.tick(100)
+
+    assert a.charged == pytest.approx(a.took_in_all)
+
+
+def test_who_paid_before_it_left_does_not_pay_for_who_fled() -> None:
+    a, b = hard("a", 30, factor=0.01), hard("b", 40)
+    a.brief = b.brief = a.flees = True
+    node = Node(b, a)
+
+    node.tick(300)
+
+    assert b.took_in_all == pytest.approx(0.40 * 300 * TICK, rel=0.02)
+    assert a.took_in_all <= 0.32 * 300 * TICK
+
+
+def test_nothing_seen_of_who_was_never_listed_is_not_taken_for_nothing_used() -> None:
+    a, b = hard("a", 30), hard("b", 40)
+    a.listed_as = pid("x")
+    node = Node(b, a)
+
+    node.tick(100)
+
+    assert a.charged == pytest.approx(a.took_in_all)
+    assert a.took == pytest.approx(0.30, abs=0.001)
+
+
+def test_who_is_listed_by_another_number_is_no_stranger_besides() -> None:
+    a, b = hard("a", 30), hard("b", 40)
+    a.listed_as = pid("x")
+    node = Node(b, a)
+
+    node.tick(10)
+
+    assert (a.others, b.others) == pytest.approx((0.40, 0.30), abs=0.01)
+
+
+def test_who_left_does_not_pay_for_who_was_never_listed() -> None:
+    a, b = hard("a", 50), hard("b", 30)
+    a.untold = b.brief = True
+    node = Node(b, a, hard("c", 10))
+
+    node.tick(100)
+
+    assert b.charged == pytest.approx(b.took_in_all, rel=0.02)
 
 
 def test_each_is_told_what_the_others_took() -> None:

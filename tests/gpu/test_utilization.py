@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -197,6 +198,19 @@ def test_the_instances_of_a_split_gpu_are_asked_one_by_one(
     )
 
     assert told(NvmlUtilization()) == {"MIG-0": None, "MIG-1": None}
+
+
+@pytest.mark.parametrize(("told_busy", "busy"), [(77, 77), (101, None), (None, None)])
+def test_how_busy_the_gpu_was_at_all_is_told_where_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, told_busy: int | None, busy: int | None
+) -> None:
+    refused = refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    rates = refused if told_busy is None else lambda _: SimpleNamespace(gpu=told_busy)
+    nvml(monkeypatch, DeviceGetUtilizationRates=rates)
+
+    (answer,) = NvmlUtilization()().values()
+
+    assert answer.busy == busy
 
 
 def test_a_gpu_that_is_lost_is_left_out_and_the_others_are_told_of(

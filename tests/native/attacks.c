@@ -4,126 +4,11 @@
  * two run at once, and take a millisecond where nothing else is said. The driver may refuse what a
  * step asks for: what counts is the GPU time that comes of it.
  */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#define MILLISECOND UINT64_C(1000000)
-#define SECOND (1000 * MILLISECOND)
-
-enum { BLOCKS = 264, THREADS = 1024, CROWD = 64, FUNCTIONS = 1000, FORKED = 300, KEEP_MODE = 2 };
-
-#define DRIVER_FUNCTIONS(FUNCTION)                                                                 \
-    FUNCTION(cuInit, (unsigned))                                                                   \
-    FUNCTION(cuDevicePrimaryCtxRetain, (void **, int))                                             \
-    FUNCTION(cuDevicePrimaryCtxReset_v2, (int))                                                    \
-    FUNCTION(cuCtxCreate_v2, (void **, unsigned, int))                                             \
-    FUNCTION(cuCtxDestroy_v2, (void *))                                                            \
-    FUNCTION(cuCtxSetCurrent, (void *))                                                            \
-    FUNCTION(cuCtxSynchronize, (void))                                                             \
-    FUNCTION(cuModuleLoadData, (void **, const void *))                                            \
-    FUNCTION(cuModuleGetFunction, (void **, void *, const char *))                                 \
-    FUNCTION(cuMemAlloc_v2, (uint64_t *, size_t))                                                  \
-    FUNCTION(cuMemsetD8Async, (uint64_t, unsigned char, size_t, void *))                           \
-    FUNCTION(cuMemcpyDtoDAsync_v2, (uint64_t, uint64_t, size_t, void *))                           \
-    FUNCTION(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,  \
-                              unsigned, void *, void **, void **))                                 \
-    FUNCTION(cuLaunchCooperativeKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, \
-                                         unsigned, unsigned, void *, void **))                     \
-    FUNCTION(cuStreamCreate, (void **, unsigned))                                                  \
-    FUNCTION(cuStreamDestroy_v2, (void *))                                                         \
-    FUNCTION(cuStreamBeginCapture_v2, (void *, int))                                               \
-    FUNCTION(cuStreamEndCapture, (void *, void **))                                                \
-    FUNCTION(cuGraphInstantiateWithFlags, (void **, void *, uint64_t))                             \
-    FUNCTION(cuGraphExecDestroy, (void *))                                                         \
-    FUNCTION(cuGraphGetNodes, (void *, void **, size_t *))                                         \
-    FUNCTION(cuGraphExecKernelNodeSetParams_v2, (void *, void *, const void *))                    \
-    FUNCTION(cuGraphLaunch, (void *, void *))
-
-#define DECLARE(name, parameters) static int(*name) parameters;
-DRIVER_FUNCTIONS(DECLARE)
-
-static const char image[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
-                            ".visible .entry spin(.param .u64 ns) { ret; }";
-
-static void *spin, *some_stream, *executable, *node;
-static uint64_t memory, begun, ends, steps;
-
-static void check(int result, const char *what)
-{
-    if (result == 0)
-        return;
-    fprintf(stderr, "attacks: %s: %d\n", what, result);
-    exit(1);
-}
-
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
-}
-
-static void rest(uint64_t ns)
-{
-    struct timespec time = {(time_t)(ns / SECOND), (long)(ns % SECOND)};
-    nanosleep(&time, NULL);
-}
-
-static void find_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-#define FIND(name, parameters)                                                                     \
-    if (library == NULL || (name = (int(*) parameters)dlsym(library, #name)) == NULL)              \
-        check(-1, #name);
-    DRIVER_FUNCTIONS(FIND)
-}
-
-static void *new_function(void)
-{
-    void *module, *function;
-    check(cuModuleLoadData(&module, image), "loading the kernel");
-    check(cuModuleGetFunction(&function, module, "spin"), "finding the kernel");
-    return function;
-}
-
-static void begin(void)
-{
-    void *context;
-    find_driver();
-    check(cuInit(0), "cuInit");
-    check(cuDevicePrimaryCtxRetain(&context, 0), "making a context");
-    check(cuCtxSetCurrent(context), "using the context");
-    spin = new_function();
-}
-
-static int launch(void *function, unsigned blocks, uint64_t ns, void *stream)
-{
-    void *parameters[] = {&ns};
-    return cuLaunchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, parameters, NULL);
-}
+#include "attack_driver.h"
 
 static int launch_one(void)
 {
     return launch(spin, BLOCKS, MILLISECOND, NULL);
-}
-
-/* What an honest program does, for comparison. */
-static void plain(void)
-{
-    launch_one();
-}
-
-static void long_ones(void)
-{
-    launch(spin, BLOCKS, 100 * MILLISECOND, NULL);
 }
 
 /* Threads that come and go: each begins with an allowance of its own. */
@@ -197,7 +82,8 @@ static void streams(void)
     check(cuStreamDestroy_v2(stream), "destroying a stream");
 }
 
-/* A context of its own that goes while work is in flight: what was watched in it cannot be asked. */
+/* A context of its own that goes while work is in flight: what was watched in it cannot be asked.
+ */
 static void contexts(void)
 {
     void *context;
@@ -282,20 +168,6 @@ static void graphs(void)
     check(cuGraphLaunch(executable, some_stream), "launching the graph");
 }
 
-static void fills(void)
-{
-    if (memory == 0)
-        check(cuMemAlloc_v2(&memory, 256 << 20), "memory");
-    check(cuMemsetD8Async(memory, 0, (128 << 20) + steps % 1000 * 4096, NULL), "a fill");
-}
-
-static void copies(void)
-{
-    if (memory == 0)
-        check(cuMemAlloc_v2(&memory, 256 << 20), "memory");
-    check(cuMemcpyDtoDAsync_v2(memory, memory + (128 << 20), 128 << 20, NULL), "a copy");
-}
-
 /* Idle for five seconds, and then all that was saved up. */
 static void saved(void)
 {
@@ -331,29 +203,119 @@ static void storm(void)
         ;
 }
 
-/* Stopped and continued at any place. */
-static void stops(void)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        begin();
-        while (now() < ends)
-            launch_one();
-        _exit(0);
-    }
-    while (now() < ends) {
-        rest(37 * MILLISECOND);
-        kill(child, SIGSTOP);
-        rest(61 * MILLISECOND);
-        kill(child, SIGCONT);
-    }
-    waitpid(child, NULL, 0);
-}
-
 /* Short until it is known as short, then long. */
 static void turning(void)
 {
     launch(spin, BLOCKS, steps % 40 < 30 ? MILLISECOND / 10 : 10 * MILLISECOND, NULL);
+}
+
+/* Each context has one kernel that nobody has seen before. */
+static void one_each(void)
+{
+    void *context;
+    check(cuCtxCreate_v2(&context, 0, 0), "a context");
+    launch(new_function(), BLOCKS, 50 * MILLISECOND, NULL);
+    rest(10 * MILLISECOND);
+    check(cuCtxDestroy_v2(context), "destroying a context");
+}
+
+/* Honest programs, and so short that no driver's sample ever shows it. */
+static void script(void)
+{
+    begin();
+    for (int i = 0; i < 10; i++)
+        launch_one();
+    cuCtxSynchronize();
+    _exit(0);
+}
+
+static void scripts(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0)
+            script();
+    while (wait(NULL) > 0)
+        ;
+}
+
+static void runner(void)
+{
+    begin();
+    launch(spin, BLOCKS, 100 * MILLISECOND, NULL);
+    rest(100 * MILLISECOND);
+    _exit(0);
+}
+
+/* Processes that launch one long kernel, and are gone when it is done. */
+static void runners(void)
+{
+    for (int i = 0; i < 4; i++)
+        if (fork() == 0)
+            runner();
+    while (wait(NULL) > 0)
+        ;
+}
+
+/* Two processes with graphs that change. */
+static void graph_pair(void)
+{
+    pid_t child = fork();
+    begin();
+    while (now() < ends) {
+        graphs();
+        steps++;
+    }
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+}
+
+/* Very short until it is known as such, then very long. */
+static void twisting(void)
+{
+    launch(spin, BLOCKS, steps % 3300 < 3000 ? 2000 : 50 * MILLISECOND, NULL);
+}
+
+/* So long that each outlasts the patience of the limiter. */
+static void giants(void)
+{
+    launch(spin, BLOCKS, 12 * SECOND, NULL);
+}
+
+static void *foreign_function(void)
+{
+    void *ours, *other, *function;
+    check(cuDevicePrimaryCtxRetain(&ours, 0), "ours");
+    check(cuCtxCreate_v2(&other, 0, 0), "a context");
+    check(cuStreamCreate(&some_stream, 1), "a stream");
+    function = new_function();
+    check(cuCtxSetCurrent(ours), "using the context");
+    return function;
+}
+
+/* Of another context than the current one. */
+static void foreign(void)
+{
+    static void *function;
+    if (steps == 0)
+        function = foreign_function();
+    check(launch(function, BLOCKS, 20 * MILLISECOND, some_stream), "launch");
+}
+
+/* In turn with another context. */
+static void in_turn(void)
+{
+    static void *both[2], *functions_of[2];
+    if (steps == 0) {
+        for (int i = 0; i < 2; i++) {
+            check(cuCtxCreate_v2(&both[i], 0, 0), "a context");
+            functions_of[i] = new_function();
+        }
+    }
+    check(cuCtxSetCurrent(both[steps % 2]), "using the context");
+    check(launch(functions_of[steps % 2], BLOCKS + (unsigned)(steps * 37 % 4001), 3 * MILLISECOND,
+                 NULL),
+          "launch");
 }
 
 static const struct attack {
@@ -362,12 +324,12 @@ static const struct attack {
     int forks; /* and does without the driver itself */
 } attacks[] = {
 #define ATTACK(name, forks) {#name, name, forks}
-    ATTACK(plain, 0),     ATTACK(long_ones, 0), ATTACK(threads, 0),     ATTACK(crowd, 0),
-    ATTACK(shapes, 0),    ATTACK(functions, 0), ATTACK(failures, 0),    ATTACK(streams, 0),
-    ATTACK(contexts, 0),  ATTACK(resets, 0),    ATTACK(capture, 0),     ATTACK(signals, 0),
-    ATTACK(cooperative, 0), ATTACK(graphs, 0),  ATTACK(fills, 0),       ATTACK(copies, 0),
-    ATTACK(saved, 0),     ATTACK(turning, 0),   ATTACK(forks, 1),       ATTACK(storm, 1),
-    ATTACK(stops, 1),
+    ATTACK(threads, 0),  ATTACK(crowd, 0),   ATTACK(shapes, 0),      ATTACK(functions, 0),
+    ATTACK(failures, 0), ATTACK(streams, 0), ATTACK(contexts, 0),    ATTACK(resets, 0),
+    ATTACK(capture, 0),  ATTACK(signals, 0), ATTACK(cooperative, 0), ATTACK(graphs, 0),
+    ATTACK(saved, 0),    ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
+    ATTACK(one_each, 0), ATTACK(runners, 1), ATTACK(scripts, 1),     ATTACK(graph_pair, 1),
+    ATTACK(twisting, 0), ATTACK(foreign, 0), ATTACK(in_turn, 0),     ATTACK(giants, 0),
 };
 
 static const struct attack *find(const char *name)
@@ -383,7 +345,7 @@ int main(int count, char **words)
     const struct attack *attack = find(count == 3 ? words[1] : "");
     if (!attack->forks)
         begin();
-    begun = now();
+    uint64_t begun = now();
     ends = begun + (uint64_t)atoi(words[2]) * SECOND;
     for (; now() < ends; steps++)
         attack->step();

@@ -41,6 +41,8 @@ class Meter:
     def __init__(self, gpus: SimulatedGpus) -> None:
         self._gpus = gpus
         self.fails = False
+        self.shift = 0
+        """By how much its pids differ from ours, as in another pid namespace."""
         self.passes = 0
 
     def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
@@ -51,7 +53,7 @@ class Meter:
             gpu.uuid: {} for gpu in self._gpus.machine.topology.gpus
         }
         for process in self._gpus.processes():
-            held[process.gpu][process.pid] = Bytes(process.bytes_now)
+            held[process.gpu][process.pid + self.shift] = Bytes(process.bytes_now)
         return held
 
 

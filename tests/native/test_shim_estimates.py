@@ -6,6 +6,8 @@ import pytest
 from measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode
 from shim_container import reached
 
+from gpumanager.units import GIB, MIB
+from gpumanager.virtual.measuring import ASSUMED
 from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
@@ -58,6 +60,43 @@ async def test_where_the_driver_does_not_tell_the_estimate_stands(measured: Meas
     told = await measured.run("make(); tell(free=memory(driver)[0])")
 
     assert told["free"] == LIMIT - CONTEXT
+
+
+@pytest.mark.parametrize("way", ["create(); create()", "retain(); create()", "behind_the_shim()"])
+async def test_contexts_of_a_process_that_is_never_listed_are_charged_as_assumed(
+    measured: MeasuredNode, way: str
+) -> None:
+    measured.meter.shift = 1 << 22
+
+    told = await measured.run(f"{way}; tell(free=memory(driver)[0])")
+
+    assert told["free"] == LIMIT - way.count("()") * ASSUMED
+
+
+async def test_the_limit_holds_for_a_process_that_is_never_listed(measured: MeasuredNode) -> None:
+    measured.meter.shift = 1 << 22
+
+    told = await measured.run(
+        f"""
+create()
+while allocate(driver, {64 * MIB})[0] == 0:
+    pass
+tell(free=memory(driver)[0])
+""",
+        memory=GIB,
+    )
+
+    assert told["free"] < 64 * MIB
+    assert measured.account().bytes_peak <= GIB
+
+
+async def test_a_context_that_may_be_too_large_is_refused(measured: MeasuredNode) -> None:
+    measured.meter.shift = 1 << 22
+
+    told = await measured.run("tell(result=try_create()[0])", memory=ASSUMED - MIB)
+
+    assert told == {"result": 2}
+    assert measured.account().bytes_now == 0
 
 
 async def test_a_regular_measurement_puts_an_estimate_right(measured: MeasuredNode) -> None:

@@ -18,7 +18,13 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
+from gpumanager.virtual.measuring import (
+    ASSUMED,
+    ContextSizes,
+    Held,
+    Measuring,
+    MeasuringUnavailable,
+)
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
 
@@ -166,6 +172,33 @@ async def test_what_the_driver_does_not_tell_leaves_what_was_known(
     assert caplog.text.count("charged by estimate") == 1
 
 
+async def test_a_process_that_was_never_listed_does_not_hold_nothing(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    driver.held[GPU][pid + 1] = Bytes(300 * MIB)  # as another pid namespace calls it, perhaps
+
+    assert await process.measure() == -errno.ENODATA
+
+    assert process.books.samples[process.slot] == 0
+    assert process.context_size() == ASSUMED
+
+
+async def test_what_is_assumed_of_a_context_goes_when_one_is_measured(
+    root: Path, process: Process, driver: Driver, pid: int
+) -> None:
+    await process.measure()
+    await process.manager.stop()
+    process.manager = VirtualSockets(root, meter=driver)
+    await process.manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    assert process.context_size() == ASSUMED
+    driver.held[GPU][pid] = Bytes(600 * MIB)
+
+    assert await process.measure() == 0
+
+    assert process.context_size() == 600 * MIB
+    await process.manager.stop()
+
+
 async def test_an_estimate_of_a_process_that_is_not_listed_is_not_taken_for_wrong(
     process: Process, driver: Driver
 ) -> None:
@@ -222,8 +255,9 @@ async def test_a_request_that_begins_while_a_measurement_is_entered_is_not_taken
 
 
 async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
-    process: Process, driver: Driver, caplog: pytest.LogCaptureFixture
+    process: Process, driver: Driver, pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    driver.held[GPU][pid] = Bytes(MIB)
     driver.broken = True
     for _ in range(3):
         assert await process.measure() == -errno.EIO

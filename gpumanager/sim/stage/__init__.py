@@ -58,13 +58,15 @@ async def play(
     slice_ms: float | None = None,
     limiter: LimiterKind = "shim",
     managed: bool = True,
+    same_pids: bool = True,
 ) -> Played:
     """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
 
     slice_ms: for how long a process has the GPU while others want it; None: as the machine has it.
     limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
     BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
-    agent does; if not, it is away.
+    agent does; if not, it is away. same_pids: whether the driver knows processes by the
+    numbers that the manager does.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -81,7 +83,7 @@ async def play(
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
         marks = [company.received()]
-        utilization = SimulatedUtilization(gpus, time.now)
+        utilization = SimulatedUtilization(gpus, time.now, same_pids=same_pids)
         for at, moment in agenda(tenants, seconds, interval, managed=managed):
             await time.sleep_until(begin + round(at * NS))
             company.check()

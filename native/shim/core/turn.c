@@ -69,24 +69,56 @@ static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64
     set(&meter->turn, (now & ~(uint64_t)TURN_SLOT_MASK) | wait->slot);
 }
 
+/* Half of what is owed: if each launch adds the same, what is owed grows until it is waited for. */
+static uint64_t patience(uint64_t owed)
+{
+    return (uint64_t)TURN_PATIENCE_S * 1000000000 + owed / 2;
+}
+
 /* Neither this launch nor any other of the container has got through for long. */
-static bool impatient(uint64_t turn, const struct turn_wait *wait, uint64_t now)
+static bool impatient(const struct vcuda_meter *meter, uint64_t turn, struct turn_wait *wait,
+                      uint64_t now)
 {
     uint64_t since = turn > wait->begun ? turn : wait->begun;
-    return now > since && now - since >= (uint64_t)TURN_PATIENCE_S * 1000000000;
+    if (since != wait->since) {
+        uint64_t clock = get(&meter->virtual_time);
+        wait->since = since;
+        wait->owed = clock > now ? clock - now : 0;
+    }
+    return now > since && now - since >= patience(wait->owed);
+}
+
+/* Another holds the turn, for a moment as a rule: look again soon, and then less often. Whoever is
+ * next looks sooner than the others, who wait for it. */
+static uint64_t look(const struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now)
+{
+    uint64_t last = younger(meter, wait) ? TURN_LOOK_NS : TURN_LOOK_NEXT_NS;
+    uint64_t pause = (now - wait->begun) / 4;
+    return pause < TURN_LOOK_FIRST_NS ? TURN_LOOK_FIRST_NS : (pause < last ? pause : last);
+}
+
+/* Who stands back does not sleep through the others' having gone: when the clock is where the next
+ * one waits for it, look how they get on. */
+static uint64_t stand_back(const struct vcuda_meter *meter, struct limiter_terms terms,
+                           const struct turn_wait *wait, uint64_t now, uint64_t pause)
+{
+    uint64_t behind = terms.lead_ns < 0 ? (uint64_t)-terms.lead_ns : 0;
+    uint64_t soon = (pause > behind ? pause - behind : 0) + look(meter, wait, now);
+    return behind > 0 && soon < pause ? soon : pause;
 }
 
 uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,
                     uint64_t now, uint64_t cost)
 {
     uint64_t turn = get(&meter->turn), drained = get(&meter->drained_at), pause = 0;
-    if (impatient(turn, wait, now)) {
+    if (impatient(meter, turn, wait, now)) {
         limiter_charge(meter, terms, now, cost);
     } else {
         bool own = has_turn(turn, wait->slot);
         terms.lead_ns = lead(meter, terms, wait, own, now);
-        pause = !own && get(&meter->held_until) > now ? TURN_LOOK_NS
+        pause = !own && get(&meter->held_until) > now ? look(meter, wait, now)
                                                       : limiter_admit(meter, terms, now, cost);
+        pause = stand_back(meter, terms, wait, now, pause);
     }
     if (pause == 0)
         take(meter, wait, now, drained);

@@ -9,6 +9,11 @@
  * nobody. A process whose launch is of unknown cost may hold the turn until that is measured, for
  * short times that it has to renew.
  *
+ * Kernels may wait for one another, and then no GPU time that the container owes will ever be paid:
+ * after some seconds in which nothing got through one launch is let through. After more, the more
+ * it owed at their beginning: so even kernels that last longer than this get their share and no
+ * more. What it comes to owe meanwhile does not count, for a kernel that waits takes the GPU.
+ *
  * Four words of the meter, each moved by single atomic operations and each only a hint: whatever
  * is lost or stale, the limit is the clock's, and it holds. Nobody sleeps here.
  */
@@ -18,18 +23,23 @@
 #include "core/limiter.h"
 
 enum {
-    TURN_BURSTS = 2,          /* the longest turn while others wait: so many times the burst */
-    TURN_LOOK_NS = 5000000,   /* while another holds the turn, look as often */
-    TURN_HOLD_NS = 100000000, /* for one time, from the last sign of life */
-    TURN_SLOT_MASK = 1023,    /* of `turn`: the slot; above, when it was last used */
-    TURN_PATIENCE_S = 10,     /* after which one launch of the container is let through */
+    TURN_BURSTS = 2,             /* the longest turn while others wait: so many times the burst */
+    TURN_LOOK_FIRST_NS = 100000, /* while another holds the turn, look again so soon */
+    TURN_LOOK_NEXT_NS = 300000,  /* and at last as often, who is next */
+    TURN_LOOK_NS = 5000000,      /* and who is not */
+    TURN_HOLD_NS = 100000000,    /* for one time, from the last sign of life */
+    TURN_SLOT_MASK = 1023,       /* of `turn`: the slot; above, when it was last used */
+    TURN_PATIENCE_S = 10,        /* after which one launch of the container is let through */
 };
 
-/* One thread's wait for its turn. refused: it was, once. */
+/* One thread's wait for its turn. refused: it was, once. since: it waits, and no launch of the
+ * container has got through. owed: how far ahead of the time the clock was then. */
 struct turn_wait {
     uint32_t slot;
     uint64_t begun;
     uint8_t refused;
+    uint64_t since;
+    uint64_t owed;
 };
 
 /* 0: go, and `cost` is paid. Otherwise only the wait has changed: ns until asking again. */

@@ -39,13 +39,17 @@ static uint64_t random_part(uint64_t size, uint64_t now)
     return size / 2 + (size / 2 * chance >> 20);
 }
 
+/* Enough, and yet not launched from it: its kind is not known, say. */
+uint64_t allowance_ask_one(uint64_t cost)
+{
+    return cost <= allowance.credit_ns ? 0 : cost - allowance.credit_ns;
+}
+
 uint64_t allowance_ask(struct limiter_terms terms, uint64_t now, uint64_t cost)
 {
     uint64_t size = limiter_allowance(terms, allowance.size_ns, now - allowance.taken_ns);
-    uint64_t part = random_part(size, now), missing = cost - allowance.credit_ns;
-    if (cost <= allowance.credit_ns) /* and yet not launched from it: its kind is not known, say */
-        return 0;
-    return part > missing ? part : missing;
+    uint64_t part = random_part(size, now), missing = allowance_ask_one(cost);
+    return missing == 0 || part < missing ? missing : part;
 }
 
 uint64_t allowance_take(struct limiter_terms terms, uint64_t now, uint64_t paid, uint64_t cost)

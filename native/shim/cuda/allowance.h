@@ -5,7 +5,8 @@
  * arithmetic of its own; the one that no longer finds enough pays for the next. What is paid and
  * not used is no more than one allowance for each thread, has no term, and is lost with the thread;
  * a thread's allowance is about what it used of the one before, so that threads that live short
- * take little. Meters move with an allowance, not with each launch.
+ * take little. Meters move with an allowance, not with each launch. It ends after so many launches,
+ * too: kernels of a kind that is known as short may be long today, and nobody would look.
  *
  * The launch that ends an allowance stands for all that it paid for: whether to measure its kind is
  * decided by the work since, and kinds that take much of it are met more often. Nothing is counted
@@ -15,6 +16,8 @@
 #define SHIM_CUDA_ALLOWANCE_H
 
 #include "cuda/process.h"
+
+enum { ALLOWANCE_LAUNCHES = 512 }; /* at most from one */
 
 /* All zero: none. Of one device: a thread that turns to another gives the rest back first. */
 struct allowance {
@@ -42,7 +45,8 @@ static inline uint64_t allowance_price(uint64_t ns)
 static inline bool allowance_pay(const struct process *process, unsigned device, uint64_t cost)
 {
     struct allowance *own = &allowance;
-    if (cost >= own->credit_ns || own->device != device || own->epoch != process_epoch(process))
+    if (cost >= own->credit_ns || own->launches >= ALLOWANCE_LAUNCHES || own->device != device ||
+        own->epoch != process_epoch(process))
         return false;
     own->credit_ns -= cost;
     own->launches++;
@@ -56,6 +60,10 @@ void allowance_turn(struct process *process, unsigned device);
 /* What to pay for, so that there is enough for a launch of this cost and some more; 0 if there is
  * enough. */
 uint64_t allowance_ask(struct limiter_terms terms, uint64_t now, uint64_t cost);
+
+/* The same for this launch alone: one that goes because it was not to wait any longer, and not
+ * because there is GPU time for it, takes nothing along. */
+uint64_t allowance_ask_one(uint64_t cost);
 
 /* That was paid: take the launch from it. Returns the work done since the last payment, with it. */
 uint64_t allowance_take(struct limiter_terms terms, uint64_t now, uint64_t paid, uint64_t cost);

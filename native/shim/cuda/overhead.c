@@ -2,6 +2,8 @@
 
 #include "core/slot.h"
 
+#include <errno.h>
+
 static struct books *books_of(struct process *process)
 {
     return &process->session.books;
@@ -126,9 +128,11 @@ static bool over_limit(struct process *process, unsigned device)
 static CUresult account(struct overhead *overhead)
 {
     struct process *process = overhead->process;
-    if (!leave_call(process, overhead->device) ||
-        overhead_measure(process, overhead->device, overhead->often) != 0 ||
-        !over_limit(process, overhead->device))
+    int error = leave_call(process, overhead->device)
+                    ? overhead_measure(process, overhead->device, overhead->often)
+                    : -EAGAIN;
+    bool settled = error == 0 || error == -ENODATA; /* measured, or never to be */
+    if (!settled || !over_limit(process, overhead->device))
         return CUDA_SUCCESS;
     books_deny(books_of(process), overhead->device);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -54,6 +54,20 @@ static bool recently(const struct process *process)
            atomic_load_explicit(&process->measured_at, memory_order_relaxed) + often_ns;
 }
 
+/* Nobody can say what this process's contexts take: each as much as one is known, or presumed, to.
+ * Under the tally's mutex. */
+static void presume_contexts(struct process *process, unsigned device, const struct tally *tally)
+{
+    struct books *books = books_of(process);
+    uint64_t estimate = atomic_load(&books->page->context[device][books->slot]);
+    uint64_t measured = atomic_load(&books->page->overhead[device][books->slot]);
+    uint64_t least = tally->contexts > 0
+                         ? (uint64_t)tally->contexts * overhead_of_context(process, (int)device)
+                         : 0;
+    if (estimate < least && measured < least)
+        books_presume(books, device, least - estimate);
+}
+
 /* Ask the manager; drop the estimate if nothing came meanwhile that it stands for. */
 static int ask(struct process *process, unsigned device, bool insist)
 {
@@ -67,6 +81,8 @@ static int ask(struct process *process, unsigned device, bool insist)
     bool alone = tally->begun == begun && tally->under_way == 0;
     if (error == 0 && alone)
         books_settle(books_of(process), device);
+    if (error == -ENODATA)
+        presume_contexts(process, device, tally);
     tally_set(tally, is_final(error) && alone ? TALLY_MEASURED : TALLY_ESTIMATED);
     pthread_mutex_unlock(&tally->mutex);
     return error;
@@ -142,16 +158,24 @@ void overhead_contexts(struct process *process, unsigned device, int change)
     pthread_mutex_unlock(&tally->mutex);
 }
 
-/* A context that came by a way that is not hooked: it is there already, so the limit cannot hold
- * it. */
-static void notice(struct process *process, unsigned device)
+static void presume_one(struct process *process, unsigned device)
 {
     struct books *books = books_of(process);
     if (atomic_load(&books->page->overhead[device][books->slot]) == 0 &&
         atomic_load(&books->page->context[device][books->slot]) == 0)
         books_presume(books, device, overhead_of_context(process, (int)device));
-    if (overhead_measure(process, device, false) == -EAGAIN)
+}
+
+/* A context that came by a way that is not hooked: it is there already, so the limit cannot hold
+ * it. */
+static void notice(struct process *process, unsigned device)
+{
+    presume_one(process, device);
+    int error = overhead_measure(process, device, false);
+    if (error == -EAGAIN)
         overhead_outdated(process, device);
+    if (error == -ENODATA) /* only now it is known that one has to be assumed */
+        presume_one(process, device);
 }
 
 /* A regular measurement that began after the last call has replaced the estimate. One may have been

@@ -37,6 +37,7 @@ struct process {
     struct pools pools;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
+    atomic_uint explores; /* devices on which a launch of unknown cost is under way, as bits */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
     struct tally tallies[VCUDA_DEVICES];
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
@@ -104,6 +105,10 @@ enum gate process_begin(void);
 
 /* Tell the manager of a degradation, VCUDA_DEGRADED_*, now or when there is a session. */
 void process_degrade(struct process *process, uint32_t flag);
+
+/* Whether a launch of unknown cost is under way on a device: the manager looks at that when the
+ * process has ended. Attached processes only. */
+void process_explore(struct process *process, unsigned device, bool explores);
 
 /* Index in the configuration of a CUDA ordinal; -1 if it is not granted. Calls the driver. */
 int process_device(struct process *process, CUdevice ordinal);

@@ -26,7 +26,11 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
 {
     const struct vcuda_meter *meter = meter_of(process, flight);
     struct cost_table *costs = &process->costs;
-    uint32_t certain_ppm = certain(times, terms_of(process, flight, times.now));
+    struct limiter_terms terms = terms_of(process, flight, times.now);
+    uint32_t certain_ppm = certain(times, terms);
+    if (flight->outdated && terms.others_ppm >= LIMITER_MILLION)
+        return times
+            .own; /* nobody will see it again, nor does NVML show it to anybody: all of it */
     if (flight->outdated)
         return cost_part(times.measured, certain_ppm);
     return turn_alone(meter, process_turn(process), flight->begun_ns)

@@ -18,13 +18,6 @@ static CUresult find_device(struct process *process, int *device)
                                                       : process_current(process, device);
 }
 
-static uint64_t ask(const struct launch *launch, const struct wait *wait)
-{
-    return waiting_alone(launch, wait) && launch->paid_ns > allowance.credit_ns
-               ? launch->paid_ns - allowance.credit_ns
-               : allowance_ask(wait->terms, wait->now, launch->paid_ns);
-}
-
 /* Try to pay. 0: paid. Otherwise ns to wait. */
 static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
@@ -34,15 +27,18 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     uint64_t pause = waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
-    wait->asked = ask(launch, wait);
+    wait->asked = waiting_alone(launch, wait) || waiting_long(wait)
+                      ? allowance_ask_one(launch->paid_ns)
+                      : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
 }
 
 /* While a launch of unknown cost is measured, siblings would make it look longer than it is. */
 static void hold_turn(struct process *process, unsigned device, uint64_t now)
 {
-    turn_hold(&process->session.books.page->meters[device], process_turn(process), now,
-              timing_explores(process, device));
+    bool explores = timing_explores(process, device);
+    turn_hold(&process->session.books.page->meters[device], process_turn(process), now, explores);
+    process_explore(process, device, explores);
 }
 
 static void look(struct launch *launch, struct wait *wait)

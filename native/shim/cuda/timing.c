@@ -277,4 +277,6 @@ void timing_context_ended(struct process *process, unsigned long long number)
     visit_all_of(process, number, cut_short);
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
         gpu_time_context_ended(&process->timing.times[device], number);
+    atomic_store(&process->timing.failures, 0); /* were its own, perhaps: another chance */
+    atomic_store(&process->timing.off, false);
 }

@@ -9,7 +9,8 @@ enum {
     CENSUS_NS = 20 * MILLISECOND,  /* patience with the edges of a census */
     IN_FLIGHT_NS = 20 * MILLISECOND,
     LONG_NS = LIMITER_ALLOWANCE_NS / 2,
-    OTHERS_LAST = 4, /* launches in other streams that a mark does not know of */
+    PATIENCE_NS = 1000 * MILLISECOND, /* who waited so long may go without GPU time for it */
+    OTHERS_LAST = 4,                  /* launches in other streams that a mark does not know of */
 };
 
 static const uint64_t unknown_ns = UINT64_C(2000000000); /* patience with one's own kind */
@@ -78,6 +79,11 @@ bool waiting_alone(const struct launch *launch, const struct wait *wait)
 {
     bool counted = wait->place == CENSUS_FIRST || wait->place == CENSUS_WITHIN;
     return wait->several && (counted || is_long(launch));
+}
+
+bool waiting_long(const struct wait *wait)
+{
+    return wait->crowded >= CROWD_NS || wait->now - wait->turn.begun >= PATIENCE_NS;
 }
 
 /* Is all that was launched done? What no mark stands for must have had the time for it since the

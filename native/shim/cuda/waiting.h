@@ -39,6 +39,9 @@ bool waiting_crowded(const struct wait *wait, unsigned parts);
 /* Is this one to be paid for by itself, and watched? Its cost must be known. */
 bool waiting_alone(const struct launch *launch, const struct wait *wait);
 
+/* May it go soon though there is no GPU time for it? Then it is paid for by itself, too. */
+bool waiting_long(const struct wait *wait);
+
 /* ns to wait before asking again; 0: nothing to wait for but the turn. */
 uint64_t waiting_pause(struct launch *launch, struct wait *wait);
 
