@@ -12,11 +12,11 @@ smaller than itself, and is undone; at that moment its container cannot hold any
 import asyncio
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 
@@ -46,7 +46,7 @@ class Measuring:
     def __init__(self, meter: Meter, *, pass_seconds: float = PASS_SECONDS) -> None:
         self._meter = meter
         self._pass_seconds = pass_seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._thread = OwnThread("measuring")
         self._running: asyncio.Task[Held] | None = None
         self._next: asyncio.Task[Held] | None = None
         self._complained = False
