@@ -38,11 +38,11 @@ def health_watch(
 
 
 def rules_of(settings: AgentSettings) -> Rules:
-    recovery = settings.health_recovery
+    recovery, period = settings.health_recovery, settings.health_check_period
     return Rules(
         checks_of(os.environ),
         Patience(transient=recovery, fatal=FATAL_FACTOR * recovery),
-        Timing(probe=settings.health_check_period),
+        Timing(probe=period, wait=min(Timing().wait, period)),
     )
 
 

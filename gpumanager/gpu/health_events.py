@@ -57,6 +57,9 @@ class HealthSource(Protocol):
     def probe(self, gpu: GpuUUID) -> Finding:
         """How it is."""
 
+    def reopen(self) -> None:
+        """See what has come since NVML was opened."""
+
     def close(self) -> None:
         """Let go of NVML."""
 

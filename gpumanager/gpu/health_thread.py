@@ -33,13 +33,16 @@ LEAST_PAUSE: Final = 1.0
 class Timing:
     """Seconds. probe: between two rounds. wait: for events, at a time. retry: after NVML failed.
 
-    silent: a question that takes longer is one that is not answered.
+    silent: a question that takes longer is one that is not answered. look: between two looks
+    whether there is one. reopen: rounds with a GPU that cannot be asked, until NVML is opened anew.
     """
 
     probe: float = 10.0
     wait: float = 1.0
     retry: float = 2.0
     silent: float = 10.0
+    look: float = 1.0
+    reopen: int = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class HealthThread:
         self._known = known
         self._stopping = threading.Event()
         self._last_round = self._next_round = 0.0
+        self._missed = 0
         self._question: Question | None = None
 
     def start(self) -> None:
@@ -138,6 +142,9 @@ class HealthThread:
             gpu: self._ask(gpu, partial(self._source.probe, gpu))
             for gpu in dict.fromkeys((*seen, *self._known()))
         }
+        self._missed = self._missed + 1 if any(one.problem for one in findings.values()) else 0
+        if self._missed and self._missed % self._timing.reopen == 0:
+            self._ask(LIBRARY, self._source.reopen)
         return Probed(findings, seen, self._source.tells_events())
 
     def _ask(self, gpu: GpuUUID | None, question: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from gpumanager.gpu.health import (
     Cause,
@@ -42,9 +42,6 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.gpu.xids import Severity
 
 log = logging.getLogger(__name__)
-
-LOOK_SECONDS: Final = 1.0
-"""How often it is looked whether NVML still answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class HealthWatch:
     async def _next(self) -> Told | Question | None:
         """What is told, or what is not answered in time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(self._rules.timing.look):
                 return await self._told.get()
         return self._thread.unanswered
 

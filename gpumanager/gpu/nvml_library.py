@@ -19,7 +19,7 @@ class User(Protocol):
     age: int
 
     def let_go(self) -> bool:
-        """Close it, unless it is being asked something; whether it is closed now."""
+        """Close it, unless it is being asked something for long; whether it is closed now."""
 
 
 class Library:

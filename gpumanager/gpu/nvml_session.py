@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
@@ -15,6 +15,9 @@ from gpumanager.gpu.nvml import NvmlError, ask, if_supported
 from gpumanager.gpu.nvml_library import LIBRARY
 
 T = TypeVar("T")
+
+SHORT_QUESTION: Final = 0.5
+"""Seconds."""
 
 
 class NvmlSession:
@@ -43,8 +46,8 @@ class NvmlSession:
         LIBRARY.close(self)
 
     def let_go(self) -> bool:
-        """Close it for the library's sake, unless it is asked something just now."""
-        if not self._asked.acquire(blocking=False):
+        """Close it for the library's sake, unless it is being asked something for long."""
+        if not self._asked.acquire(timeout=SHORT_QUESTION):
             return False
         try:
             self._open = False
@@ -52,6 +55,12 @@ class NvmlSession:
         finally:
             self._asked.release()
         return True
+
+    def reopen(self) -> None:
+        """All users open the library anew: it lists the GPUs that there were when it was opened."""
+        with self._asked:
+            self._open = False
+            LIBRARY.dead(self)
 
     def opened(self) -> None:
         """It was opened (anew): what was had from it before is no longer good."""
