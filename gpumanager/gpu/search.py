@@ -58,6 +58,7 @@ class Search:
 
     async def first(self, pause: float = LOOK_SECONDS) -> Topology:
         """As soon as there is at least one; says why not, each time the reason changes."""
+        log.info("looking for GPUs")
         said = ""
         while True:
             try:
