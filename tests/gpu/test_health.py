@@ -1,7 +1,5 @@
 """A GPU's health as a state machine: down at once, back after good time, never flapping."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,7 +140,7 @@ def test_memory_errors_harm_when_they_become_more_not_by_being_there() -> None:
     more = probe(known, 10, Finding(double_bits=4))
     assert not more.healthy
 
-    reset = replace(probe(known, 10, Finding(double_bits=0)))
+    reset = probe(known, 10, Finding(double_bits=0))
     assert (reset.healthy, reset.double_bits) == (True, 0)
 
 

@@ -1,12 +1,15 @@
 """What every health source does: the real one over simulated NVML, and the fake of other tests."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from health_worlds import ToldWorld, World, simulated_world
+from health_worlds import SimulatedSource, SimulatedWorld, ToldWorld, World, simulated_world
+from sim_box import sim_box
 
 from gpumanager.gpu.health import LossEvent, MemoryErrorEvent, XidEvent
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.sim.faults import FOREVER
 
 AT_ONCE = 0.0
 LONG = 10.0
@@ -160,3 +163,21 @@ def test_what_comes_and_goes_is_seen_when_it_is_opened_anew(world: World) -> Non
 
     assert world.source.gpus() == world.gpus
     assert world.source.probe(world.gpus[0]).problem == ""
+
+
+def test_simulated_nvml_hangs_for_one_gpu_until_it_is_told_to_go_on() -> None:
+    with sim_box() as box, ThreadPoolExecutor(1) as thread:
+        world, other = SimulatedWorld(box), SimulatedSource(box)
+        first, second = world.gpus
+        world.source.gpus()
+        other.gpus()
+        box.gpus.faults.slow(FOREVER, first)
+
+        hanging = thread.submit(world.source.probe, first)
+        assert other.probe(second).problem == ""
+        assert not hanging.done()
+        box.gpus.faults.slow(0, first)
+
+        assert hanging.result(LONG).problem == ""
+        for source in (world.source, other):
+            source.close()
