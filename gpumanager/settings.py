@@ -56,3 +56,7 @@ class AgentSettings:
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     pod_resources_socket: Path = Path(POD_RESOURCES_SOCKET)
+    health_check_period: float = 10.0
+    """Seconds between two rounds of asking every GPU how it is; events come at once."""
+    health_recovery: float = 30.0
+    """Good seconds after which a GPU is used again; four times as many where it needed a reset."""

@@ -47,7 +47,6 @@ class Allocator:
         self._view: View | None = None
         self._blind = False
         self._ended: dict[AllocationID, float] = {}
-        self._unhealthy: frozenset[GpuUUID] = frozenset()
         self._lock = asyncio.Lock()
 
     @property
@@ -56,15 +55,34 @@ class Allocator:
         return self._promises.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """All devices of a resource, GPU by GPU."""
-        return tuple(
-            Device(device_id, slot.gpu.uuid not in self._unhealthy, slot.gpu.numa_node)
-            for device_id, slot in self._ledger.ids.of(resource)
+        """All devices of a resource, GPU by GPU; then those of GPUs that are missing.
+
+        The kubelet fails a pod that it admits anew if one of its devices is not there any more.
+        """
+        closed = self._ledger.closed
+        own = self._ledger.ids.of(resource)
+        present = {device_id for device_id, _ in own}
+        held = {i for a in self._promises.live() for i in a.ids(resource) if i not in present}
+        return (
+            *(Device(i, slot.gpu.uuid not in closed, slot.gpu.numa_node) for i, slot in own),
+            *(Device(i, healthy=False, numa_node=None) for i in sorted(held)),
         )
 
+    @property
+    def topology(self) -> Topology:
+        """The GPUs of this node, as far as known."""
+        return self._topology
+
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
-        """These GPUs, and no others, are advertised as unhealthy from now on."""
-        self._unhealthy = frozenset(gpus)
+        """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
+        self._ledger.closed = frozenset(gpus)
+
+    async def adopt(self, topology: Topology) -> None:
+        """From now on these are the GPUs of this node; raises IndistinctGPUs."""
+        async with self._lock:
+            ledger = Ledger(topology)
+            ledger.closed = self._ledger.closed
+            self._topology, self._ledger = topology, ledger
 
     async def recover(self) -> None:
         """Take up the journal after a start: every live promise is served again.

@@ -32,6 +32,8 @@ class Ledger:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.ids = DeviceIDs(topology)
+        self.closed: frozenset[GpuUUID] = frozenset()
+        """GPUs on which nothing new is placed; who has them keeps them."""
         self._mask = lru_cache(maxsize=4096)(self.ids.mask)
 
     def books(self, allocations: Iterable[Allocation]) -> Books:
@@ -41,7 +43,15 @@ class Ledger:
             for uuid in allocation.gpus if not allocation.doubted else ():
                 if uuid in uses:
                     self._add(uses[uuid], allocation)
-        return Books({gpu.uuid: _book(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+        return Books({gpu.uuid: self._open(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+
+    def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
+        """What the allocations leave free of one GPU."""
+        use = _Use()
+        for allocation in allocations:
+            if gpu.uuid in allocation.gpus and not allocation.doubted:
+                self._add(use, allocation)
+        return _book(gpu, use)
 
     def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
         """What the allocations leave free of one GPU."""
@@ -74,6 +84,9 @@ class Ledger:
         """A GPU is whole for one holder, unless the other has the same devices again."""
         again = self._mask(one.core_ids) & self._mask(other.core_ids)
         return (one.whole or other.whole) and not again
+
+    def _open(self, gpu: Gpu, use: _Use) -> GpuBook:
+        return GpuBook(0, 0, use.processes) if gpu.uuid in self.closed else _book(gpu, use)
 
     def _add(self, use: _Use, allocation: Allocation) -> None:
         cores, memory = self._mask(allocation.core_ids), self._mask(allocation.memory_ids)

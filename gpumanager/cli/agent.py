@@ -94,6 +94,18 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
+@click.option(
+    "--health-check-period",
+    callback=_seconds,
+    default=str(DEFAULTS.health_check_period),
+    help="How often each GPU is asked how it is. DP_DISABLE_HEALTHCHECKS=all: never.",
+)
+@click.option(
+    "--health-recovery",
+    callback=_seconds,
+    default=str(DEFAULTS.health_recovery),
+    help="How long a GPU has to be good before it is used again.",
+)
 @click.option("--hostname-override", expose_value=False, help="The node's name, for messages.")
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="Log level; 4 and above: all.")
 def command(**flags: Any) -> None:

@@ -17,9 +17,10 @@ from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.cli.gpu_health import Kubelet, health_watch, unless
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.nvml import discover_here
+from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.kubelet.pod_resources import PodResources
@@ -59,7 +60,10 @@ async def serve(settings: AgentSettings) -> None:
     stopping = _stop_on_signals()
     allow_many_files()
     runtime = container_runtime(settings)
-    topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
+    search = Search.here(settings.driver_root / "sys")
+    topology = await unless(stopping, search.first())
+    if topology is None:
+        return await runtime.close()
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
 
@@ -80,7 +84,11 @@ async def serve(settings: AgentSettings) -> None:
         await allocator.recover()
         await close_leftovers(virtual, allocator)
         await plugin.start()
+        health = health_watch(settings, allocator)
+        watching = asyncio.create_task(health.watch(Kubelet(allocator, plugin, search)))
+        watching.add_done_callback(_complain)
         await _until_stopped(stopping, allocator, plugin, virtual, settings)
+        watching.cancel()
     finally:
         await plugin.stop()
         await virtual.stop()

@@ -6,6 +6,7 @@ shared, so whatever is not known of a pair becomes the loosest bond. No driver a
 and says what to do about it.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,11 @@ from typing import Final, Protocol, TypeVar
 import pynvml
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import Bytes
+
+log = logging.getLogger(__name__)
 
 SYSFS: Final = Path("/sys")
 NVIDIA_VENDOR: Final = "0x10de"
@@ -89,16 +93,34 @@ class Nvml(Protocol):
 
 
 def discover(nvml: Nvml) -> Topology:
-    """All GPUs and their bonds."""
-    gpus = [nvml.gpu(index) for index in range(nvml.count())]
+    """All GPUs that answer, and their bonds."""
+    gpus = tuple(_answering(nvml))
     links = [nvml.nvlinks(gpu.index) for gpu in gpus]
     bonds: list[list[Bond | None]] = [[None] * len(gpus) for _ in gpus]
+    known = False
     for a, first in enumerate(gpus):
         for b, second in enumerate(gpus[:a]):
-            level = nvml.level(first.index, second.index) or Level.SYS
-            bond = Bond(level, _joint_links(first, links[a], second, links[b]))
+            level = nvml.level(first.index, second.index)
+            known |= level is not None
+            bond = Bond(level or Level.SYS, _joint_links(first, links[a], second, links[b]))
             bonds[a][b] = bonds[b][a] = bond
+    if len(gpus) > 1 and not known:
+        log.info(
+            "this driver does not tell how GPUs are connected: all pairs count as %s",
+            Level.SYS.name,
+        )
     return topology(gpus, bonds)
+
+
+def _answering(nvml: Nvml) -> Iterator[Gpu]:
+    """One that is lost must not cost the others."""
+    for index in range(nvml.count()):
+        try:
+            gpu = nvml.gpu(index)
+        except NvmlError as error:
+            log.warning("GPU %d is left out: %s", index, error)
+        else:
+            yield gpu
 
 
 def discover_here(sysfs: Path = SYSFS) -> Topology:
@@ -122,11 +144,21 @@ def _full_bus_id(bus_id: str) -> str:
 @contextmanager
 def driver(sysfs: Path = SYSFS) -> Iterator[Nvml]:
     """The NVML of the installed driver, open; raises NvmlError."""
-    ask(pynvml.nvmlInit, "opening NVML")
+    visitor = _Visitor()
+    ask(partial(LIBRARY.open, visitor), "opening NVML")
     try:
         yield DriverNvml(sysfs)
     finally:
-        pynvml.nvmlShutdown()
+        LIBRARY.close(visitor)
+
+
+class _Visitor:
+    """Holds NVML open for the length of a `with`."""
+
+    age = 0
+
+    def let_go(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

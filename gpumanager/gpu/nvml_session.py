@@ -3,37 +3,67 @@
 A question that fails closes it, so that the next begins anew: the driver may have been updated.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
 from gpumanager.gpu.nvml import NvmlError, ask, if_supported
+from gpumanager.gpu.nvml_library import LIBRARY
 
 T = TypeVar("T")
+
+SHORT_QUESTION: Final = 0.5
+"""Seconds."""
 
 
 class NvmlSession:
     """Opens NVML at its first question and keeps it open until close(); one thread at a time."""
 
     def __init__(self) -> None:
+        self.age = 0
         self._open = False
+        self._asked = threading.Lock()
+        """Held while a question is under way."""
 
     def answer(self, question: Callable[[], T], doing: str) -> T:
         """Raises NvmlError."""
-        try:
+        with self._asked:
             self._begin()
-            return ask(question, doing)
-        except NvmlError:
-            self.close()
-            raise
+            try:
+                return ask(question, doing)
+            except NvmlError:
+                self._open = False
+                LIBRARY.dead(self)
+                raise
 
     def close(self) -> None:
-        if self._open:
+        """Safe to repeat."""
+        self._open = False
+        LIBRARY.close(self)
+
+    def let_go(self) -> bool:
+        """Close it for the library's sake, unless it is being asked something for long."""
+        if not self._asked.acquire(timeout=SHORT_QUESTION):
+            return False
+        try:
             self._open = False
             if_supported(pynvml.nvmlShutdown, None)
+        finally:
+            self._asked.release()
+        return True
+
+    def reopen(self) -> None:
+        """All users open the library anew: it lists the GPUs that there were when it was opened."""
+        with self._asked:
+            self._open = False
+            LIBRARY.dead(self)
+
+    def opened(self) -> None:
+        """It was opened (anew): what was had from it before is no longer good."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,8 +78,9 @@ class NvmlSession:
 
     def _begin(self) -> None:
         if not self._open:
-            ask(pynvml.nvmlInit, "opening NVML")
+            ask(partial(LIBRARY.open, self), "opening NVML")
             self._open = True
+            self.opened()
 
 
 def instances(device: Any) -> Iterator[Any]:

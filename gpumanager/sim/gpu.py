@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import vcuda_shim
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.values import Gpu, GpuUUID, Level
+from gpumanager.sim.faults import SimulatedFaults
 from gpumanager.sim.machine import Machine
 from vcuda_shim import _sim
 
@@ -106,6 +107,11 @@ class SimulatedGpus:
         except OSError as error:
             raise GpuManagerError(f"{devices}: no simulated device nodes: {error}") from error
         return cls(machine, devices, _mapped(control))
+
+    @property
+    def faults(self) -> SimulatedFaults:
+        """What can go wrong with them; good until they are closed."""
+        return SimulatedFaults(self.machine, self.device_directory, self._open)
 
     def tenants(self) -> Sequence[TenantAccount]:
         """In the order in which they first used a GPU."""

@@ -6,7 +6,7 @@ async with SimulatedNode(load_machine("t4x4")) as node:
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Self, TypeVar
 
@@ -32,11 +32,20 @@ T = TypeVar("T")
 
 
 class SimulatedNode:
-    """Use as an async context manager. seed: of every free choice the kubelet has."""
+    """Use as an async context manager.
+
+    seed: of every free choice the kubelet has. agent_flags: more flags of the agent.
+    """
 
     def __init__(
-        self, machine: Machine, *, seed: int = 0, on_event: events.OnEvent = events.ignore
+        self,
+        machine: Machine,
+        *,
+        seed: int = 0,
+        on_event: events.OnEvent = events.ignore,
+        agent_flags: Mapping[str, object] | None = None,
     ) -> None:
+        self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
@@ -86,7 +95,7 @@ class SimulatedNode:
             raise GpuManagerError(missing)
         disk = make_disk()
         kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
-        agent = AgentProcess(disk)
+        agent = AgentProcess(disk, self._agent_flags)
         self._parts = (disk, kubelet, agent)
         self._runtime = SimulatedRuntime(disk.runtime)
         await _to_its_end(self._furnish(disk))

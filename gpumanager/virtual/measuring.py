@@ -13,11 +13,11 @@ the driver does not list a process that asks, nothing will be learnt: then a siz
 import asyncio
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
 
@@ -50,7 +50,7 @@ class Measuring:
     def __init__(self, meter: Meter, *, pass_seconds: float = PASS_SECONDS) -> None:
         self._meter = meter
         self._pass_seconds = pass_seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._thread = OwnThread("measuring")
         self._running: asyncio.Task[Held] | None = None
         self._next: asyncio.Task[Held] | None = None
         self._complained = False

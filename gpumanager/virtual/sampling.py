@@ -7,11 +7,11 @@ while it does not answer, nothing new is known, and that is all.
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
 
@@ -38,7 +38,7 @@ class Sampling:
     def __init__(self, meter: UtilizationMeter, *, pass_seconds: float = PASS_SECONDS) -> None:
         self._meter = meter
         self._pass_seconds = pass_seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sampling")
+        self._thread = OwnThread("sampling")
         self._running: asyncio.Future[Answers] | None = None
         self._answers: dict[GpuUUID, Answer] = {}
         self._complained = False

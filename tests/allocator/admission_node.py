@@ -237,7 +237,8 @@ class Node:
         return chosen | free
 
     def free(self, resource: str) -> set[str]:
-        every = {device.device_id for device in self.allocator.devices(resource)}
+        devices = self.allocator.devices(resource)
+        every = {device.device_id for device in devices if device.healthy}
         held = [ids for (_, _, r), ids in self.held.items() if r == resource]
         return every.difference(*held)
 

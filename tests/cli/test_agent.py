@@ -1,8 +1,9 @@
 """The agent's flags: gpu-manager's names and ways, and clear words for what cannot be used."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -118,18 +119,19 @@ def test_bad_flags_are_status_2_and_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_a_driver_it_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def inline(call: Any, *arguments: Any) -> Any:
-        return call(*arguments)
+    async def end(_: float) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio, "to_thread", inline)
-    monkeypatch.setattr("gpumanager.gpu.nvml.pynvml.nvmlInit", _no_library)
+    monkeypatch.setattr("gpumanager.gpu.nvml_library.pynvml.nvmlInit", _no_library)
+    monkeypatch.setattr("gpumanager.gpu.search.asyncio.sleep", end)
 
-    assert run(["agent", "--volume-config", str(VOLUME_CONF)]) == 1
+    assert run(["agent", "--volume-config", str(VOLUME_CONF)]) == 0
 
-    assert "install the NVIDIA driver" in capsys.readouterr().err
+    assert "install the NVIDIA driver" in caplog.text
 
 
 def _no_library() -> None:

@@ -74,6 +74,39 @@ def test_links_to_switches_join_every_pair_by_as_many_as_both_have() -> None:
     assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [12, 11, 11]
 
 
+@dataclass(frozen=True, slots=True)
+class NvmlWithALostGpu(ToldNvml):
+    """GPU 1 is lost."""
+
+    def gpu(self, index: int) -> Gpu:
+        if index == 1:
+            raise NvmlError("asking for GPU 1: it is lost")
+        return self.gpus[index]
+
+
+def test_a_gpu_that_is_lost_is_left_out_and_costs_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    levels = {frozenset({0, 2}): Level.PHB}
+
+    topology = discover(NvmlWithALostGpu((gpu(0), gpu(1), gpu(2)), levels))
+
+    assert topology.gpus == (gpu(0), gpu(2))
+    assert topology.bond(0, 1) == Bond(Level.PHB)
+    assert "GPU 1 is left out: asking for GPU 1: it is lost" in caplog.text
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 0), (2, 1), (4, 1)])
+def test_a_driver_that_tells_no_topology_is_said_once_where_it_matters(
+    count: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    discover(ToldNvml(tuple(gpu(index) for index in range(count))))
+
+    assert caplog.text.count("does not tell how GPUs are connected") == lines
+
+
 def test_one_gpu_needs_no_bonds_and_none_needs_nothing() -> None:
     assert discover(ToldNvml((gpu(0),))).bonds == ((None,),)
     assert discover(ToldNvml(())).gpus == ()

@@ -11,6 +11,7 @@
 #ifndef SIM_STATE_H
 #define SIM_STATE_H
 
+#include "core/faults.h"
 #include "core/machine.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 3,
+    SIM_VERSION = 4,
     SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
     SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */
@@ -120,6 +121,7 @@ struct sim_state {
     uint64_t size;
     pthread_mutex_t mutex;
     struct sim_machine machine;
+    struct sim_faults faults;
     uint64_t reaped_ns;
     uint32_t process_limit; /* slots at or above were never used */
     uint32_t tenant_limit;

@@ -55,6 +55,14 @@ typedef struct {
 } nvmlUtilization_t;
 
 typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType;
+    unsigned long long eventData;
+    unsigned gpuInstanceId;
+    unsigned computeInstanceId;
+} nvmlEventData_t;
+
+typedef struct {
     unsigned pid;
     unsigned long long usedGpuMemory;
 } nvmlProcessInfo_v1_t;
@@ -115,6 +123,7 @@ typedef struct {
 } nvmlProcessesUtilizationInfo_v1_t;
 
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "documented layout");
+_Static_assert(sizeof(nvmlEventData_t) == 32, "documented layout");
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "documented layout");
 _Static_assert(sizeof(nvmlProcessInfo_t) == 24, "documented layout");
 _Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "documented layout");

@@ -11,6 +11,10 @@ nvmlReturn_t session_get(struct session **out)
 {
     if (current.state == NULL)
         return NVML_ERROR_UNINITIALIZED;
+    const struct sim_faults *faults = &current.state->faults;
+    faults_delay(&faults->machine.call_ns);
+    if (faults->machine.unloaded || faults->loads != current.loads)
+        return NVML_ERROR_UNKNOWN;
     *out = &current;
     return NVML_SUCCESS;
 }
@@ -24,6 +28,10 @@ nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **
     const struct device *first = (*session)->devices;
     if (out == NULL || device < first || device >= first + (*session)->device_count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    const struct sim_gpu_faults *faults = &(*session)->state->faults.gpus[device->gpu];
+    faults_delay(&faults->call_ns);
+    if (faults->lost)
+        return NVML_ERROR_GPU_IS_LOST;
     *gpu = &account_machine((*session)->state)->gpus[device->gpu];
     return NVML_SUCCESS;
 }
@@ -45,6 +53,12 @@ static nvmlReturn_t open_session(void)
     int result = device_nodes_open(&state);
     if (result != 0)
         return result == -EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_DRIVER_NOT_LOADED;
+    faults_delay(&state->faults.machine.call_ns);
+    if (state->faults.machine.unloaded) {
+        sim_close(state);
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    current.loads = state->faults.loads;
     current.device_count = device_nodes_list(state, gpus);
     for (unsigned device = 0; device < current.device_count; device++)
         current.devices[device].gpu = gpus[device];

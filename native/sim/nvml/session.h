@@ -11,16 +11,18 @@ struct device {
     unsigned gpu;
 };
 
+/* loads: of the driver, when it was opened. */
 struct session {
     struct sim_state *state; /* NULL: not initialised */
+    uint32_t loads;
     unsigned device_count;
     struct device devices[SIM_GPUS];
 };
 
-/* NVML_ERROR_UNINITIALIZED before init. */
+/* NVML_ERROR_UNINITIALIZED before init, NVML_ERROR_UNKNOWN when the driver was reloaded since. */
 nvmlReturn_t session_get(struct session **out);
 
-/* The GPU of a handle, for a function that writes to `out`. */
+/* The GPU of a handle, for a function that writes to `out`; NVML_ERROR_GPU_IS_LOST. */
 nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **session,
                          const struct sim_gpu **gpu);
 

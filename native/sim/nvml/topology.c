@@ -17,6 +17,8 @@ static nvmlReturn_t pair(nvmlDevice_t a, nvmlDevice_t b, const void *out,
     nvmlReturn_t result = session_gpu(a, out, &session, &gpu);
     if (result == NVML_SUCCESS)
         result = session_gpu(b, out, &session, &gpu);
+    if (result == NVML_SUCCESS && session->state->faults.machine.no_topology)
+        result = NVML_ERROR_NOT_SUPPORTED;
     if (result == NVML_SUCCESS)
         *machine = account_machine(session->state);
     return result;
@@ -100,7 +102,7 @@ static nvmlReturn_t linked(nvmlDevice_t device, unsigned link, const void *out,
     if (link >= MOST_LINKS)
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned links = link_count(*machine, device->gpu);
-    if (links == 0)
+    if (links == 0 || session->state->faults.machine.no_topology)
         return NVML_ERROR_NOT_SUPPORTED;
     return link < links ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }

@@ -1,0 +1,76 @@
+"""GPU health in the node agent: who is watched, by which rules, and whom it is told."""
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.health import Patience
+from gpumanager.gpu.health_checks import checks_of
+from gpumanager.gpu.health_events import NvmlHealth
+from gpumanager.gpu.health_reports import NodeReports
+from gpumanager.gpu.health_thread import Timing
+from gpumanager.gpu.health_watch import HealthWatch, Rules
+from gpumanager.gpu.search import Search, joined
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.settings import AgentSettings
+
+T = TypeVar("T")
+
+FATAL_FACTOR = 4
+"""A GPU that needed a reset has to be good for so many times longer."""
+
+
+def health_watch(
+    settings: AgentSettings, allocator: Allocator, reports: NodeReports | None = None
+) -> HealthWatch:
+    """Over the node's GPUs, and those that containers hold though they are missing."""
+    allocations = allocator.journal.allocations.values()
+    return HealthWatch(
+        (gpu.uuid for gpu in allocator.topology.gpus),
+        NvmlHealth(),
+        rules=rules_of(settings),
+        reports=reports,
+        held=(gpu for allocation in allocations for gpu in allocation.gpus),
+    )
+
+
+def rules_of(settings: AgentSettings) -> Rules:
+    recovery, period = settings.health_recovery, settings.health_check_period
+    return Rules(
+        checks_of(os.environ),
+        Patience(transient=recovery, fatal=FATAL_FACTOR * recovery),
+        Timing(probe=period, wait=min(Timing().wait, period)),
+    )
+
+
+class Kubelet:
+    """Tells the kubelet, by way of the allocator, which also stops giving what is out of use."""
+
+    def __init__(self, allocator: Allocator, plugin: DevicePlugin, search: Search) -> None:
+        self._allocator = allocator
+        self._plugin = plugin
+        self._search = search
+
+    async def unhealthy(self, gpus: frozenset[GpuUUID]) -> None:
+        self._allocator.mark_unhealthy(gpus)
+        await self._plugin.refresh()
+
+    async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
+        del gpus  # the driver's list is asked for anew
+        found = await self._search.look()
+        await self._allocator.adopt(joined(self._allocator.topology, found))
+        await self._plugin.refresh()
+
+
+async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """What comes of `work`; None where the agent is told to stop before."""
+    working, told = asyncio.ensure_future(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        told.cancel()

@@ -1,0 +1,67 @@
+"""Who in this process holds NVML open. The library is one, its users are several.
+
+NVML counts its users and truly closes with the last. After a driver was reloaded an open library is
+dead, and stays so until then: one user that lingers would keep all others from opening it anew. So
+each is known here, and whoever finds it dead closes it for those that do not ask anything just now.
+Those that do will fail, and close it themselves.
+"""
+
+import threading
+from typing import Final, Protocol
+from weakref import WeakSet
+
+import pynvml
+
+
+class User(Protocol):
+    """One that holds the library open, since the `age` it was opened in."""
+
+    age: int
+
+    def let_go(self) -> bool:
+        """Close it, unless it is being asked something for long; whether it is closed now."""
+
+
+class Library:
+    """Opens NVML for its users. Methods raise pynvml.NVMLError."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: WeakSet[User] = WeakSet()
+        self._age = 0
+
+    def open(self, user: User) -> None:
+        with self._lock:
+            self._users -= {one for one in self._users if self._is_old(one) and one.let_go()}
+            if any(self._is_old(one) for one in self._users):
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)  # by a question that still hangs
+            pynvml.nvmlInit()
+            user.age = self._age
+            self._users.add(user)
+
+    def close(self, user: User) -> None:
+        """Safe to repeat."""
+        with self._lock:
+            if user in self._users:
+                self._users.discard(user)
+                _shut_down()
+
+    def dead(self, user: User) -> None:
+        """It answers this user no more: close it there, and have all others open it anew."""
+        with self._lock:
+            if user.age == self._age:
+                self._age += 1
+        self.close(user)
+
+    def _is_old(self, user: User) -> bool:
+        return user.age < self._age
+
+
+def _shut_down() -> None:
+    try:
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return  # it was closed already
+
+
+LIBRARY: Final = Library()

@@ -1,0 +1,121 @@
+"""What can go wrong with simulated GPUs and their driver, played from outside while all runs on.
+
+NVML tells it as the real one does: events (Xids, memory errors that could not be corrected), a GPU
+that is lost or gone, calls that take long or never end, a driver that is unloaded and loaded, a
+virtual machine without topology, events or ECC. CUDA goes on as if nothing were.
+
+What a real library answers to a session from before the driver was loaded anew differs from release
+to release; the simulated one answers "unknown error" until it is shut down and opened again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.sim.machine import Machine
+from vcuda_shim import _sim
+
+FOREVER: Final = float("inf")
+"""Seconds of a call that ends only when what holds it up is over."""
+
+_LONGEST: Final = (1 << 64) - 1
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedFaults:
+    """Of one machine; every method raises KeyError for a GPU of another."""
+
+    machine: Machine
+    device_directory: Path
+    _state: Any
+
+    def xid(self, gpu: GpuUUID, code: int) -> None:
+        """The driver reports an Xid."""
+        _sim.lib.faults_event(self._state, self._position(gpu), _sim.lib.SIM_EVENT_XID, code)
+
+    def double_bit_error(self, gpu: GpuUUID) -> None:
+        """A memory error that could not be corrected: an event, and one more to count."""
+        with self._changed(gpu) as faults:
+            faults.double_bits += 1
+        kind = _sim.lib.SIM_EVENT_DOUBLE_BIT
+        _sim.lib.faults_event(self._state, self._position(gpu), kind, 0)
+
+    def remap(self, gpu: GpuUUID, *, pending: bool = False, failed: bool = False) -> None:
+        """A row of its memory is to be replaced at the next reset, or could not be."""
+        with self._changed(gpu) as faults:
+            faults.remap_pending, faults.remap_failed = pending, failed
+
+    def lose(self, gpu: GpuUUID) -> None:
+        """It falls off the bus: those who know it cannot ask it any more."""
+        with self._changed(gpu) as faults:
+            faults.lost = True
+
+    def unplug(self, gpu: GpuUUID) -> None:
+        """It is lost, and who opens the driver from now on does not see it at all."""
+        self.lose(gpu)
+        self._node(gpu).unlink(missing_ok=True)
+
+    def restore(self, gpu: GpuUUID) -> None:
+        """It was reset, or plugged in again: nothing is wrong with it."""
+        self._node(gpu).touch()
+        with self._changed(gpu) as faults:
+            faults.lost = faults.remap_pending = faults.remap_failed = faults.call_ns = 0
+            faults.double_bits = 0
+
+    def slow(self, seconds: float, gpu: GpuUUID | None = None) -> None:
+        """Every call of NVML, or those about one GPU, take so long; 0: no longer than they need."""
+        nanoseconds = _LONGEST if seconds == FOREVER else round(seconds * _SECOND)
+        if gpu is not None:
+            with self._changed(gpu) as faults:
+                faults.call_ns = nanoseconds
+            return
+        with self._machine() as faults:
+            faults.call_ns = nanoseconds
+
+    def unsupported(
+        self, *, topology: bool = False, events: bool = False, ecc: bool = False
+    ) -> None:
+        """What this machine's NVML does not support."""
+        with self._machine() as faults:
+            faults.no_topology, faults.no_events, faults.no_ecc = topology, events, ecc
+
+    def unload(self) -> None:
+        """The kernel module goes."""
+        with self._machine() as faults:
+            faults.unloaded = True
+
+    def load(self) -> None:
+        """It comes (again), and with it every GPU that has a device node, as new."""
+        _sim.lib.faults_reload(self._state)
+        with self._machine() as faults:
+            faults.unloaded = False
+
+    def _position(self, gpu: GpuUUID) -> int:
+        return self._gpu(gpu)[0]
+
+    def _gpu(self, gpu: GpuUUID) -> tuple[int, Gpu]:
+        for position, known in enumerate(self.machine.topology.gpus):
+            if known.uuid == gpu:
+                return position, known
+        raise KeyError(gpu)
+
+    def _node(self, gpu: GpuUUID) -> Path:
+        return self.device_directory / f"nvidia{self._gpu(gpu)[1].minor}"
+
+    @contextmanager
+    def _changed(self, gpu: GpuUUID) -> Iterator[Any]:
+        faults = _sim.ffi.new("struct sim_gpu_faults *")
+        _sim.lib.faults_get_gpu(self._state, self._position(gpu), faults)
+        yield faults
+        _sim.lib.faults_set_gpu(self._state, self._position(gpu), faults)
+
+    @contextmanager
+    def _machine(self) -> Iterator[Any]:
+        faults = _sim.ffi.new("struct sim_machine_faults *")
+        _sim.lib.faults_get_machine(self._state, faults)
+        yield faults
+        _sim.lib.faults_set_machine(self._state, faults)

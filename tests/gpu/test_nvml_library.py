@@ -1,0 +1,88 @@
+"""NVML is one library with several users: after a driver's reload all of them let go of it."""
+
+import threading
+
+import pynvml
+import pytest
+from nvml_answers import answers, refuse
+
+from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_session import NvmlSession
+
+
+class CountedNvml:
+    """Opened and closed as often as asked; alive only where the driver it was opened in lives."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.users = 0
+        self.driver = self.opened_in = 1
+        answers(monkeypatch, Init=self._open, Shutdown=self._close, DeviceGetCount=self._count)
+
+    def _open(self) -> None:
+        if self.users == 0:
+            self.opened_in = self.driver
+        self.users += 1
+
+    def _close(self) -> None:
+        self.users -= 1
+
+    def _count(self) -> int:
+        if self.opened_in != self.driver:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+        return 2
+
+
+def count(session: NvmlSession) -> int:
+    return int(session.answer(pynvml.nvmlDeviceGetCount, "counting"))
+
+
+def test_a_user_that_asks_nothing_keeps_nobody_from_a_driver_that_was_reloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, idle, busy = CountedNvml(monkeypatch), NvmlSession(), NvmlSession()
+    assert count(idle) == count(busy) == 2
+
+    library.driver = 2
+    with pytest.raises(NvmlError):
+        count(busy)
+
+    assert count(busy) == 2
+    assert library.users == 1
+    assert count(idle) == 2
+
+
+def test_a_user_whose_question_hangs_holds_the_others_up_with_an_error_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, hanging, busy = CountedNvml(monkeypatch), NvmlSession(), NvmlSession()
+    count(busy)
+    asked, go = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asked.set()
+        go.wait()
+
+    thread = threading.Thread(target=lambda: hanging.answer(hang, "asking"))
+    thread.start()
+    asked.wait()
+    library.driver = 2
+    for _ in range(2):
+        with pytest.raises(NvmlError):
+            count(busy)
+    go.set()
+    thread.join()
+
+    assert count(busy) == 2
+
+
+def test_a_library_that_cannot_be_opened_has_no_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    missing = refuse(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    answers(monkeypatch, Init=missing, Shutdown=lambda: closed.append(1))
+    session = NvmlSession()
+
+    with pytest.raises(NvmlError, match="install the NVIDIA driver"):
+        count(session)
+    session.close()
+
+    assert closed == []
