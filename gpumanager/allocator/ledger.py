@@ -53,14 +53,6 @@ class Ledger:
                 self._add(use, allocation)
         return _book(gpu, use)
 
-    def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
-        """What the allocations leave free of one GPU."""
-        use = _Use()
-        for allocation in allocations:
-            if gpu.uuid in allocation.gpus and not allocation.doubted:
-                self._add(use, allocation)
-        return _book(gpu, use)
-
     def fits(self, others: Iterable[Allocation], allocation: Allocation) -> bool:
         """True if `allocation` can hold what it says, on its GPUs, beside `others`."""
         others = tuple(other for other in others if not other.doubted)
