@@ -1,17 +1,18 @@
 """The node agent and a real kubelet, through the days of a node: starts, restarts, crashes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 from node_process import wait_for
 from real_agent import RealAgent
-from real_node import RealNode
+from real_node import DEVICE_PLUGINS, RealNode
 from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 
 from gpumanager.allocator.journal import Allocation, State
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.kubelet.checkpoint import read_checkpoint
+from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.region import read_usage
 
@@ -50,7 +51,7 @@ def test_a_restarted_kubelet_gets_its_resources_again_and_pods_go_on(
     node.start_kubelet()
 
     wait_for(lambda: agent.log().count(RESTARTED) > registered, "it is noticed")
-    agent.wait_until_advertised()
+    wait_for(lambda: admits(pods, beside={uid}), "the kubelet admits again")
     after = pods.create(pod("after", container("main", WAITS, 30, 4)))
     pods.running("after")
     assert agent.promised_to(uid) == promised
@@ -194,11 +195,9 @@ def test_a_topology_policy_of_the_kubelet_keeps_both_resources_on_one_gpu(
     node: RealNode, agent: RealAgent, pods: RealPods, policy: str
 ) -> None:
     def restart(policy: str) -> None:
-        noticed = agent.log().count(RESTARTED)
         node.stop_kubelet()
         node.start_kubelet(topologyManagerPolicy=policy)
-        wait_for(lambda: agent.log().count(RESTARTED) > noticed, "the restart is noticed")
-        agent.wait_until_advertised()
+        wait_for(lambda: admits(pods), "the kubelet admits again")
 
     restart(policy)
     try:
@@ -210,6 +209,18 @@ def test_a_topology_policy_of_the_kubelet_keeps_both_resources_on_one_gpu(
     finally:
         pods.delete()
         restart("none")
+
+
+def admits(pods: RealPods, beside: Collection[str] = ()) -> bool:
+    """Whether the kubelet admits pods, and has forgotten all but those of these UIDs.
+
+    One that has just started knows neither its plugins nor its pods at first, and rejects.
+    """
+    uid = pods.create(pod("asking", container("main", "sleep 600", 1, 1)))
+    status = pods.wait("asking", lambda s: s["phase"] in {"Running", "Failed"}, "it is decided")
+    held_by = {holder.pod_uid for holder in read_checkpoint(DEVICE_PLUGINS / KUBELET_CHECKPOINT)}
+    pods.delete("asking")
+    return status["phase"] == "Running" and held_by <= {uid, *beside}
 
 
 def stem(device_id: str) -> str:
