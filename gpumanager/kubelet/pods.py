@@ -8,28 +8,33 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 import asyncio
 import http.client
 import json
+import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.names import VCORE, VMEMORY
 
 PodUID = NewType("PodUID", str)
+T = TypeVar("T")
 
 LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 BODY_LIMIT: Final = 64 << 20
 CHUNK: Final = 1 << 16
+_BUILD: Final = re.compile(
+    rb'^kubernetes_build_info\{[^}]*git_version="([^"]{1,100})"', re.MULTILINE
+)
 
 
 class PodsUnavailable(GpuManagerError):
-    """The kubelet's /pods could not be read or understood: whom we asked, and why not."""
+    """The kubelet could not be asked or understood: whom we asked, and why not."""
 
     def __init__(self, source: str, cause: str) -> None:
         super().__init__(f"{source}: cannot read the kubelet's pods: {cause}")
@@ -106,23 +111,31 @@ class KubeletPods:
         self._deadline = deadline
 
     async def pods(self) -> tuple[PodView, ...]:
+        return await self._get("/pods", parse_pods)
+
+    async def version(self) -> str:
+        """`v1.36.2`, by its metrics, which not every token may read; raises PodsUnavailable."""
+        return await self._get("/metrics", parse_version)
+
+    async def _get(self, path: str, parse: Callable[[bytes, str], T]) -> T:
+        reading = asyncio.to_thread(self._read, path, parse)
         try:
-            return await asyncio.wait_for(asyncio.to_thread(self._read), self._deadline)
+            return await asyncio.wait_for(reading, self._deadline)
         except TimeoutError:
             cause = f"no answer within {self._deadline:g} s"
             raise PodsUnavailable(self._endpoint, cause) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise PodsUnavailable(self._endpoint, str(error) or type(error).__name__) from error
 
-    def _read(self) -> tuple[PodView, ...]:
+    def _read(self, path: str, parse: Callable[[bytes, str], T]) -> T:
         until = time.monotonic() + self._deadline
-        path = f"{self._url.path.rstrip('/')}/pods"
         with closing(self._connection()) as connection:
-            connection.request("GET", path, headers=self._headers())
+            place = self._url.path.rstrip("/") + path
+            connection.request("GET", place, headers=self._headers())
             with connection.getresponse() as response:
                 if response.status != http.client.OK:
                     raise ValueError(f"status {response.status} {response.reason}")
-                return parse_pods(_body(response, until), self._endpoint)
+                return parse(_body(response, until), self._endpoint)
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
@@ -163,6 +176,14 @@ def parse_pods(body: bytes, source: str = "/pods") -> tuple[PodView, ...]:
         return tuple(_pod(item) for item in items if item["metadata"].get("uid"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PodsUnavailable(source, f"not a list of pods ({error})") from error
+
+
+def parse_version(metrics: bytes, source: str = "/metrics") -> str:
+    """Of a kubelet's metrics; raises PodsUnavailable where they do not tell."""
+    found = _BUILD.search(metrics)
+    if found is None:
+        raise PodsUnavailable(source, "its metrics do not tell its version")
+    return found[1].decode(errors="replace")
 
 
 def _pod(item: Any) -> PodView:

@@ -22,6 +22,7 @@ from gpumanager.kubelet.pods import (
     KubeletPods,
     PodsUnavailable,
     parse_pods,
+    parse_version,
 )
 from gpumanager.names import VCORE, VMEMORY
 
@@ -52,6 +53,20 @@ POD = {
 
 def listed(*pods: object) -> bytes:
     return json.dumps({"kind": "PodList", "items": pods}).encode()
+
+
+def test_a_kubelet_s_version_is_in_its_metrics() -> None:
+    metrics = b"""# TYPE kubernetes_build_info gauge
+kubernetes_build_info{build_date="",git_version="v1.36.2",go_version="go1.26",major="1"} 1
+kubernetes_feature_enabled{name="A"} 1
+"""
+
+    assert parse_version(metrics) == "v1.36.2"
+
+
+def test_metrics_of_somebody_else_tell_no_version() -> None:
+    with pytest.raises(PodsUnavailable, match="do not tell its version"):
+        parse_version(b'go_info{version="go1.26"} 1\n')
 
 
 def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:

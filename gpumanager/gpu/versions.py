@@ -1,0 +1,28 @@
+"""Which driver NVML speaks for."""
+
+from dataclasses import dataclass
+
+import pynvml
+
+from gpumanager.gpu.nvml import ask, driver, text
+
+_MAJOR = 1000
+_MINOR = 10
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlVersions:
+    """driver: `555.58.02`, the kernel module's. cuda: `12.5`, the newest that it can run."""
+
+    driver: str
+    cuda: str
+
+
+def versions_here() -> NvmlVersions:
+    """Raises NvmlError."""
+    with driver():
+        cuda = int(ask(pynvml.nvmlSystemGetCudaDriverVersion, "asking for CUDA's version"))
+        return NvmlVersions(
+            driver=text(ask(pynvml.nvmlSystemGetDriverVersion, "asking for the driver's version")),
+            cuda=f"{cuda // _MAJOR}.{cuda % _MAJOR // _MINOR}",
+        )
