@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "runtime": VALUES | {"kubelet", "virtual"},
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
+    "doctor": VALUES | {"kubelet"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""

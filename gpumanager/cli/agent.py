@@ -110,14 +110,19 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="Log level; 4 and above: all.")
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
-    _start_logging(flags.pop("verbosity"))
+    _start_logging(flags["verbosity"])
     _say_what_is_not_used()
-    del flags["driver"]
-    extra = flags.pop("extra_config")
-    settings = AgentSettings(**flags, extra_devices=read_extra_config(extra) if extra else ())
+    settings = read_settings(flags)
     from gpumanager.cli.node_agent import serve
 
     asyncio.run(serve(settings))
+
+
+def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
+    """Of the flags of `command`; raises InputError."""
+    extra = flags["extra_config"]
+    others = {name: flags[name] for name in flags if name not in _NO_SETTINGS}
+    return AgentSettings(**others, extra_devices=read_extra_config(extra) if extra else ())
 
 
 def read_extra_config(path: Path) -> tuple[str, ...]:
@@ -130,6 +135,8 @@ def read_extra_config(path: Path) -> tuple[str, ...]:
     return tuple(devices)
 
 
+_NO_SETTINGS: Final = {"driver", "extra_config", "verbosity"}
+"""Flags that are no setting by themselves."""
 _EVERYTHING = 4
 """The klog level from which gpu-manager's deployments log everything."""
 

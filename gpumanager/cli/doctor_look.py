@@ -1,0 +1,214 @@
+"""Where a doctor looks: at all that an agent with these settings would use, changing nothing.
+
+Nobody is asked for more than some seconds: what does not answer is unseen, and that is a finding.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gpumanager.allocator.answer import CONTROL
+from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.cli.node_agent import SHIMS, container_runtime
+from gpumanager.doctor.asking import Question
+from gpumanager.doctor.values import (
+    ContainersView,
+    Directory,
+    GpuView,
+    Held,
+    InstalledDriver,
+    KubeletView,
+    Listener,
+    Node,
+    OwnView,
+    Unseen,
+)
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml import discover_here
+from gpumanager.gpu.values import Topology
+from gpumanager.gpu.versions import versions_here
+from gpumanager.kubelet.checkpoint import read_checkpoint
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.probe import Speaks, probe
+from gpumanager.names import (
+    KUBELET_CHECKPOINT,
+    KUBELET_SOCKET,
+    VCORE,
+    VCORE_SOCKET,
+    VMEMORY,
+    VMEMORY_SOCKET,
+)
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.settings import AgentSettings
+from gpumanager.units import Bytes
+from gpumanager.volume.config import SHIPPED, read_config
+from gpumanager.volume.driver import find_driver
+from gpumanager.volume.host import read_host
+
+KUBELET_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 1.0
+FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""The inode that the kernel gives the pid namespace it boots with."""
+
+T = TypeVar("T")
+
+
+async def look(settings: AgentSettings) -> Node:
+    """Raises InputError for settings with which an agent would not start either."""
+    gpus, kubelet, containers, own = await asyncio.gather(
+        asyncio.to_thread(look_at_gpus, settings),
+        look_at_kubelet(settings),
+        look_at_containers(settings),
+        asyncio.to_thread(look_at_own, settings),
+    )
+    return Node(gpus, kubelet, containers, own)
+
+
+def look_at_gpus(settings: AgentSettings) -> GpuView:
+    installed = Question(lambda: _installed(settings.driver_root))
+    versions = Question(versions_here)
+    topology = Question(lambda: discover_here(settings.driver_root / "sys")).answer()
+    shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
+    return GpuView(
+        installed=installed.answer(),
+        versions=versions.answer(),
+        topology=topology,
+        missing_nodes=tuple(_missing_nodes(settings.device_directory, topology)),
+        missing_shims=tuple(path for path in shims if not path.is_file()),
+    )
+
+
+def _installed(root: Path) -> InstalledDriver:
+    driver = find_driver(read_host(root))
+    return InstalledDriver(driver.version, driver.cuda.path, driver.warnings)
+
+
+def _missing_nodes(directory: Path, topology: Topology | Unseen) -> Iterator[Path]:
+    gpus = () if isinstance(topology, Unseen) else topology.gpus
+    names = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
+    yield from (directory / name for name in names if not (directory / name).exists())
+
+
+async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
+    directory = settings.device_plugin_path
+    kubelet = KubeletPods(
+        settings.kubelet_endpoint, token=settings.kubelet_token, deadline=KUBELET_SECONDS
+    )
+    pods = await seen(kubelet.pods())
+    held = Question(lambda: _held(directory / KUBELET_CHECKPOINT))
+    return KubeletView(
+        socket=directory / KUBELET_SOCKET,
+        listener=listener(directory / KUBELET_SOCKET),
+        sockets=tuple(listener(directory / name) for name in (VCORE_SOCKET, VMEMORY_SOCKET)),
+        version=await seen(kubelet.version()),
+        pods=pods if isinstance(pods, Unseen) else len(pods),
+        held=await asyncio.to_thread(held.answer),
+        pod_resources=await _spoken(settings.pod_resources_socket),
+    )
+
+
+async def _spoken(path: Path) -> Speaks | Unseen:
+    there = listener(path)
+    return (
+        await seen(probe(path)) if there is Listener.LISTENS else Unseen(f"{path}: {there.value}")
+    )
+
+
+def listener(path: Path) -> Listener:
+    """By connecting, and hanging up."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(CONNECT_SECONDS)
+        try:
+            caller.connect(str(path))
+        except FileNotFoundError:
+            return Listener.ABSENT
+        except PermissionError:
+            return Listener.DENIED
+        except OSError:
+            return Listener.DEAD
+    return Listener.LISTENS
+
+
+def _held(checkpoint: Path) -> Held | None:
+    if not checkpoint.exists():
+        return None
+    holders = read_checkpoint(checkpoint)
+    amounts = (
+        sum(len(holder.ids) for holder in holders if holder.resource == name)
+        for name in (VCORE, VMEMORY)
+    )
+    return Held(*amounts)
+
+
+async def look_at_containers(settings: AgentSettings) -> ContainersView:
+    runtime = container_runtime(settings)
+    try:
+        who = await seen(runtime.version())
+    finally:
+        await runtime.close()
+    files = await asyncio.to_thread(Question(CgroupFiles.here).answer)
+    if isinstance(files, Unseen) or files.version is None:
+        return ContainersView(_text(who), None, None)
+    driver = await asyncio.to_thread(Question(files.driver).answer)
+    made_by = None if isinstance(driver, Unseen) or driver is None else driver.value
+    return ContainersView(_text(who), files.version.value, made_by)
+
+
+def _text(answer: object) -> str | Unseen:
+    return answer if isinstance(answer, Unseen) else str(answer)
+
+
+def look_at_own(settings: AgentSettings) -> OwnView:
+    directories = Question(lambda: tuple(_directories(settings)))
+    promised = Question(lambda: _promised(settings.checkpoint_path / FILE_NAME))
+    return OwnView(
+        root=os.geteuid() == 0,
+        sees_all_processes=Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        directories=directories.answer(),
+        promised=promised.answer(),
+    )
+
+
+def _directories(settings: AgentSettings) -> Iterator[Directory]:
+    yield directory("allocations", settings.virtual_manager_path)
+    yield directory("journal's place", settings.checkpoint_path)
+    config = read_config(settings.volume_config or SHIPPED)
+    bases = (config.shared.base, config.whole.base)
+    for base in dict.fromkeys(bases if settings.volume_base is None else (settings.volume_base,)):
+        yield directory("driver volumes", base, for_code=True)
+
+
+def directory(purpose: str, path: Path, *, for_code: bool = False) -> Directory:
+    """As it is or, if it is not there yet, as the one is in which it would be made."""
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    system = os.statvfs(there)
+    return Directory(
+        purpose,
+        path,
+        obstacle=_obstacle(there),
+        free=Bytes(system.f_bavail * system.f_frsize),
+        executable=not (for_code and system.f_flag & os.ST_NOEXEC),
+    )
+
+
+def _obstacle(path: Path) -> str | None:
+    if not path.is_dir():
+        return f"{path} is no directory"
+    return None if os.access(path, os.W_OK | os.X_OK) else f"{path} may not be written"
+
+
+def _promised(journal: Path) -> int | None:
+    return len(JournalFile(journal).load().live()) if journal.exists() else None
+
+
+async def seen(question: Awaitable[T]) -> T | Unseen:
+    """For questions that are bounded in time by themselves."""
+    try:
+        return await question
+    except GpuManagerError as error:
+        return Unseen(str(error))

@@ -1,0 +1,101 @@
+"""What to make of a node's GPUs, their driver and what is put in its place. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+
+from gpumanager.doctor.values import Finding, GpuView, InstalledDriver, Unseen, note, well, wrong
+from gpumanager.gpu.values import Level, Topology
+from gpumanager.gpu.versions import NvmlVersions
+from gpumanager.units import format_bytes
+
+Findings = Iterator[Finding]
+
+
+def about_gpus(view: GpuView) -> Findings:
+    for check in (driver_libraries, driver_answers, gpus, device_nodes, shims):
+        yield from check(view)
+
+
+def driver_libraries(view: GpuView) -> Findings:
+    match view.installed:
+        case Unseen(cause):
+            yield wrong(
+                "driver libraries",
+                cause,
+                "in a container, mount the node's root and name it with --driver-root",
+            )
+        case InstalledDriver() as driver:
+            yield well("driver libraries", f"{driver.version}, {driver.library}")
+            for warning in driver.warnings:
+                yield note("driver libraries", warning, "look at what `ldconfig -p` lists")
+
+
+def driver_answers(view: GpuView) -> Findings:
+    match view.versions:
+        case Unseen(cause):
+            yield wrong(
+                "driver", cause, "the agent begins when `nvidia-smi` lists the GPUs where it runs"
+            )
+        case NvmlVersions() as running if not _same_driver(view.installed, running):
+            yield wrong(
+                "driver",
+                f"{running.driver} is loaded, and its libraries are of another version",
+                "finish the driver's update: reload its kernel modules, or reboot",
+            )
+        case NvmlVersions() as running:
+            yield well("driver", f"{running.driver}, CUDA up to {running.cuda}")
+
+
+def _same_driver(installed: InstalledDriver | Unseen, running: NvmlVersions) -> bool:
+    return isinstance(installed, Unseen) or installed.version == running.driver
+
+
+def gpus(view: GpuView) -> Findings:
+    if isinstance(view.versions, Unseen):
+        return  # said already
+    if isinstance(view.topology, Unseen):
+        yield wrong("GPUs", view.topology.cause, "look for Xid messages in the kernel's log")
+    elif not view.topology.gpus:
+        yield wrong("GPUs", "none", "run the agent only on nodes with GPUs, by a node selector")
+    else:
+        kinds = Counter((gpu.model, gpu.memory) for gpu in view.topology.gpus)
+        rows = (f"{n} x {model}, {format_bytes(size)}" for (model, size), n in kinds.items())
+        yield well("GPUs", "; ".join(rows))
+        yield _links(view.topology)
+
+
+def _links(topology: Topology) -> Finding:
+    pairs = [topology.bond(a, b) for a, b in combinations(range(len(topology.gpus)), 2)]
+    bonds = Counter("NVLink" if bond.nvlinks else bond.level.name for bond in pairs)
+    nodes = {gpu.numa_node for gpu in topology.gpus}
+    if None in nodes or (pairs and bonds[Level.SYS.name] == len(pairs)):
+        return note(
+            "topology",
+            "the machine does not tell how its GPUs lie",
+            "none is needed; pods with several GPUs get any of them, and nothing is aligned",
+        )
+    seen = ", ".join(f"{name} x {n}" for name, n in bonds.items()) or "one GPU"
+    return well("topology", f"{seen}; NUMA nodes {', '.join(map(str, sorted(map(str, nodes))))}")
+
+
+def device_nodes(view: GpuView) -> Findings:
+    if view.missing_nodes:
+        yield wrong(
+            "device nodes",
+            f"missing: {', '.join(map(str, view.missing_nodes))}",
+            "run `nvidia-modprobe -u -c 0` on the node; in a container, mount its /dev",
+        )
+    elif not isinstance(view.topology, Unseen):
+        yield well("device nodes", "all there")
+
+
+def shims(view: GpuView) -> Findings:
+    if view.missing_shims:
+        yield wrong(
+            "shims",
+            f"missing: {', '.join(map(str, view.missing_shims))}",
+            "install gpumanager anew, or build it: python -m vcuda_shim.build",
+        )
+    else:
+        yield well("shims", "built")

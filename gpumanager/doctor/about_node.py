@@ -1,0 +1,124 @@
+"""What to make of a node's containers, and of what an agent may do there and has written. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpumanager.doctor.values import (
+    ContainersView,
+    Directory,
+    Finding,
+    OwnView,
+    Unseen,
+    note,
+    well,
+    wrong,
+)
+from gpumanager.units import MIB, format_bytes
+
+LEAST_FREE: Final = 64 * MIB
+"""Room that the journal, the books and the driver's links are sure to fit in."""
+LEAST_FILES: Final = 4096
+"""Descriptors for some thousand allocations: three for each, and one for each process."""
+
+Findings = Iterator[Finding]
+
+
+def about_containers(view: ContainersView) -> Findings:
+    for check in (runtime, cgroups):
+        yield from check(view)
+
+
+def about_own(view: OwnView) -> Findings:
+    for check in (permissions, processes, open_files, directories, journal):
+        yield from check(view)
+
+
+def runtime(view: ContainersView) -> Findings:
+    match view.runtime:
+        case Unseen(cause):
+            yield note("container runtime", cause, "callers are then known by their cgroup alone")
+        case who:
+            yield well("container runtime", who)
+
+
+def cgroups(view: ContainersView) -> Findings:
+    if view.cgroups is None:
+        yield note(
+            "cgroups",
+            "no hierarchy is mounted",
+            "mount the node's /sys/fs/cgroup; whose process it is cannot be told without",
+        )
+    else:
+        driver = (
+            f"made by {view.driver}" if view.driver else "no pod runs that tells who makes them"
+        )
+        yield well("cgroups", f"{view.cgroups}, {driver}")
+
+
+def permissions(view: OwnView) -> Findings:
+    if view.root:
+        yield well("user", "root")
+    else:
+        yield wrong("user", "not root", "run as root, as the agent has to: sockets, device nodes")
+
+
+def processes(view: OwnView) -> Findings:
+    if view.sees_all_processes:
+        yield well("processes", "all of the node's are seen")
+    else:
+        yield note(
+            "processes",
+            "only those of this pid namespace are seen",
+            "set hostPID: true for the agent's pod, so that what NVML tells can be matched",
+        )
+
+
+def open_files(view: OwnView) -> Findings:
+    if view.open_files < LEAST_FILES:
+        yield note(
+            "open files",
+            f"at most {view.open_files}",
+            f"allow {LEAST_FILES} or more (ulimit -n, LimitNOFILE): three for each container",
+        )
+    else:
+        yield well("open files", f"at most {view.open_files}")
+
+
+def directories(view: OwnView) -> Findings:
+    if isinstance(view.directories, Unseen):
+        yield wrong("volume.conf", view.directories.cause, "mend it, or leave out --volume-config")
+        return
+    for directory in view.directories:
+        yield _directory(directory)
+
+
+def _directory(one: Directory) -> Finding:
+    if one.obstacle:
+        return wrong(
+            one.purpose,
+            f"{one.path}: {one.obstacle}",
+            "give the agent a directory of the node that it may write",
+        )
+    if one.free < LEAST_FREE:
+        return wrong(
+            one.purpose,
+            f"{one.path}: {format_bytes(one.free)} free",
+            f"make room: less than {format_bytes(LEAST_FREE)} is too little to promise anything",
+        )
+    if not one.executable:
+        return wrong(
+            one.purpose,
+            f"{one.path}: mounted noexec",
+            "no container could load the driver's libraries from there: mount it without",
+        )
+    return well(one.purpose, f"{one.path}, {format_bytes(one.free)} free")
+
+
+def journal(view: OwnView) -> Findings:
+    match view.promised:
+        case None:
+            yield well("journal", "none yet")
+        case Unseen(cause):
+            yield wrong("journal", cause, "the agent does not start before this is mended")
+        case promised:
+            yield well("journal", f"promises for {promised} containers")

@@ -1,0 +1,38 @@
+"""Questions to a world that may not answer: each in a thread of its own, awaited for some seconds.
+
+A driver that hangs, a file system that is gone: the thread is left behind, and the process can end.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Final, Generic, TypeVar
+
+from gpumanager.doctor.values import Unseen
+
+SECONDS: Final = 10.0
+
+T = TypeVar("T")
+
+
+class Question(Generic[T]):
+    """Asked when it is made."""
+
+    def __init__(self, ask: Callable[[], T], seconds: float = SECONDS) -> None:
+        self._ask = ask
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._answer: T | Unseen = Unseen(f"no answer within {seconds:g} s")
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def answer(self) -> T | Unseen:
+        """Once it is there, or why there is none."""
+        self._thread.join(max(0.0, self._until - time.monotonic()))
+        return self._answer
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._ask()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the reader needs
+            self._answer = Unseen(str(error) or type(error).__name__)

@@ -1,0 +1,24 @@
+"""What to make of a node. Pure: what was seen in, findings out.
+
+A finding is wrong only where pods would get no GPU, or not what they were promised; what merely
+makes something worse is a note. Whatever is not well says what to do.
+"""
+
+from gpumanager.doctor.about_gpus import about_gpus
+from gpumanager.doctor.about_kubelet import about_kubelet
+from gpumanager.doctor.about_node import about_containers, about_own
+from gpumanager.doctor.values import Finding, Node, Verdict
+
+
+def examine(node: Node) -> tuple[Finding, ...]:
+    """All there is to say, in the order in which an agent needs it."""
+    return (
+        *about_gpus(node.gpus),
+        *about_kubelet(node.kubelet),
+        *about_containers(node.containers),
+        *about_own(node.own),
+    )
+
+
+def is_wrong(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.verdict is Verdict.WRONG for finding in findings)

@@ -1,0 +1,159 @@
+"""What a doctor sees on a node, and what it says of it.
+
+`Node` holds what could be seen and, in its place, why something could not. A finding is one line of
+the answer: what was found, whether that is well, and what to do where it is not.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from gpumanager.gpu.values import Topology
+from gpumanager.gpu.versions import NvmlVersions
+from gpumanager.kubelet.probe import Speaks
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import Bytes
+
+
+class Verdict(Enum):
+    """WELL: as it should be. NOTE: it works, with something less. WRONG: pods will not get GPUs,
+    or not what they were promised.
+    """
+
+    WELL = "well"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """advice: what to do; empty where nothing is."""
+
+    part: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def well(part: str, found: str) -> Finding:
+    return Finding(part, Verdict.WELL, found)
+
+
+def note(part: str, found: str, advice: str) -> Finding:
+    return Finding(part, Verdict.NOTE, found, advice)
+
+
+def wrong(part: str, found: str, advice: str) -> Finding:
+    return Finding(part, Verdict.WRONG, found, advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What could not be looked at, and why."""
+
+    cause: str
+
+
+class Listener(Enum):
+    """Who is behind a socket's path. DEAD: the file is there and nobody listens."""
+
+    ABSENT = "absent"
+    DEAD = "dead"
+    DENIED = "denied"
+    LISTENS = "listens"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What a directory is for, and what the file system says of it or, where it is not there yet,
+    of the nearest one above it.
+
+    obstacle: why nothing could be written there; executable: whether code from there may run.
+    """
+
+    purpose: str
+    path: Path
+    obstacle: str | None
+    free: Bytes
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledDriver:
+    """The driver's libraries on the host's disk."""
+
+    version: str
+    library: Path
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """missing_nodes: device files that GPUs or the driver need and that are not there.
+    missing_shims: our own libraries that are not built.
+    """
+
+    installed: InstalledDriver | Unseen
+    versions: NvmlVersions | Unseen
+    topology: Topology | Unseen
+    missing_nodes: tuple[Path, ...]
+    missing_shims: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletView:
+    """sockets: our own ones in the kubelet's directory. pods: how many it lists. held: device IDs
+    of ours that its checkpoint says pods hold, by resource; None where there is no checkpoint yet.
+    """
+
+    socket: Path
+    listener: Listener
+    sockets: tuple[Listener, ...]
+    version: str | Unseen
+    pods: int | Unseen
+    held: "Held | Unseen | None"
+    pod_resources: Speaks | Unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many device IDs of each resource."""
+
+    cores: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.cores} of {VCORE}, {self.blocks} of {VMEMORY}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersView:
+    """runtime: who answers by CRI, in words. cgroups: their version, in words; None for none.
+    driver: who makes pods' cgroups; None while there is no pod to tell by.
+    """
+
+    runtime: str | Unseen
+    cgroups: str | None
+    driver: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnView:
+    """The agent's own place in the world, as this process has it.
+
+    promised: how many containers the journal has promises for; None where there is no journal yet.
+    """
+
+    root: bool
+    sees_all_processes: bool
+    open_files: int
+    directories: tuple[Directory, ...] | Unseen
+    promised: int | Unseen | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    gpus: GpuView
+    kubelet: KubeletView
+    containers: ContainersView
+    own: OwnView

@@ -1,0 +1,38 @@
+"""Questions that the world may leave unanswered."""
+
+import threading
+import time
+from pathlib import Path
+
+from gpumanager.doctor.asking import Question
+from gpumanager.doctor.values import Unseen
+
+
+def test_an_answer_is_the_answer() -> None:
+    assert Question(lambda: 42).answer() == 42
+
+
+def test_what_goes_wrong_is_why_there_is_none(tmp_path: Path) -> None:
+    answer = Question((tmp_path / "absent").read_text).answer()
+
+    assert isinstance(answer, Unseen)
+    assert "absent" in answer.cause
+
+
+def test_nobody_waits_for_long_for_who_does_not_answer() -> None:
+    never = threading.Event()
+    began = time.monotonic()
+
+    answer = Question(never.wait, seconds=0.05).answer()
+
+    assert answer == Unseen("no answer within 0.05 s")
+    assert time.monotonic() - began < 30
+    never.set()
+
+
+def test_all_that_are_asked_at_once_wait_together() -> None:
+    both = threading.Barrier(2)
+
+    questions = [Question(lambda: both.wait(30) >= 0) for _ in range(2)]
+
+    assert [one.answer() for one in questions] == [True, True]

@@ -1,0 +1,180 @@
+"""What the doctor makes of a node: nothing but what it was shown."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.doctor.checks import examine, is_wrong
+from gpumanager.doctor.values import (
+    ContainersView,
+    Directory,
+    Finding,
+    GpuView,
+    Held,
+    InstalledDriver,
+    KubeletView,
+    Listener,
+    Node,
+    OwnView,
+    Unseen,
+    Verdict,
+)
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.gpu.versions import NvmlVersions
+from gpumanager.kubelet.probe import Speaks
+from gpumanager.units import GIB, MIB, Bytes
+
+VM = Directory("allocations", Path("/etc/vm"), None, Bytes(GIB), executable=True)
+SILENT = Unseen("nobody answers")
+
+
+def gpu(index: int, numa_node: int | None = 0) -> Gpu:
+    uuid, bus_id = GpuUUID(f"GPU-{index}"), f"00000000:{index + 1:02X}:00.0"
+    return Gpu(index, index, uuid, bus_id, "T4", Bytes(16 * GIB), numa_node)
+
+
+def two(bond: Bond, numa_node: int | None = 0) -> Topology:
+    return topology([gpu(0, numa_node), gpu(1, numa_node)], [[None, bond], [bond, None]])
+
+
+GPUS = GpuView(
+    installed=InstalledDriver("555.58.02", Path("/usr/lib/libcuda.so.555.58.02")),
+    versions=NvmlVersions("555.58.02", "12.5"),
+    topology=two(Bond(Level.PIX)),
+    missing_nodes=(),
+    missing_shims=(),
+)
+KUBELET = KubeletView(
+    socket=Path("/var/kubelet.sock"),
+    listener=Listener.LISTENS,
+    sockets=(Listener.LISTENS, Listener.LISTENS),
+    version="v1.36.2",
+    pods=3,
+    held=Held(30, 8),
+    pod_resources=Speaks.LIST_AND_GET,
+)
+CONTAINERS = ContainersView("containerd 1.6.20 (CRI v1)", "v2", "systemd")
+OWN = OwnView(root=True, sees_all_processes=True, open_files=1 << 20, directories=(VM,), promised=2)
+WELL = Node(GPUS, KUBELET, CONTAINERS, OWN)
+
+
+def changed(**parts: Any) -> Node:
+    """The well node with these fields, of whichever of its parts, changed."""
+    node = WELL
+    for part in ("gpus", "kubelet", "containers", "own"):
+        view = getattr(node, part)
+        fields = {name: parts[name] for name in parts if hasattr(view, name)}
+        node = replace(node, **{part: replace(view, **fields)})
+    return node
+
+
+def not_well(node: Node) -> list[Finding]:
+    return [finding for finding in examine(node) if finding.verdict is not Verdict.WELL]
+
+
+def test_a_node_that_has_everything_is_well() -> None:
+    findings = examine(WELL)
+
+    assert not_well(WELL) == []
+    assert not is_wrong(findings)
+    found = {finding.part: finding.found for finding in findings}
+    assert found["GPUs"] == "2 x T4, 16 GiB"
+    assert found["topology"] == "PIX x 1; NUMA nodes 0"
+    assert found["kubelet"] == "/var/kubelet.sock: listens; version v1.36.2"
+    assert found["kubelet's books"] == (
+        "pods hold 30 of tencent.com/vcuda-core, 8 of tencent.com/vcuda-memory"
+    )
+
+
+NO_NODE = (Path("/dev/nvidia-uvm"),)
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no driver": ({"installed": Unseen("no libcuda")}, "driver libraries", "--driver-root"),
+    "silent driver": ({"versions": SILENT, "topology": SILENT}, "driver", "nvidia-smi"),
+    "half an update": ({"versions": NvmlVersions("570.1", "12.8")}, "driver", "reboot"),
+    "a GPU that does not answer": ({"topology": Unseen("GPU 3 is lost")}, "GPUs", "Xid"),
+    "no GPU": ({"topology": topology([], [])}, "GPUs", "node selector"),
+    "a missing node": ({"missing_nodes": NO_NODE}, "device nodes", "nvidia-modprobe"),
+    "nothing built": ({"missing_shims": (Path("/x"),)}, "shims", "vcuda_shim.build"),
+    "no kubelet": ({"listener": Listener.ABSENT}, "kubelet", "--device-plugin-path"),
+    "a dead kubelet": ({"listener": Listener.DEAD}, "kubelet", "start the kubelet"),
+    "a locked kubelet": ({"listener": Listener.DENIED}, "kubelet", "root"),
+    "no list of pods": ({"pods": Unseen("status 403 Forbidden")}, "pods", "nodes/proxy"),
+    "a broken checkpoint": ({"held": SILENT}, "kubelet's books", "restart the kubelet"),
+    "not root": ({"root": False}, "user", "run as root"),
+    "a broken volume.conf": ({"directories": SILENT}, "volume.conf", "--volume-config"),
+    "a broken journal": ({"promised": SILENT}, "journal", "does not start"),
+    "a read-only directory": (
+        {"directories": (replace(VM, obstacle="/etc may not be written"),)},
+        "allocations",
+        "that it may write",
+    ),
+    "a full disk": (
+        {"directories": (replace(VM, free=Bytes(10 * MIB)),)},
+        "allocations",
+        "make room",
+    ),
+    "a disk without code": (
+        {"directories": (replace(VM, executable=False),)},
+        "allocations",
+        "without",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_once_with_what_to_do(case: str) -> None:
+    fields, part, advice = WRONG[case]
+    node = changed(**fields)
+
+    (finding,) = not_well(node)
+
+    assert (finding.part, finding.verdict) == (part, Verdict.WRONG)
+    assert advice in finding.advice
+    assert is_wrong(examine(node))
+
+
+NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "two drivers": (
+        {"installed": InstalledDriver("555.58.02", Path("/l"), ("several are installed",))},
+        "driver libraries",
+        "ldconfig",
+    ),
+    "no links known": ({"topology": two(Bond(Level.SYS))}, "topology", "any of them"),
+    "no NUMA known": ({"topology": two(Bond(Level.PIX), None)}, "topology", "aligned"),
+    "no agent": ({"sockets": (Listener.ABSENT, Listener.DEAD)}, "agent", "gpumanager agent"),
+    "half an agent": ({"sockets": (Listener.LISTENS, Listener.DEAD)}, "agent", "start it"),
+    "a locked agent": ({"sockets": (Listener.DENIED,) * 2}, "agent", "root"),
+    "no PodResources": ({"pod_resources": SILENT}, "PodResources", "--pod-resources-socket"),
+    "no runtime": ({"runtime": SILENT}, "container runtime", "cgroup"),
+    "no cgroups": ({"cgroups": None}, "cgroups", "/sys/fs/cgroup"),
+    "own processes": ({"sees_all_processes": False}, "processes", "hostPID"),
+    "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_what_merely_makes_something_worse_is_a_note(case: str) -> None:
+    fields, part, advice = NOTES[case]
+    node = changed(**fields)
+
+    (finding,) = not_well(node)
+
+    assert (finding.part, finding.verdict) == (part, Verdict.NOTE)
+    assert advice in finding.advice
+    assert not is_wrong(examine(node))
+
+
+FRESH: dict[str, dict[str, Any]] = {
+    "no pod ever had a GPU": {"held": None, "promised": None},
+    "the token may not read metrics": {"version": Unseen("status 403 Forbidden")},
+    "an older kubelet": {"pod_resources": Speaks.LIST},
+    "one GPU": {"topology": topology([gpu(0)], [[None]])},
+    "no pod that tells who makes cgroups": {"driver": None},
+}
+
+
+@pytest.mark.parametrize("case", FRESH)
+def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
+    assert not_well(changed(**FRESH[case])) == []
