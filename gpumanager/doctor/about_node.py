@@ -121,4 +121,4 @@ def journal(view: OwnView) -> Findings:
         case Unseen(cause):
             yield wrong("journal", cause, "the agent does not start before this is mended")
         case promised:
-            yield well("journal", f"promises for {promised} containers")
+            yield well("journal", f"containers promised: {promised}")

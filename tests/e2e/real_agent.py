@@ -5,9 +5,11 @@ nodes, of the numbers that NVIDIA's driver has and with nothing behind them; the
 with the node's runtime (`real_node`). The simulated driver looks for the names alone.
 """
 
+import json
 import os
 import signal
 import stat
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +29,14 @@ NVIDIA: Final = 195
 CONTROL: Final = {"nvidiactl": 255, "nvidia-uvm": 250}
 
 LEAST_RULES: Final = (
-    {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]},
+    {
+        "apiGroups": [""],
+        "resources": ["nodes/proxy", "nodes/pods", "nodes/metrics"],
+        "verbs": ["get"],
+    },
 )
-"""What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
+"""What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33), and the
+doctor its version among the metrics."""
 
 REGISTERED: Final = "registered with the kubelet"
 
@@ -47,12 +54,14 @@ class RealAgent:
         flags = {
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
+            "container-runtime-endpoint": node.containerd_socket,
             "device-directory": nodes,
             "kubelet-token": self._token(),
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
-        self.process = NodeProcess("agent", self._log, words.environment())
+        self._environment = words.environment()
+        self.process = NodeProcess("agent", self._log, self._environment)
 
     def start(self) -> None:
         """Until it has registered."""
@@ -62,6 +71,19 @@ class RealAgent:
 
     def stop(self) -> None:
         self.process.stop()
+
+    def doctor(self) -> tuple[int, dict[str, dict[str, str]]]:
+        """Its exit status and its findings by part, asked with the agent's flags."""
+        words = ["doctor" if word == "agent" else word for word in self._command]
+        asked = subprocess.run(
+            [*words, "--json"],
+            check=False,
+            capture_output=True,
+            env=os.environ | self._environment,
+            timeout=60,
+        )
+        findings = json.loads(asked.stdout)["findings"]
+        return asked.returncode, {one["part"]: one for one in findings}
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""

@@ -27,6 +27,23 @@ def test_the_capacity_of_the_gpus_appears_on_the_node(node: RealNode, agent: Rea
     assert {name: node.capacity(name) for name in (VCORE, VMEMORY)} == agent.devices
 
 
+def test_the_doctor_finds_nothing_wrong(node: RealNode, agent: RealAgent, pods: RealPods) -> None:
+    pods.create(pod("patient", container("main", "sleep 600", 30, 4)))
+    pods.running("patient")
+
+    status, found = agent.doctor()
+
+    assert status == 0, found
+    assert {part: one for part, one in found.items() if one["verdict"] != "well"} == {
+        "processes": found["processes"]  # the node of the tests has a pid namespace of its own
+    }
+    assert found["kubelet"]["found"].endswith(f"version v{node.version}")
+    assert "containerd" in found["container runtime"]["found"]
+    assert found["cgroups"]["found"].endswith("made by cgroupfs")
+    assert found["kubelet's books"]["found"].startswith("pods hold 30 of ")
+    assert found["journal"]["found"].startswith("containers promised: ")
+
+
 def test_a_deleted_pod_frees_what_it_held(node: RealNode, agent: RealAgent, pods: RealPods) -> None:
     uid = pods.create(pod("first", container("main", "sleep 600", 800, 8)))
     pods.running("first")
