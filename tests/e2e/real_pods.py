@@ -25,15 +25,16 @@ UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metada
 """A variable: the pod's own UID, as only the kubelet tells it."""
 
 
-def example(path: Path) -> list[dict[str, Any]]:
+def example(path: Path, *, pids_of_the_node: bool = True) -> list[dict[str, Any]]:
     """The pods of an example, whose image is not to be pulled.
 
-    They see the node's processes: the simulated driver is no part of a kernel and tells who uses a
-    GPU by the pid that each process has for itself, where a real one tells the node's.
+    The simulated driver is no part of a kernel and tells who uses a GPU by the pid that each
+    process has for itself, where a real one tells the node's. So they see the node's processes;
+    with pids of their own, the driver lists nobody that the agent knows.
     """
     pods = [prepared(pod) for pod in yaml.safe_load_all(path.read_text())]
     for one in pods:
-        one["spec"]["hostPID"] = True
+        one["spec"]["hostPID"] = pids_of_the_node
     return pods
 
 

@@ -6,7 +6,7 @@ ended too soon to be seen has none, unless nobody else was there.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 IMPOSSIBLE: Final = "impossible"
 FITTING: Final = sorted(one.stem for one in EXAMPLES.glob("*.yaml") if one.stem != IMPOSSIBLE)
 SHARE_POINTS: Final = 5.0
+Record = Callable[[str, object], None]
 CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 
 
@@ -53,10 +54,10 @@ class Stage:
         self._gpus = gpus
         self._namespaces: dict[str, int] = {}
 
-    def run(self, name: str) -> dict[str, Ran]:
+    def run(self, name: str, *, pids_of_the_node: bool = True) -> dict[str, Ran]:
         """The containers of an example by `pod/container`, once all have ended."""
         known = {account.serial for account in self._gpus.tenants()}
-        described = example(EXAMPLES / f"{name}.yaml")
+        described = example(EXAMPLES / f"{name}.yaml", pids_of_the_node=pids_of_the_node)
         for one in described:
             self._pods.create(one)
         ended = {pod["metadata"]["name"]: self._ended(pod) for pod in described}
@@ -138,13 +139,16 @@ def stage_of(agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> Stage:
 
 @pytest.mark.flaky(reruns=2)  # shares are of the real clock, which a busy host disturbs
 @pytest.mark.parametrize("name", FITTING)
-def test_an_example_runs_within_its_limits(name: str, stage_of: Stage) -> None:
+def test_an_example_runs_within_its_limits(
+    name: str, stage_of: Stage, record_property: Record
+) -> None:
     if name == "third-party":
         for package in THIRD_PARTY:
             pytest.importorskip(package)
 
     ran = stage_of.run(name)
 
+    record_property("measured", figures(ran))
     assert any(one.measured for one in ran.values())
     for container, one in ran.items():
         assert one.exit_code == 0, (container, one.log)
@@ -161,6 +165,20 @@ def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> N
     assert ran.denied > 0
 
 
+@pytest.mark.flaky(reruns=2)
+@pytest.mark.parametrize("name", ["half-a-gpu", "greedy-memory"])
+def test_limits_hold_where_the_driver_lists_nobody_that_the_agent_knows(
+    name: str, stage_of: Stage, record_property: Record
+) -> None:
+    ran = stage_of.run(name, pids_of_the_node=False)
+
+    record_property("measured", figures(ran))
+    (one,) = ran.values()
+    assert one.measured is not None
+    assert one.measured.memory_peak <= one.blocks * MEMORY_BLOCK
+    assert (one.measured.share or 0) <= one.cores + SHARE_POINTS
+
+
 def test_each_impossible_request_says_why_in_the_pod(pods: RealPods) -> None:
     for one in example(EXAMPLES / f"{IMPOSSIBLE}.yaml"):
         pods.create(one)
@@ -174,6 +192,15 @@ def test_each_impossible_request_says_why_in_the_pod(pods: RealPods) -> None:
     assert "larger than any GPU here" in reasons["more-than-a-card"]
     assert "a share of a GPU needs memory" in reasons["no-memory"]
     assert "Insufficient tencent.com/vcuda-core" in unschedulable(pods, "too-many-gpus")
+
+
+def figures(ran: Mapping[str, Ran]) -> dict[str, dict[str, float | int | None]]:
+    """For the report: what containers held and how much of a GPU's time they got."""
+    return {
+        name: {"memory_peak": one.measured.memory_peak, "share": one.measured.share}
+        for name, one in ran.items()
+        if one.measured
+    }
 
 
 def unschedulable(pods: RealPods, name: str) -> str:
