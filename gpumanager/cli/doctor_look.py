@@ -4,6 +4,7 @@ Nobody is asked for more than some seconds: what does not answer is unseen, and 
 """
 
 import asyncio
+import contextlib
 import os
 import resource
 import socket
@@ -90,7 +91,7 @@ def _installed(root: Path) -> InstalledDriver:
 def _missing_nodes(directory: Path, topology: Topology | Unseen) -> Iterator[Path]:
     gpus = () if isinstance(topology, Unseen) else topology.gpus
     names = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
-    yield from (directory / name for name in names if not (directory / name).exists())
+    yield from (directory / name for name in names if not exists(directory / name))
 
 
 async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
@@ -134,7 +135,7 @@ def listener(path: Path) -> Listener:
 
 
 def _held(checkpoint: Path) -> Held | None:
-    if not checkpoint.exists():
+    if not exists(checkpoint):
         return None
     holders = read_checkpoint(checkpoint)
     amounts = (
@@ -167,11 +168,17 @@ def look_at_own(settings: AgentSettings) -> OwnView:
     promised = Question(lambda: _promised(settings.checkpoint_path / FILE_NAME))
     return OwnView(
         root=os.geteuid() == 0,
-        sees_all_processes=Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE,
+        sees_all_processes=_pid_namespace() == FIRST_PID_NAMESPACE,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         directories=directories.answer(),
         promised=promised.answer(),
     )
+
+
+def _pid_namespace() -> int | None:
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino
+    return None
 
 
 def _directories(settings: AgentSettings) -> Iterator[Directory]:
@@ -185,8 +192,11 @@ def _directories(settings: AgentSettings) -> Iterator[Directory]:
 
 def directory(purpose: str, path: Path, *, for_code: bool = False) -> Directory:
     """As it is or, if it is not there yet, as the one is in which it would be made."""
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    system = os.statvfs(there)
+    there = next(one for one in (path, *path.absolute().parents) if exists(one))
+    try:
+        system = os.statvfs(there)
+    except OSError as error:
+        return Directory(purpose, path, error.strerror or str(error), Bytes(0), executable=True)
     return Directory(
         purpose,
         path,
@@ -203,12 +213,21 @@ def _obstacle(path: Path) -> str | None:
 
 
 def _promised(journal: Path) -> int | None:
-    return len(JournalFile(journal).load().live()) if journal.exists() else None
+    return len(JournalFile(journal).load().live()) if exists(journal) else None
+
+
+def exists(path: Path) -> bool:
+    """False also for what may not be looked at."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
 
 
 async def seen(question: Awaitable[T]) -> T | Unseen:
     """For questions that are bounded in time by themselves."""
     try:
         return await question
-    except GpuManagerError as error:
+    except (GpuManagerError, OSError) as error:
         return Unseen(str(error))

@@ -66,17 +66,19 @@ def gpus(view: GpuView) -> Findings:
 
 
 def _links(topology: Topology) -> Finding:
-    pairs = [topology.bond(a, b) for a, b in combinations(range(len(topology.gpus)), 2)]
-    bonds = Counter("NVLink" if bond.nvlinks else bond.level.name for bond in pairs)
-    nodes = {gpu.numa_node for gpu in topology.gpus}
-    if None in nodes or (pairs and bonds[Level.SYS.name] == len(pairs)):
+    gpus = topology.gpus
+    pairs = [topology.bond(a, b) for a, b in combinations(range(len(gpus)), 2)]
+    nodes = {gpu.numa_node for gpu in gpus if gpu.numa_node is not None}
+    flat = all(str(bond) == Level.SYS.name for bond in pairs) and len(nodes) < len(gpus) > 1
+    if flat or any(gpu.numa_node is None for gpu in gpus):
         return note(
             "topology",
             "the machine does not tell how its GPUs lie",
             "none is needed; pods with several GPUs get any of them, and nothing is aligned",
         )
+    bonds = Counter("NVLink" if bond.nvlinks else bond.level.name for bond in pairs)
     seen = ", ".join(f"{name} x {n}" for name, n in bonds.items()) or "one GPU"
-    return well("topology", f"{seen}; NUMA nodes {', '.join(map(str, sorted(map(str, nodes))))}")
+    return well("topology", f"{seen}; NUMA nodes {', '.join(map(str, sorted(nodes)))}")
 
 
 def device_nodes(view: GpuView) -> Findings:

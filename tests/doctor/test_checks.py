@@ -35,8 +35,9 @@ def gpu(index: int, numa_node: int | None = 0) -> Gpu:
     return Gpu(index, index, uuid, bus_id, "T4", Bytes(16 * GIB), numa_node)
 
 
-def two(bond: Bond, numa_node: int | None = 0) -> Topology:
-    return topology([gpu(0, numa_node), gpu(1, numa_node)], [[None, bond], [bond, None]])
+def two(bond: Bond, *numa_nodes: int | None) -> Topology:
+    first, second = numa_nodes or (0, 0)
+    return topology([gpu(0, first), gpu(1, second)], [[None, bond], [bond, None]])
 
 
 GPUS = GpuView(
@@ -142,7 +143,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
         "ldconfig",
     ),
     "no links known": ({"topology": two(Bond(Level.SYS))}, "topology", "any of them"),
-    "no NUMA known": ({"topology": two(Bond(Level.PIX), None)}, "topology", "aligned"),
+    "no NUMA known": ({"topology": two(Bond(Level.PIX), 0, None)}, "topology", "aligned"),
     "no agent": ({"sockets": (Listener.ABSENT, Listener.DEAD)}, "agent", "gpumanager agent"),
     "half an agent": ({"sockets": (Listener.LISTENS, Listener.DEAD)}, "agent", "start it"),
     "a locked agent": ({"sockets": (Listener.DENIED,) * 2}, "agent", "root"),
@@ -170,6 +171,7 @@ FRESH: dict[str, dict[str, Any]] = {
     "no pod ever had a GPU": {"held": None, "promised": None},
     "the token may not read metrics": {"version": Unseen("status 403 Forbidden")},
     "an older kubelet": {"pod_resources": Speaks.LIST},
+    "GPUs far from each other": {"topology": two(Bond(Level.SYS), 0, 1)},
     "one GPU": {"topology": topology([gpu(0)], [[None]])},
     "no pod that tells who makes cgroups": {"driver": None},
 }
