@@ -29,9 +29,9 @@ from gpumanager.doctor.values import (
     Unseen,
 )
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.loaded import loaded_driver
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.values import Topology
-from gpumanager.gpu.versions import versions_here
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.probe import Speaks, probe
@@ -71,12 +71,12 @@ async def look(settings: AgentSettings) -> Node:
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
     installed = Question(lambda: _installed(settings.driver_root))
-    versions = Question(versions_here)
+    loaded = Question(loaded_driver)
     topology = Question(lambda: discover_here(settings.driver_root / "sys")).answer()
     shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
     return GpuView(
         installed=installed.answer(),
-        versions=versions.answer(),
+        loaded=loaded.answer(),
         topology=topology,
         missing_nodes=tuple(_missing_nodes(settings.device_directory, topology)),
         missing_shims=tuple(path for path in shims if not path.is_file()),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from gpumanager.doctor.values import Finding, GpuView, InstalledDriver, Unseen, note, well, wrong
+from gpumanager.gpu.loaded import LoadedDriver
 from gpumanager.gpu.values import Level, Topology
-from gpumanager.gpu.versions import NvmlVersions
 from gpumanager.units import format_bytes
 
 Findings = Iterator[Finding]
@@ -32,27 +32,27 @@ def driver_libraries(view: GpuView) -> Findings:
 
 
 def driver_answers(view: GpuView) -> Findings:
-    match view.versions:
+    match view.loaded:
         case Unseen(cause):
             yield wrong(
                 "driver", cause, "the agent begins when `nvidia-smi` lists the GPUs where it runs"
             )
-        case NvmlVersions() as running if not _same_driver(view.installed, running):
+        case LoadedDriver() as running if not _same_driver(view.installed, running):
             yield wrong(
                 "driver",
-                f"{running.driver} is loaded, and its libraries are of another version",
+                f"{running.version} is loaded, and its libraries are of another version",
                 "finish the driver's update: reload its kernel modules, or reboot",
             )
-        case NvmlVersions() as running:
-            yield well("driver", f"{running.driver}, CUDA up to {running.cuda}")
+        case LoadedDriver() as running:
+            yield well("driver", f"{running.version}, CUDA up to {running.cuda}")
 
 
-def _same_driver(installed: InstalledDriver | Unseen, running: NvmlVersions) -> bool:
-    return isinstance(installed, Unseen) or installed.version == running.driver
+def _same_driver(installed: InstalledDriver | Unseen, running: LoadedDriver) -> bool:
+    return isinstance(installed, Unseen) or installed.version == running.version
 
 
 def gpus(view: GpuView) -> Findings:
-    if isinstance(view.versions, Unseen):
+    if isinstance(view.loaded, Unseen):
         return  # said already
     if isinstance(view.topology, Unseen):
         yield wrong("GPUs", view.topology.cause, "look for Xid messages in the kernel's log")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from gpumanager.gpu.loaded import LoadedDriver
 from gpumanager.gpu.values import Topology
-from gpumanager.gpu.versions import NvmlVersions
 from gpumanager.kubelet.probe import Speaks
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import Bytes
@@ -94,7 +94,7 @@ class GpuView:
     """
 
     installed: InstalledDriver | Unseen
-    versions: NvmlVersions | Unseen
+    loaded: LoadedDriver | Unseen
     topology: Topology | Unseen
     missing_nodes: tuple[Path, ...]
     missing_shims: tuple[Path, ...]

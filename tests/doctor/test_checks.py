@@ -21,8 +21,8 @@ from gpumanager.doctor.values import (
     Unseen,
     Verdict,
 )
+from gpumanager.gpu.loaded import LoadedDriver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.gpu.versions import NvmlVersions
 from gpumanager.kubelet.probe import Speaks
 from gpumanager.units import GIB, MIB, Bytes
 
@@ -42,7 +42,7 @@ def two(bond: Bond, *numa_nodes: int | None) -> Topology:
 
 GPUS = GpuView(
     installed=InstalledDriver("555.58.02", Path("/usr/lib/libcuda.so.555.58.02")),
-    versions=NvmlVersions("555.58.02", "12.5"),
+    loaded=LoadedDriver("555.58.02", "12.5"),
     topology=two(Bond(Level.PIX)),
     missing_nodes=(),
     missing_shims=(),
@@ -92,8 +92,8 @@ def test_a_node_that_has_everything_is_well() -> None:
 NO_NODE = (Path("/dev/nvidia-uvm"),)
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no driver": ({"installed": Unseen("no libcuda")}, "driver libraries", "--driver-root"),
-    "silent driver": ({"versions": SILENT, "topology": SILENT}, "driver", "nvidia-smi"),
-    "half an update": ({"versions": NvmlVersions("570.1", "12.8")}, "driver", "reboot"),
+    "silent driver": ({"loaded": SILENT, "topology": SILENT}, "driver", "nvidia-smi"),
+    "half an update": ({"loaded": LoadedDriver("570.1", "12.8")}, "driver", "reboot"),
     "a GPU that does not answer": ({"topology": Unseen("GPU 3 is lost")}, "GPUs", "Xid"),
     "no GPU": ({"topology": topology([], [])}, "GPUs", "node selector"),
     "a missing node": ({"missing_nodes": NO_NODE}, "device nodes", "nvidia-modprobe"),

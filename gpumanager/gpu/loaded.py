@@ -1,4 +1,4 @@
-"""Which driver NVML speaks for."""
+"""Which driver is loaded, as NVML tells."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ _MINOR = 10
 
 
 @dataclass(frozen=True, slots=True)
-class NvmlVersions:
-    """driver: `555.58.02`, the kernel module's. cuda: `12.5`, the newest that it can run."""
+class LoadedDriver:
+    """version: `555.58.02`, the kernel module's. cuda: `12.5`, the newest that it can run."""
 
-    driver: str
+    version: str
     cuda: str
 
 
-def versions_here() -> NvmlVersions:
+def loaded_driver() -> LoadedDriver:
     """Raises NvmlError."""
     with driver():
         cuda = int(ask(pynvml.nvmlSystemGetCudaDriverVersion, "asking for CUDA's version"))
-        return NvmlVersions(
-            driver=text(ask(pynvml.nvmlSystemGetDriverVersion, "asking for the driver's version")),
+        return LoadedDriver(
+            version=text(ask(pynvml.nvmlSystemGetDriverVersion, "asking for the driver's version")),
             cuda=f"{cuda // _MAJOR}.{cuda % _MAJOR // _MINOR}",
         )
