@@ -117,6 +117,18 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     return _learn(corrected, sample.until, bound, promise), wrong
 
 
+def amend(account: Account, since: int, amount: int) -> Account:
+    """For work that ended then, so much more was, or is going to be, charged. Readings since then
+    are to say so: what is measured must not be held against a charge that was put right."""
+    readings = tuple(
+        replace(one, charged=one.charged + amount, retired=one.retired + amount)
+        if one.at >= since
+        else one
+        for one in account.readings
+    )
+    return replace(account, readings=readings)
+
+
 def _begin(account: Account, sample: Sample) -> Account:
     """From here on. What is in flight may have been measured or not: half of it counts as such."""
     if not account.readings:

@@ -15,6 +15,7 @@ from gpumanager.compute.account import Account
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.overlap import Overlap, Visit, Wrong
 from gpumanager.compute.periods import LONGEST_NS, Period, Periods
 from gpumanager.compute.unlisted import Leavers, Unlisted
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
@@ -97,6 +98,10 @@ class Member:
             return 0.0
         return max(self.history.share(LATELY_NS), self.history.newest)
 
+    def rested(self, period: Period) -> bool:
+        """Whether the driver saw none of its processes."""
+        return bool(self.seen) and not any(period.percents.get(pid) for pid in self.seen)
+
     def learn(self, now: int, period: Period) -> None:
         """What the driver saw it use."""
         unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
@@ -134,6 +139,18 @@ class Member:
         self.owed += debt
         self.fleeing += debt
 
+    def visit(self) -> Visit:
+        return Visit(self.reading, self.owed, self.account.scale)
+
+    def correct(self, wrongs: Sequence[Wrong]) -> None:
+        """Long launches were there with those of others."""
+        for wrong in wrongs:
+            self.account = correction.amend(self.account, wrong.ended, wrong.amount)
+            self.debt += wrong.amount
+            self.owed += wrong.amount
+        if wrongs:
+            self.debt_rate = self.rates.mean(wrongs[0].begun, wrongs[-1].ended)
+
     def _read(self, now: int) -> None:
         meter = self.reading
         charged = meter.charged_ns - self.fleeing
@@ -149,6 +166,7 @@ class SharedGpu:
         self._periods = Periods()
         self._unlisted = Unlisted()
         self._leavers = Leavers()
+        self._overlap = Overlap()
         self._strangers = 0.0
         self._strangers_until = 0
         self.lenders: frozenset[Holder] = frozenset()
@@ -173,11 +191,16 @@ class SharedGpu:
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)
+        visits = [member.visit() for member in self._members.values()]
+        for holder, wrongs in self._overlap.update(now, visits).items():
+            self._members[holder].correct(wrongs)
 
     def _learn(self, now: int, answer: Answer) -> None:
         for period in self._periods.enter(answer):
-            for member in self._members.values():
+            for holder, member in self._members.items():
                 member.learn(now, period)
+                if member.rested(period):
+                    self._overlap.idle(holder, period.begin)
             self._strangers = self._taken_by_strangers(period.percents)
             self._strangers_until = period.end + LONGEST_NS
         self._note_leavers(now, answer)
@@ -232,9 +255,13 @@ class SharedGpu:
                 cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
+                long_ppm=round(self._long(member) * MILLION),
             )
             for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
+
+    def _long(self, member: Member) -> float:
+        return member.account.scale * self._overlap.ratio(member.reading.holder)
 
 
 def _ppm(share: float) -> int:

@@ -17,6 +17,23 @@ Holder = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Flight:
+    """A launch longer than the GPU's time slices, as the process saw it that made it.
+
+    ticket: another for each of a container. slot: of the process. ended: 0 if that is not known;
+    then begun is when it was launched, else when it can have begun behind those before it. cost:
+    ns by what events say. charged: ns; 0 if it was short after all.
+    """
+
+    ticket: int
+    slot: int
+    begun: int
+    ended: int
+    cost: int
+    charged: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """promise, ceiling: shares; a promise of 1 or more is a container without limit.
 
@@ -24,6 +41,8 @@ class Reading:
     time charged, and that part of it of work that is known to have ended. waits: a number that
     grows whenever a launch was made to wait. launches: that were paid for. departed: how many of
     its processes have ended so far; fled: of them, with a launch under way of unknown cost.
+    flights: the last long launches, those included that have not ended; long_ns: what of charged_ns
+    was for such.
     """
 
     holder: Holder
@@ -38,6 +57,8 @@ class Reading:
     launches: int = 0
     departed: int = 0
     fled: int = 0
+    flights: tuple[Flight, ...] = ()
+    long_ns: int = 0
 
     @property
     def limited(self) -> bool:
@@ -47,7 +68,7 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """In millionths: GPU time per time that may be charged now, what others took lately, and what
-    costs that the limiter learns are to be multiplied by.
+    costs that the limiter learns are to be multiplied by; long_ppm: those of long launches.
 
     debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
     debt_ppm: the rate at which it should have been paid then, and is to be paid now: who was lent
@@ -59,3 +80,4 @@ class Grant:
     cost_ppm: int = MILLION
     debt_ns: int = 0
     debt_ppm: int = 0
+    long_ppm: int = MILLION

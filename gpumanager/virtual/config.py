@@ -70,7 +70,7 @@ class Config(Region):
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What may be charged from now until then; no file is written, nobody is woken."""
-        words = (grant.rate_ppm, grant.others_ppm, grant.cost_ppm)
+        words = (grant.rate_ppm, grant.others_ppm, grant.cost_ppm, grant.long_ppm)
         lib.region_share_store(self.words, device, *words, until_ns)
 
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:

@@ -12,6 +12,7 @@ from gpumanager.compute.values import Reading
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import Books
+from gpumanager.virtual.logbook import Logbook
 from gpumanager.virtual.values import AllocationID, Limit
 
 
@@ -22,6 +23,7 @@ class _Device:
     promise: float
     ceiling: float
     words: Any
+    logbook: Logbook
 
     def read(self, pids: frozenset[int], departed: int, fled: int) -> Reading:
         words = self.words
@@ -38,6 +40,8 @@ class _Device:
             launches=words.launches,
             departed=departed,
             fled=fled,
+            flights=self.logbook.read(),
+            long_ns=self.logbook.charged_ns,
         )
 
 
@@ -52,6 +56,7 @@ class Meters:
                 promise=limit.cores / CORES_PER_GPU,
                 ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
                 words=books.words.meters[place],
+                logbook=Logbook(books, place),
             )
             for place, limit in enumerate(limits)
             if limit.cores > 0

@@ -16,7 +16,7 @@
  *   - a total is never stored, always summed (books.h says in which order);
  *   - a process holds, for its life, an OFD write lock on byte VCUDA_ALIVE_BYTE + slot of the
  * books, and the manager gives no slot away whose byte is locked (peers.h);
- *   - `meters` are moved by single atomic operations only.
+ *   - `meters` and `logbooks` are moved by single atomic operations only.
  *
  * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
  * other copy of it exists.
@@ -37,13 +37,14 @@
 #endif
 
 enum {
-    VCUDA_REGION_ABI = 2,
+    VCUDA_REGION_ABI = 3,
     VCUDA_CONFIG_MAGIC = 0x47464356, /* "VCFG" */
     VCUDA_BOOKS_MAGIC = 0x534b4256,  /* "VBKS" */
     VCUDA_DEVICES = 16,
     VCUDA_SLOTS = 1024,
     VCUDA_NAME_SIZE = 96,
     VCUDA_ALIVE_BYTE = 16, /* in the books file: of slot 0 */
+    VCUDA_LOGGED = 64,     /* long launches that are remembered of a device */
 };
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
@@ -60,9 +61,10 @@ struct vcuda_limit {
                                           say nothing and the promise holds; 0: for good */
     VCUDA_ATOMIC(uint32_t) others_ppm; /* GPU time that others took of this GPU lately */
     VCUDA_ATOMIC(uint32_t)
-    cost_ppm; /* what costs learnt from events are to be multiplied by,
-                 in millionths, until share_until; 0: by 1 */
-    uint8_t reserved[64];
+    cost_ppm;                        /* what costs learnt from events are to be multiplied by,
+                                        in millionths, until share_until; 0: by 1 */
+    VCUDA_ATOMIC(uint32_t) long_ppm; /* the same of launches longer than a time slice */
+    uint8_t reserved[60];
 };
 
 struct vcuda_config {
@@ -122,6 +124,26 @@ struct vcuda_meter {
     uint8_t reserved[8];
 };
 
+/* One launch longer than the GPU's time slices, as the process saw it that made it. Each word is a
+ * hint: whoever reads them looks at `ticket` before and after (core/logbook.h). */
+struct vcuda_logged {
+    VCUDA_ATOMIC(uint64_t) ticket;  /* which one it is, counted from 1; 0: none, or being written */
+    VCUDA_ATOMIC(uint64_t) slot;    /* whose */
+    VCUDA_ATOMIC(uint64_t) begun;   /* CLOCK_MONOTONIC, ns; behind what was launched before it */
+    VCUDA_ATOMIC(uint64_t) ended;   /* 0: it is not known to have */
+    VCUDA_ATOMIC(uint64_t) cost_ns; /* what it took by all that events say */
+    VCUDA_ATOMIC(uint64_t) charged_ns; /* what was charged for it; 0: it was none of these */
+    uint8_t reserved[16];
+};
+
+/* Of one device. Written by all processes of the container, read by the manager. */
+struct vcuda_logbook {
+    VCUDA_ATOMIC(uint64_t) last;       /* ticket */
+    VCUDA_ATOMIC(uint64_t) charged_ns; /* of the meter's: for all launches ever logged here */
+    uint8_t reserved[48];
+    struct vcuda_logged of[VCUDA_LOGGED]; /* each in the place of its ticket */
+};
+
 struct vcuda_books {
     uint32_t magic;
     uint32_t abi;
@@ -141,6 +163,7 @@ struct vcuda_books {
                                                     owner; the low bits: how many are under way */
     VCUDA_ATOMIC(uint32_t) samples[VCUDA_SLOTS]; /* measurements entered, by the manager */
     VCUDA_ATOMIC(uint32_t) looks[VCUDA_SLOTS];   /* and those it began to enter */
+    struct vcuda_logbook logbooks[VCUDA_DEVICES];
 };
 
 enum {
@@ -156,8 +179,13 @@ _Static_assert(sizeof(struct vcuda_slot) == 16, "frozen");
 _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
-_Static_assert(sizeof(struct vcuda_books) ==
+_Static_assert(sizeof(struct vcuda_logged) == 64, "frozen");
+_Static_assert(sizeof(struct vcuda_logbook) == 64 + 64 * VCUDA_LOGGED, "frozen");
+_Static_assert(offsetof(struct vcuda_books, logbooks) ==
                    128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 16) * VCUDA_SLOTS,
+               "frozen");
+_Static_assert(sizeof(struct vcuda_books) == offsetof(struct vcuda_books, logbooks) +
+                                                 sizeof(struct vcuda_logbook) * VCUDA_DEVICES,
                "frozen");
 #endif
 

@@ -10,6 +10,7 @@
 #include "core/gaps.h"
 #include "core/image.h"
 #include "core/limiter.h"
+#include "core/logbook.h"
 #include "core/peers.h"
 #include "core/physical.h"
 #include "core/pointers.h"

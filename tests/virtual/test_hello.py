@@ -26,8 +26,8 @@ def test_a_hello_cut_short_is_waited_for(length: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": 2}, "shim: protocol 2, message 1, layout 2; manager: protocol 1, "),
-        ({"region_abi": 9}, "layout 9; manager: protocol 1, message 1, layout 2"),
+        ({"version": 2}, "shim: protocol 2, message 1, layout 3; manager: protocol 1, "),
+        ({"region_abi": 9}, "layout 9; manager: protocol 1, message 1, layout 3"),
         ({"kind": 7}, "message 7"),
     ],
 )

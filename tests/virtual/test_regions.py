@@ -121,7 +121,7 @@ def prepare(directory: Path, name: str) -> None:
     ("offset", "patch", "cause"),
     [
         (0, b"junk", "not a .* file: it starts with 0x6b6e756a"),
-        (4, b"\x09\0\0\0", "layout 9; this manager knows 2"),
+        (4, b"\x09\0\0\0", "layout 9; this manager knows 3"),
         (8, b"\x01\0\0\0", "says it has 1 bytes"),
         (None, b"x" * 100, "has 100 bytes, not"),
     ],

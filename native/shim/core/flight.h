@@ -7,6 +7,7 @@
 #define SHIM_CORE_FLIGHT_H
 
 #include "core/in_flight.h"
+#include "core/logbook.h"
 
 #include <stdbool.h>
 
@@ -33,7 +34,8 @@ struct flight {
     void *start, *end;          /* the driver's events around it */
     atomic_ullong context;      /* they belong to it and die with it */
     _Atomic uint64_t begun_ns;
-    uint64_t paid_ns; /* for the launch itself */
+    uint64_t paid_ns;     /* for the launch itself */
+    struct logged logged; /* if it may be longer than a time slice */
 };
 
 struct flights {

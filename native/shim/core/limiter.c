@@ -43,12 +43,16 @@ static uint32_t others(const struct vcuda_limit *limit, uint64_t share_until, ui
     return ppm < LIMITER_MILLION ? ppm : LIMITER_MILLION;
 }
 
-static uint64_t price(const struct vcuda_limit *limit, uint64_t share_until, uint64_t now)
+static uint64_t price(uint64_t ppm, uint64_t share_until, uint64_t now)
 {
-    uint64_t ppm = atomic_load_explicit(&limit->cost_ppm, memory_order_relaxed);
     if (ppm == 0 || !lent(share_until, now))
         ppm = LIMITER_MILLION;
     return (ppm << LIMITER_PRICE_BITS) / LIMITER_MILLION;
+}
+
+uint64_t limiter_cost(struct limiter_terms terms, uint64_t ns)
+{
+    return limiter_price(ns >= LIMITER_SLICE_NS ? terms.long_price : terms.price, ns);
 }
 
 struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now)
@@ -68,7 +72,9 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now
         .lead_ns = (int64_t)burst_ns,
         .lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,
         .others_ppm = others(limit, until, now),
-        .price = price(limit, until, now),
+        .price = price(atomic_load_explicit(&limit->cost_ppm, memory_order_relaxed), until, now),
+        .long_price =
+            price(atomic_load_explicit(&limit->long_ppm, memory_order_relaxed), until, now),
     };
 }
 

@@ -24,15 +24,17 @@ enum {
     LIMITER_LAG_NS = 1000000000,    /* what neighbours took is made good up to this */
     LIMITER_ALLOWANCE_NS = 1000000, /* of GPU time, at most, to one thread at once */
     LIMITER_ALLOWANCES_PER_BURST = 16,
-    LIMITER_PRICE_BITS = 20, /* after the point */
+    LIMITER_PRICE_BITS = 20,    /* after the point */
+    LIMITER_SLICE_NS = 2000000, /* longer launches share the GPU, shorter ones take turns */
 };
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
  * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
  * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good;
  * 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
- * million where nobody knows. price: of a nanosecond that events show, with LIMITER_PRICE_BITS
- * after the point; all costs given to the functions below are priced.
+ * million where nobody knows. price, long_price: of a nanosecond that events show, of launches up
+ * to a slice and longer, with LIMITER_PRICE_BITS after the point; all costs given to the functions
+ * below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;
@@ -41,6 +43,7 @@ struct limiter_terms {
     uint64_t lag_ns;
     uint32_t others_ppm;
     uint64_t price;
+    uint64_t long_price;
 };
 
 /* The terms of a limit as the manager last wrote it: the rate it lends while that holds, then the
@@ -57,6 +60,9 @@ static inline uint64_t limiter_price(uint64_t price, uint64_t ns)
     return cost > INT64_MAX ? INT64_MAX : (uint64_t)cost;
 }
 #endif
+
+/* What a launch costs that takes so long by what events show. */
+uint64_t limiter_cost(struct limiter_terms terms, uint64_t ns);
 
 /* The longest that so much work takes at this rate: the GPU has it all while nobody else wants it.
  */

@@ -21,7 +21,8 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
  * before it was renewed, and the other mixtures are harmless: a new rate whose old lease ends
  * sooner, for this one launch. */
 void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
-                        uint32_t others_ppm, uint32_t cost_ppm, uint64_t share_until);
+                        uint32_t others_ppm, uint32_t cost_ppm, uint32_t long_ppm,
+                        uint64_t share_until);
 
 /* Charge GPU time that was taken by work that has ended and was not paid for, or, below 0, give
  * back. Any time: processes move the same words by atomic operations. */

@@ -1,5 +1,7 @@
 #include "cuda/landing.h"
 
+#include "core/logbook.h"
+
 enum { FAILURES = 3 }; /* in a row, and watching ends */
 
 static struct in_flight *counted(struct process *process, const struct flight *flight)
@@ -11,6 +13,12 @@ static struct vcuda_meter *meter_of(struct process *process, const struct flight
 {
     unsigned device = atomic_load_explicit(&flight->device, memory_order_relaxed);
     return &process->session.books.page->meters[device];
+}
+
+static struct vcuda_logbook *logbook_of(struct process *process, const struct flight *flight)
+{
+    unsigned device = atomic_load_explicit(&flight->device, memory_order_relaxed);
+    return &process->session.books.page->logbooks[device];
 }
 
 static void drop_events(struct flight *flight)
@@ -25,6 +33,7 @@ static void drop_events(struct flight *flight)
 void landing_end(struct process *process, struct flight *flight)
 {
     flight_uncount(flight, counted(process, flight));
+    logbook_cancel(logbook_of(process, flight), flight->logged);
     limiter_retire(meter_of(process, flight), flight->work_ns);
     drop_events(flight);
     flight_let_go(flight, FLIGHT_NONE);

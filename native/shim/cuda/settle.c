@@ -1,5 +1,7 @@
 #include "cuda/settle.h"
 
+#include "core/logbook.h"
+
 static struct vcuda_meter *meter_of(struct process *process, const struct flight *flight)
 {
     return &process->session.books.page->meters[flight->device];
@@ -38,11 +40,22 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
                : cost_record_stretched(costs, flight->key, times.now, times.measured);
 }
 
-static void serve(struct process *process, const struct flight *flight, struct settle_times times)
+/* It was there until now, behind what was there before it. Returns since when. */
+static uint64_t serve(struct process *process, const struct flight *flight,
+                      struct settle_times times)
 {
     _Atomic uint64_t *ended = &process->in_flight[flight->device].ended_ns;
+    uint64_t begun = *ended > flight->begun_ns ? *ended : flight->begun_ns;
     *ended = limiter_end(*ended, flight->begun_ns, times.measured, times.now);
     limiter_serve(meter_of(process, flight), *ended);
+    return begun;
+}
+
+static void log_end(struct process *process, const struct flight *flight, struct logbook_end end)
+{
+    struct session *session = &process->session;
+    logbook_close(&session->books.page->logbooks[flight->device], flight->logged,
+                  (uint32_t)session->books.slot, end);
 }
 
 void settle_charge(struct process *process, const struct flight *flight, struct settle_times times,
@@ -50,8 +63,11 @@ void settle_charge(struct process *process, const struct flight *flight, struct 
 {
     struct vcuda_meter *meter = meter_of(process, flight);
     struct limiter_terms terms = terms_of(process, flight, times.now);
-    int64_t debt = (int64_t)(limiter_price(terms.price, cost) - flight->paid_ns);
+    uint64_t charged = limiter_cost(terms, cost);
+    int64_t debt = (int64_t)(charged - flight->paid_ns);
     limiter_settle(meter, terms, debt);
     limiter_retire(meter, (uint64_t)debt); /* below 0, too */
-    serve(process, flight, times);
+    uint64_t begun = serve(process, flight, times);
+    uint64_t ended = process->in_flight[flight->device].ended_ns;
+    log_end(process, flight, (struct logbook_end){begun, ended, cost, charged});
 }

@@ -23,7 +23,7 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
 {
     struct process *process = wait->process;
     wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
-    launch->paid_ns = limiter_price(wait->terms.price, launch->paid_ns);
+    launch->paid_ns = limiter_cost(wait->terms, launch->paid_ns);
     uint64_t pause = waiting_pause(launch, wait);
     if (pause > 0)
         return pause;

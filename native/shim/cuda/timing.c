@@ -50,6 +50,18 @@ static CUresult record_start(struct flight *flight, CUstream stream)
     return result == CUDA_SUCCESS ? REAL(cuEventRecord)(flight->start, stream) : result;
 }
 
+/* Tell the manager of what may be longer than a time slice. */
+static struct logged log_long(struct process *process, struct timing_subject subject, uint64_t now)
+{
+    struct session *session = &process->session;
+    uint64_t cost;
+    if (subject.key == 0 ||
+        (cost_estimate(&process->costs, subject.key, &cost) && cost < LIMITER_SLICE_NS))
+        return (struct logged){0};
+    return logbook_open(&session->books.page->logbooks[subject.device],
+                        (uint32_t)session->books.slot, now, subject.paid_ns);
+}
+
 static void enter(struct flight *flight, struct timing_subject subject, uint64_t now)
 {
     flight->start = flight->end = NULL;
@@ -107,6 +119,7 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
         return NULL;
     }
     enter(flight, subject, now);
+    flight->logged = log_long(process, subject, now);
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     bool begun = begin_held(process, flight, subject.stream);
     exchange_mode(mode);

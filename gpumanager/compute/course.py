@@ -1,0 +1,209 @@
+"""What a launch had of a GPU between two moments, by which others were there meanwhile.
+
+A GPU gives processes that have work equal slices of its time in turn. A launch longer than a slice
+is there for longer than it would take alone, and all that are there divide what short launches
+leave. Short launches run inside of one slice, so that what was charged for them is what they took.
+Of how much of it they took while a long one was there it is known how the limiter let them go:
+
+    who is made to wait by the limiter takes its share as evenly as that lets it go, and no more
+    than its slices; who is not has taken all the time that was left over, and of that of long
+    launches only what remains.
+
+Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
+
+from gpumanager.compute.values import Holder
+
+Process = tuple[Holder, int]
+"""Of a container, by its slot."""
+
+
+SLICE_NS: Final = 2_000_000
+"""Of NVIDIA's GPUs by default, more or less."""
+
+FIRST_NS: Final = SLICE_NS // 2
+"""Events see a launch begin with a slice of its own. So who has waited for that has the first one
+before all others, and of the last on average half."""
+
+CLOSE: Final = 3
+"""What differs by no more than this part of it, and by a slice, is the same."""
+
+
+ALONE: Final = 1 - 1e-6
+"""All of the time, but for what sums of numbers lose."""
+
+
+@dataclass(slots=True)
+class Stay:
+    """A long launch on the GPU. cost: by what events say. charged: for it so far. fresh: nothing of
+    its process was there just before it. had: GPU time, by what is known now; sure: nothing will be
+    known better."""
+
+    process: Process
+    begun: int
+    ended: int
+    cost: int
+    charged: int
+    fresh: bool = False
+    had: float = 0.0
+    sure: bool = False
+
+    @property
+    def holder(self) -> Holder:
+        return self.process[0]
+
+    @property
+    def first_until(self) -> int:
+        """Until then it has the GPU before all others."""
+        return min(self.ended, self.begun + FIRST_NS) if self.fresh else self.begun
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time, what each container took of it by short launches, and whom the limiter made wait."""
+
+    since: int
+    until: int
+    took: Mapping[Holder, int]
+    paced: frozenset[Holder] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """times: in order. first, later: until each, had by a process that was there all the time, with
+    its first slice or after that."""
+
+    times: Sequence[int]
+    first: Sequence[float]
+    later: Sequence[float]
+
+    def of(self, stay: Stay) -> float:
+        """What one of those had that it was made of.
+
+        Where it differs from the cost by no more than a slice, it says nothing; nor by a part of it
+        if nobody else was there, for what other streams of its process did then, events tell.
+        """
+        if stay.ended - stay.begun <= SLICE_NS:
+            return stay.cost
+        begun, then, ended = map(self._place, (stay.begun, stay.first_until, stay.ended))
+        had = self.first[then] - self.first[begun] + self.later[ended] - self.later[then]
+        alone = had > (stay.ended - stay.begun) * ALONE
+        doubt = stay.cost / CLOSE if alone else min(SLICE_NS, stay.cost / CLOSE)
+        return stay.cost if abs(had - stay.cost) <= doubt else had
+
+    def _place(self, time: int) -> int:
+        return bisect_left(self.times, time)
+
+
+def course(stays: Iterable[Stay], spans: Sequence[Span]) -> Course:
+    """spans: in order, one after the other; outside of them nobody has short launches."""
+    untils = [span.until for span in spans]
+    by_span: defaultdict[int, list[_Piece]] = defaultdict(list)
+    pieces = _pieces(stays, spans)
+    for piece in pieces:
+        inside = spans and piece.since >= spans[0].since
+        by_span[bisect_right(untils, piece.since) if inside else -1].append(piece)
+    parts = [
+        part
+        for place, own in sorted(by_span.items())
+        for part in _parts(own, spans[place] if 0 <= place < len(spans) else Span(0, 0, {}))
+    ]
+    times = [piece.since for piece in pieces] + [piece.until for piece in pieces[-1:]]
+    first = [part if piece.first else 0.0 for piece, part in zip(pieces, parts, strict=True)]
+    later = [0.0 if piece.first else part for piece, part in zip(pieces, parts, strict=True)]
+    return Course(times, list(accumulate(first, initial=0.0)), list(accumulate(later, initial=0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A time in which the same processes had a long launch there; first: these before others."""
+
+    since: int
+    until: int
+    processes: frozenset[Process]
+    first: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.until - self.since
+
+    def has(self, holder: Holder) -> bool:
+        return any(holder == one for one, _slot in self.processes)
+
+
+def _pieces(stays: Iterable[Stay], spans: Sequence[Span]) -> list[_Piece]:
+    """In order, none missing between two."""
+    edges = _edges(stays)
+    for span in spans:
+        edges[span.since] += []
+        edges[span.until] += []
+    first: Counter[Process] = Counter()
+    later: Counter[Process] = Counter()
+    pieces = []
+    for time, until in pairwise(sorted(edges)):
+        for is_first, step, process in edges[time]:
+            (first if is_first else later)[process] += step
+        now_first = frozenset(one for one in first if first[one] > 0)
+        now_later = frozenset(one for one in later if later[one] > 0)
+        pieces.append(_Piece(time, until, now_first or now_later, bool(now_first)))
+    return pieces
+
+
+def _edges(stays: Iterable[Stay]) -> defaultdict[int, list[tuple[bool, int, Process]]]:
+    """Where launches come (1) and go (-1), in their first slice or after it."""
+    edges: defaultdict[int, list[tuple[bool, int, Process]]] = defaultdict(list)
+    for stay in stays:
+        edges[stay.begun].append((True, 1, stay.process))
+        edges[stay.first_until] += [(True, -1, stay.process), (False, 1, stay.process)]
+        edges[stay.ended].append((False, -1, stay.process))
+    return edges
+
+
+def _parts(pieces: Sequence[_Piece], span: Span) -> list[float]:
+    """What each of the processes had that were there in each of these pieces of a span."""
+    slices = [_slices(piece, span) for piece in pieces]
+    room = sum(sum(own.values()) for own in slices)
+    part = _taken(pieces, slices, span) / room if room else 0.0
+    return [
+        (piece.length - part * sum(own.values())) / max(1, len(piece.processes))
+        for piece, own in zip(pieces, slices, strict=True)
+    ]
+
+
+def _taken(pieces: Sequence[_Piece], slices: Sequence[Mapping[Holder, float]], span: Span) -> float:
+    """By short launches, while others had a long one there."""
+    most = {
+        who: min(took, sum(own.get(who, 0.0) for own in slices)) for who, took in span.took.items()
+    }
+    left: float = sum(piece.length for piece in pieces if not piece.processes)
+    paced = {
+        who: min(most[who], span.took[who] * _beside(who, pieces))
+        for who in span.paced & most.keys()
+    }
+    left -= sum(span.took[who] - took for who, took in paced.items())
+    others = [who for who in most if who not in paced]
+    least = sum(span.took[who] for who in others) - left
+    return sum(paced.values()) + min(max(0.0, least), sum(most[who] for who in others))
+
+
+def _beside(who: Holder, pieces: Sequence[_Piece]) -> float:
+    """The part of the time without a long launch of its own when others had one there, and it had
+    its turn."""
+    free = [piece for piece in pieces if not piece.has(who)]
+    beside = [piece for piece in free if piece.processes and not piece.first]
+    return sum(one.length for one in beside) / (sum(one.length for one in free) or 1)
+
+
+def _slices(piece: _Piece, span: Span) -> Mapping[Holder, float]:
+    """What those with short launches have while there is a long one, if they want all they can."""
+    if piece.first or not piece.processes:
+        return {}
+    others = [who for who, took in span.took.items() if took > 0 and not piece.has(who)]
+    return dict.fromkeys(others, piece.length / (len(piece.processes) + len(others)))

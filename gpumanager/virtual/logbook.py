@@ -1,0 +1,61 @@
+"""The long launches of an allocation on one GPU, as its processes log them.
+
+An entry is read until it has ended, and then kept: most looks read one word.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from gpumanager.compute.values import Flight
+from gpumanager.virtual.books import Books
+from vcuda_shim._shim import lib
+
+ENTRIES: Final[int] = lib.VCUDA_LOGGED
+
+
+class Logbook:
+    """What was logged before it was made is nobody's news."""
+
+    def __init__(self, books: Books, place: int) -> None:
+        self._words = books.words.logbooks[place]
+        self._slots = books.words.slots
+        self._last: int = self._words.last
+        self._open: list[int] = []
+        self._ended: deque[Flight] = deque(maxlen=ENTRIES)
+        self._flights: tuple[Flight, ...] = ()
+
+    @property
+    def charged_ns(self) -> int:
+        """For all launches that were ever logged."""
+        charged: int = self._words.charged_ns
+        return charged
+
+    def read(self) -> tuple[Flight, ...]:
+        """The last that have ended, and all that have not; the same tuple while nothing is new."""
+        last: int = self._words.last
+        if last == self._last and not self._open:
+            return self._flights
+        tickets = [*self._open, *range(max(self._last, last - ENTRIES) + 1, last + 1)]
+        self._last = last
+        found = [flight for ticket in tickets if (flight := self._flight(ticket)) is not None]
+        going = [flight for flight in found if not flight.ended]
+        self._open = [flight.ticket for flight in going]
+        self._ended.extend(flight for flight in found if flight.ended)
+        self._flights = (*self._ended, *going)
+        return self._flights
+
+    def _flight(self, ticket: int) -> Flight | None:
+        """None if its place was taken by another, or its process ended before it did."""
+        words: Any = self._words.of[ticket % ENTRIES]
+        ended: int = words.ended  # first: what it belongs to was written before
+        flight = Flight(
+            ticket,
+            words.slot % len(self._slots),
+            words.begun,
+            ended,
+            words.cost_ns,
+            words.charged_ns,
+        )
+        if words.ticket != ticket or not (flight.ended or self._slots[flight.slot].pid):
+            return None
+        return flight

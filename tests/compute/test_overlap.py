@@ -1,0 +1,352 @@
+"""Long launches of containers that share a GPU, on a clock of the test."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.compute.course import Span, Stay, course
+from gpumanager.compute.overlap import Overlap, Visit
+from gpumanager.compute.values import SECOND, Flight, Holder, Reading
+from gpumanager.gpu.values import GpuUUID
+
+MS = 1_000_000
+TICK = 100 * MS
+START = 50 * SECOND
+
+
+def stay(name: str, begun: int, ended: int, slot: int = 0, *, fresh: bool = False) -> Stay:
+    """Times in ms."""
+    return Stay(((name, 0), slot), begun * MS, ended * MS, cost=0, charged=0, fresh=fresh)
+
+
+def had(stays: list[Stay], *spans: Span) -> list[float]:
+    """In ms."""
+    what = course(stays, spans)
+    return [what.of(one) / MS for one in stays]
+
+
+def span(since: int, until: int, paced: str = "", /, **took: int) -> Span:
+    amounts = {(name, 0): ms * MS for name, ms in took.items()}
+    return Span(since * MS, until * MS, amounts, frozenset((name, 0) for name in paced))
+
+
+def test_alone_a_launch_has_all_the_time_it_was_there() -> None:
+    assert had([stay("a", 10, 30)]) == [20]
+
+
+def test_launches_of_several_processes_divide_the_time_they_were_there_together() -> None:
+    stays = [stay("a", 0, 40), stay("b", 20, 60), stay("c", 20, 30)]
+
+    assert had(stays) == pytest.approx([20 + 10 / 3 + 5, 10 / 3 + 5 + 20, 10 / 3])
+
+
+def test_two_launches_of_one_process_count_as_one() -> None:
+    stays = [stay("a", 0, 30), stay("b", 0, 15), stay("b", 15, 30), stay("b", 10, 30, slot=1)]
+
+    assert had(stays)[0] == pytest.approx(10 / 2 + 20 / 3)
+
+
+def test_what_short_launches_took_of_the_time_is_not_had() -> None:
+    assert had([stay("a", 0, 100)], span(0, 100, b=30)) == [70]
+
+
+def test_who_is_not_made_to_wait_takes_what_is_left_over_first() -> None:
+    """20 ms could not have been taken at another time."""
+    assert had([stay("a", 0, 60)], span(0, 100, b=30, c=30)) == [60 - 20]
+
+
+def test_who_is_made_to_wait_takes_its_share_evenly() -> None:
+    assert had([stay("a", 0, 60)], span(0, 100, "b", b=30)) == pytest.approx([60 - 18])
+
+
+def test_beside_one_that_takes_its_share_evenly_another_takes_what_is_left_over() -> None:
+    """12 ms of b's, so that 28 of the 40 ms are left for c."""
+    found = had([stay("a", 0, 60)], span(0, 100, "b", b=30, c=30))
+
+    assert found == pytest.approx([60 - 18 - 2])
+
+
+def test_short_launches_have_no_more_than_their_slices_while_a_long_one_is_there() -> None:
+    found = had([stay("a", 0, 60), stay("d", 0, 60)], span(0, 60, "bc", b=30, c=30))
+
+    assert found == pytest.approx([15, 15])
+
+
+def test_who_comes_has_its_first_slice_before_others() -> None:
+    stays = [stay("a", 0, 40), stay("b", 20, 40, fresh=True)]
+
+    assert had(stays) == pytest.approx([20 + 19 / 2, 1 + 19 / 2])
+
+
+def test_short_launches_wait_for_the_first_slice_of_a_long_one_and_catch_up_when_it_is_gone() -> (
+    None
+):
+    found = had([stay("a", 0, 51, fresh=True)], span(0, 100, "b", b=20))
+
+    assert found == pytest.approx([51 - 10])
+
+
+def test_what_a_container_took_by_short_launches_of_its_own_is_not_taken_from_its_long_one() -> (
+    None
+):
+    assert had([stay("a", 0, 60)], span(0, 100, a=40)) == [60]
+
+
+intervals = st.tuples(st.integers(0, 200), st.integers(1, 100))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), intervals), min_size=1, max_size=12),
+    st.lists(st.integers(0, 25), min_size=4, max_size=4),
+)
+def test_together_they_have_no_more_than_the_time_and_nobody_less_than_nothing(
+    made: list[tuple[str, tuple[int, int]]], shorts: list[int]
+) -> None:
+    ends: dict[str, int] = {}
+    stays = []
+    for name, (gap, length) in made:  # those of one process come one after another
+        begun = ends.get(name, 0) + gap
+        ends[name] = begun + length
+        stays.append(stay(name, begun, ends[name]))
+    last = max(ends.values())
+
+    found = had(stays, span(0, last, "eg", **dict(zip("efgh", shorts, strict=True))))
+
+    assert sum(found) <= last + 1e-6
+    assert all(
+        0 <= each <= (one.ended - one.begun) / MS + 1e-6
+        for each, one in zip(found, stays, strict=True)
+    )
+
+
+@dataclass
+class Container:
+    """What its pages say, and what it has been told."""
+
+    name: str
+    flights: list[Flight] = field(default_factory=list)
+    charged: int = 0
+    long: int = 0
+    owed: int = 0
+    scale: float = 1.0
+    waits: int = 0
+
+    @property
+    def holder(self) -> Holder:
+        return (self.name, 0)
+
+    def _ticket(self) -> int:
+        return self.flights[-1].ticket + 1 if self.flights else 1
+
+    def launch(self, at: int) -> None:
+        self.flights.append(Flight(self._ticket(), 0, START + at * MS, 0, 0, 0))
+
+    def end(self, at: int, charged: int | None = None) -> None:
+        """The last one, which began when it was launched; by default it pays for all the time."""
+        last = self.flights[-1]
+        ended = START + at * MS
+        cost = ended - last.begun
+        paid = cost if charged is None else charged * MS
+        self.flights[-1] = replace(last, ended=ended, cost=cost, charged=paid)
+        self.charged += paid
+        self.long += paid
+
+    def visit(self) -> Visit:
+        reading = Reading(
+            holder=self.holder,
+            gpu=GpuUUID("g"),
+            promise=0.5,
+            ceiling=0.5,
+            pids=frozenset(),
+            paid_until=0,
+            charged_ns=self.charged + self.owed,
+            retired_ns=self.charged + self.owed,
+            waits=self.waits,
+            flights=tuple(self.flights),
+            long_ns=self.long,
+        )
+        return Visit(reading, self.owed, self.scale)
+
+
+class Node:
+    def __init__(self, *containers: Container) -> None:
+        self.containers = containers
+        self.overlap = Overlap()
+        self.look(0)
+
+    def look(self, at: int) -> dict[str, int]:
+        """What each is to pay, in microseconds; none that has to pay nothing."""
+        now = START + at * MS
+        found = self.overlap.update(now, [one.visit() for one in self.containers])
+        debts = {who[0]: sum(wrong.amount for wrong in wrongs) for who, wrongs in found.items()}
+        for one in self.containers:
+            one.owed += debts.get(one.name, 0)
+        return {name: round(debt / 1000) for name, debt in debts.items()}
+
+
+def test_what_was_charged_for_the_time_of_neighbours_is_given_back_once() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    a.launch(0)
+    b.launch(0)
+    a.end(40)
+    b.end(40)
+
+    assert node.look(100) == {"a": -20_000, "b": -20_000}
+    assert node.look(200) == {}
+    assert (node.overlap.ratio(a.holder), node.overlap.ratio(b.holder)) == (0.5, 0.5)
+
+
+def test_a_launch_that_has_not_ended_counts_as_there() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(0)
+    a.launch(60)
+    a.end(100)
+
+    assert node.look(100) == {"a": -19_500}
+
+
+def test_when_it_turns_out_to_have_ended_earlier_what_was_given_back_is_charged_again() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(0)
+    a.launch(60)
+    a.end(100)
+    node.look(100)
+    b.end(70)
+
+    assert node.look(200) == {"a": 15_000, "b": -5_500}
+    assert node.look(300) == {}
+
+
+def test_when_it_turns_out_so_long_after_nothing_is_charged_again() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(0)
+    a.launch(60)
+    a.end(100)
+    for at in range(100, 1300, 100):
+        node.look(at)
+    b.end(70)
+
+    assert node.look(1300) == {"b": -5_500}
+
+
+def test_who_did_not_use_the_gpu_has_no_launch_there_whatever_it_logged() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(10)
+    node.look(100)
+    node.overlap.idle(b.holder, START + 90 * MS)
+    a.launch(100)
+    a.end(140)
+
+    assert node.look(200) == {}
+
+
+def test_what_was_charged_too_little_is_charged() -> None:
+    a = Container("a")
+    node = Node(a)
+    a.launch(0)
+    a.end(40, charged=10)
+
+    assert node.look(100) == {"a": 30_000}
+
+
+def test_what_is_measured_to_be_wrong_beyond_this_scales_what_is_found() -> None:
+    a = Container("a", scale=0.5)
+    node = Node(a)
+    a.launch(0)
+    a.end(40)
+
+    assert node.look(100) == {"a": -20_000}
+
+
+def test_debts_are_no_sign_of_short_launches() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.owed = 50 * MS
+    a.launch(0)
+    a.end(100)
+
+    assert node.look(100) == {}
+
+
+@pytest.mark.parametrize(("waits", "taken"), [(0, 15), (1, 30)])
+def test_of_short_launches_the_limiter_tells_how_they_went(waits: int, taken: int) -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    a.launch(0)
+    a.end(100 - 25)
+    node.look(75)
+    a.launch(75)
+    b.charged, b.waits = 40 * MS, waits
+    a.end(150)
+
+    assert node.look(175) == {"a": -taken * 1000}
+
+
+def test_a_launch_behind_another_of_its_process_has_no_first_slice() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    a.launch(0)
+    a.end(20)
+    node.look(20)
+    a.launch(20)
+    b.launch(20)
+    a.end(60)
+    b.end(60)
+
+    assert node.look(100) == {"a": -20_500, "b": -19_500}
+
+
+def test_the_ratio_follows_the_last_launches() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    a.launch(0)
+    b.launch(0)
+    a.end(40)
+    b.end(40)
+    node.look(100)
+    a.launch(900)
+    a.end(920)
+    node.look(1000)
+
+    assert node.overlap.ratio(a.holder) == 1.0
+
+
+def test_nobody_is_given_back_more_than_can_have_been_charged() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    a.launch(0)
+    b.launch(0)
+    a.end(40, charged=1_000_000)
+    b.end(40)
+
+    assert node.look(100)["a"] == -140_000
+
+
+def test_who_comes_with_old_launches_is_not_charged_for_them() -> None:
+    a = Container("a")
+    a.launch(0)
+    a.end(40, charged=10)
+    node = Node(a)
+
+    assert node.look(100) == {}
+
+
+def test_what_has_been_told_of_is_not_kept_for_good() -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(0)  # and never ends
+    for at in range(100, 10_000, 100):
+        a.launch(at - 60)
+        a.end(at - 20)
+        a.flights = a.flights[-8:]
+        node.look(at)
+
+    kept = len(node.overlap._ended), len(node.overlap._spans)
+    assert max(kept) < 50
