@@ -69,6 +69,7 @@ class PluginEndpoint:
         self._on_devices = on_devices
         self._on_end = on_end
         self._watch: asyncio.Task[None] | None = None
+        self._hanging_up: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def connect(self, *, ask: bool) -> None:
@@ -88,6 +89,11 @@ class PluginEndpoint:
     def drop(self) -> None:
         """No call reaches it any more."""
         self._stopped = True
+
+    def hang_up(self) -> None:
+        """As `drop`, and the plugin sees its stream end."""
+        self.drop()
+        self._hanging_up = asyncio.create_task(self.close())
 
     async def close(self) -> None:
         self.drop()
@@ -202,7 +208,8 @@ class Plugins:
         current = self._endpoints.get(endpoint.resource)
         endpoint.drop()
         if current is not None and (self._habits.drops_by_name or current is endpoint):
-            current.drop()
+            if current is not endpoint:
+                current.hang_up()
             known = self._known.get(endpoint.resource, Devices(endpoint.resource))
             self._on_devices(replace(known, healthy=NONE))
 
