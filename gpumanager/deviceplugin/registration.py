@@ -30,6 +30,8 @@ UNTIL_WOKEN: Final = 3600.0
 """Seconds; as long as nothing changes."""
 UNWATCHED: Final = 2.0
 """Seconds for which the kubelet may be without a stream of ours before we register again."""
+NEVER_WATCHED: Final = 15.0
+"""The same after registering: old kubelets dial only then, and may take ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +175,23 @@ class Registration:
 
     async def _until_lost(self, sockets: Sockets) -> str:
         """Why we have to register again."""
+        self._server.expect_watcher()
         while not self._asked:
-            now, unwatched = self._look(), self._server.unwatched
+            now, left = self._look(), self._patience()
             if sockets.stale(now):
                 removed = now.kubelet == sockets.kubelet
                 return "its socket was removed" if removed else "the kubelet's socket is another"
-            if unwatched is not None and unwatched >= UNWATCHED and now.kubelet is not None:
-                return "the kubelet has stopped watching"
-            left = UNTIL_WOKEN if unwatched is None else max(0.01, UNWATCHED - unwatched)
-            await self._changes.wait(left)
+            if left <= 0 and now.kubelet is not None:
+                return "the kubelet does not watch"
+            await self._changes.wait(left if left > 0 else UNTIL_WOKEN)
         return "asked to"
+
+    def _patience(self) -> float:
+        """Seconds until the kubelet has been without a stream of ours for too long."""
+        unwatched = self._server.unwatched
+        if unwatched is None:
+            return UNTIL_WOKEN
+        return (UNWATCHED if self._server.was_watched else NEVER_WATCHED) - unwatched
 
     def _look(self) -> Sockets:
         return Sockets.look(self._kubelet, (self._server.socket,))

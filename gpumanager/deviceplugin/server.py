@@ -53,7 +53,8 @@ class ResourceServer:
         self._round = 0
         self._stopped = False
         self._watchers = 0
-        self._unwatched_since: float | None = None
+        self._was_watched = False
+        self._unwatched_since = time.monotonic()
         self.on_unwatched: Callable[[], None] = lambda: None
 
     @property
@@ -62,17 +63,24 @@ class ResourceServer:
 
     @property
     def unwatched(self) -> float | None:
-        """Seconds since the last ListAndWatch ended; None if there is one, or was none yet."""
-        if self._watchers or self._unwatched_since is None:
-            return None
-        return time.monotonic() - self._unwatched_since
+        """Seconds since somebody should watch and nobody does; None while there is a stream."""
+        return None if self._watchers else time.monotonic() - self._unwatched_since
+
+    @property
+    def was_watched(self) -> bool:
+        """Whether there was a stream since `expect_watcher`."""
+        return self._was_watched
+
+    def expect_watcher(self) -> None:
+        """Whoever was told of us should watch from now on."""
+        self._was_watched = bool(self._watchers)
+        self._unwatched_since = time.monotonic()
 
     async def start(self) -> None:
         """Serve on a fresh socket; one that is left over is removed. Raises CannotServe."""
         self.check()
         self._make_room()
         self._stopped = False
-        self._unwatched_since = None
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((wire.device_plugin_handler(self),))
         try:
@@ -123,6 +131,7 @@ class ResourceServer:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         self._watchers += 1
+        self._was_watched = True
         try:
             yield
         finally:

@@ -186,6 +186,21 @@ async def test_a_kubelet_that_stops_watching_is_registered_with_again(
     assert again.resource_name == VMEMORY
 
 
+async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
+    kubelet: Kubelet, plugin: DevicePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubelets of 1.20 answer before they dial, and say nothing when they cannot."""
+    monkeypatch.setattr("gpumanager.deviceplugin.registration.NEVER_WATCHED", 0.05)
+    await kubelet.start()
+    await plugin.start()
+
+    assert await kubelet.registered() == BOTH
+    again: set[str] = set()
+    async with asyncio.timeout(BOUND):
+        while again != set(BOTH):
+            again.add((await kubelet.requests.get()).resource_name)
+
+
 async def test_a_socket_that_cannot_be_made_is_told_after_the_time_to_wait(
     plugin: DevicePlugin, directory: Path
 ) -> None:
