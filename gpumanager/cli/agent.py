@@ -76,7 +76,12 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option(
     "--allocation-check-period", callback=_seconds, default=str(DEFAULTS.allocation_check_period)
 )
-@click.option("--wait-timeout", callback=_seconds, default=str(DEFAULTS.wait_timeout))
+@click.option(
+    "--wait-timeout",
+    callback=_seconds,
+    default=str(DEFAULTS.wait_timeout),
+    help="Leave where our own sockets cannot listen so long. A kubelet is waited for without end.",
+)
 @click.option(
     "--container-runtime-endpoint",
     help="CRI socket, a path or unix://…; by default where containerd, CRI-O and others listen.",

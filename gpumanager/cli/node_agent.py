@@ -79,6 +79,7 @@ async def serve(settings: AgentSettings) -> None:
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plugin.register_anew)
     greeting = asyncio.create_task(runtime.say_who())
     try:
         await allocator.recover()
@@ -153,19 +154,18 @@ async def _until_stopped(
     measuring = asyncio.create_task(virtual.measure_every(MEASURE_SECONDS))
     sharing = asyncio.create_task(virtual.share_every(TICK_SECONDS))
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
-    registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
+    serving = asyncio.create_task(plugin.served(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
     background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)
     for task in background:
         task.add_done_callback(_complain)
     try:
-        await asyncio.wait((registering, told), return_when=asyncio.FIRST_COMPLETED)
-        if registering.done():
-            registering.result()  # raises what kept us from the kubelet
-            log.info("registered with the kubelet")
+        await asyncio.wait((serving, told), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()  # raises what kept us from listening
         await told
     finally:
-        for task in (*background, registering, told):
+        for task in (*background, serving, told):
             task.cancel()
 
 
@@ -177,6 +177,7 @@ def _complain(task: asyncio.Task[Any]) -> None:
 
 def _stop_on_signals() -> asyncio.Event:
     stopping = asyncio.Event()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to register again yet
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     return stopping

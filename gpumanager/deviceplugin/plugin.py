@@ -1,9 +1,7 @@
-"""The device plugin: both resources served, registered, and registered again after each restart of
-the kubelet.
+"""The device plugin: both resources served and registered, each on its own, for as long as it runs.
 
-A restart is noticed by the sockets; then ours are made anew, the allocator is told (nothing can be
-under admission), and both resources are registered. A kubelet that does not answer is tried again,
-for as long as it takes.
+The kubelet, its directory and its socket may come later than we do, go and come again; that never
+ends the agent. What would never work with any kubelet is told at the start.
 """
 
 import asyncio
@@ -13,23 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.allocator.allocator import Allocator
-from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed, register
-from gpumanager.deviceplugin.server import CannotServe, ResourceServer
-from gpumanager.deviceplugin.watch import PERIOD, Sockets
-from gpumanager.errors import GpuManagerError
+from gpumanager.deviceplugin.changes import Changes
+from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed
+from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing
+from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.names import KUBELET_SOCKET, VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 
 logger = logging.getLogger(__name__)
 
 SOCKETS: Final = {VCORE: VCORE_SOCKET, VMEMORY: VMEMORY_SOCKET}
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two attempts to register, after many."""
 
 
 class DevicePlugin:
-    """directory: the kubelet's device plugin directory. period: seconds between two looks at it.
+    """directory: the kubelet's device plugin directory.
 
-    deadline: seconds for one registration.
+    deadline: seconds for one registration. changes: what wakes us; by default inotify.
     """
 
     def __init__(
@@ -37,38 +33,55 @@ class DevicePlugin:
         allocator: Allocator,
         directory: Path,
         *,
-        period: float = PERIOD,
         deadline: float = DEADLINE,
+        changes: Changes | None = None,
     ) -> None:
-        self._allocator = allocator
         self._directory = directory
-        self._period = period
-        self._deadline = deadline
+        self._changes = changes or Changes(directory)
         self._servers = tuple(
             ResourceServer(allocator, resource, directory / name)
             for resource, name in SOCKETS.items()
         )
-        self._registered = asyncio.Event()
-        self._serving = False
-        self._failure: Exception | None = None
-        self._task: asyncio.Task[None] | None = None
+        kubelet, starts = directory / KUBELET_SOCKET, KubeletStarts(allocator)
+        self._registrations = tuple(
+            Registration(server, kubelet, self._changes, starts, deadline=deadline)
+            for server in self._servers
+        )
+        for one in self._registrations:
+            one.on_registered = self._on_registered
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """How each resource stands with the kubelet now."""
+        return tuple(one.standing for one in self._registrations)
 
     async def start(self) -> None:
-        """Serve, and from now on keep registered. Raises CannotServe."""
+        """From now on serve and keep registered. Raises CannotServe for what no kubelet takes."""
+        for server in self._servers:
+            server.check()
         if not self._directory.is_dir():
-            raise CannotServe(f"{self._directory}: no such directory; is there a kubelet here?")
-        await self._serve()
-        self._task = asyncio.create_task(self._keep_registered(), name="device plugin")
+            logger.warning("%s: no such directory; waiting for a kubelet", self._directory)
+        self._changes.open()
+        self._tasks = tuple(asyncio.create_task(one.keep()) for one in self._registrations)
+
+    async def served(self, within: float) -> None:
+        """Wait until both listen. Raises what keeps them from it in a directory that is there."""
+        while not await self._all(within, *(one.served for one in self._registrations)):
+            failure = self._failure()
+            if self._directory.is_dir() and failure is not None:
+                raise failure
 
     async def registered(self, within: float) -> None:
-        """Wait for the registration of both resources; raises what kept it after `within` s."""
-        try:
-            await asyncio.wait_for(self._registered.wait(), within)
-        except TimeoutError:
-            cause = f"no kubelet socket within {within:g} s"
-            raise self._failure or RegistrationFailed(
-                VCORE, self._directory / KUBELET_SOCKET, cause
-            ) from None
+        """Wait until both are registered; raises what kept one from it after `within` s."""
+        if not await self._all(within, *(one.registered for one in self._registrations)):
+            socket, cause = self._directory / KUBELET_SOCKET, f"no kubelet within {within:g} s"
+            raise self._failure() or RegistrationFailed(VCORE, socket, cause)
+
+    def register_anew(self) -> None:
+        """Make both sockets anew and register again, though nothing seems to have changed."""
+        for one in self._registrations:
+            one.anew()
 
     async def refresh(self) -> None:
         """The allocator's devices have changed: tell the kubelet."""
@@ -77,62 +90,30 @@ class DevicePlugin:
 
     async def stop(self) -> None:
         """Leave: no task, no server, no socket is left. Safe to repeat."""
-        if self._task is not None:
-            self._task.cancel()
+        tasks, self._tasks = self._tasks, ()
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-        await self._withdraw()
+                await task
+        for one in self._registrations:
+            await one.withdraw()
+        self._changes.close()
 
-    async def _serve(self) -> None:
-        for server in self._servers:
-            await server.start()
-        self._serving = True
+    @staticmethod
+    async def _all(within: float, *events: asyncio.Event) -> bool:
+        """True when all are set; False after `within` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                for event in events:
+                    await event.wait()
+                return True
+        return False
 
-    async def _withdraw(self) -> None:
-        self._serving = False
-        self._registered.clear()
-        for server in self._servers:
-            await server.stop()
+    def _failure(self) -> Exception | None:
+        """Of the last attempts."""
+        return next(filter(None, (one.failure for one in self._registrations)), None)
 
-    async def _keep_registered(self) -> None:
-        while True:
-            sockets = await self._register_patiently()
-            self._registered.set()
-            while not sockets.stale(self._look()):  # noqa: ASYNC110  # another process changes them
-                await asyncio.sleep(self._period)
-            logger.info("the kubelet was restarted; registering again")
-            self._serving = False
-
-    async def _register_patiently(self) -> Sockets:
-        """The sockets with which we are registered."""
-        pause = self._period
-        while True:
-            try:
-                if sockets := await self._register():
-                    return sockets
-            except (GpuManagerError, OSError) as error:
-                self._failure = error
-                logger.warning("%s; trying again", error)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            await asyncio.sleep(pause)
-
-    async def _register(self) -> Sockets | None:
-        """None while there is no kubelet."""
-        if not self._kubelet.exists():
-            return None
-        if not self._serving or None in self._look().own:
-            await self._withdraw()
-            await self._serve()
-        sockets = self._look()
-        await self._allocator.kubelet_started()
-        for server in self._servers:
-            await register(self._kubelet, server.resource, server.socket, self._deadline)
-        return sockets
-
-    @property
-    def _kubelet(self) -> Path:
-        return self._directory / KUBELET_SOCKET
-
-    def _look(self) -> Sockets:
-        return Sockets.look(self._kubelet, tuple(server.socket for server in self._servers))
+    def _on_registered(self) -> None:
+        if all(one.standing.registered for one in self._registrations):
+            logger.info("registered with the kubelet")

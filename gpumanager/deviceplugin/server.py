@@ -6,8 +6,10 @@ cannot start yet UNAVAILABLE (the kubelet tries again), anything else INTERNAL.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Never, TypeVar
 
@@ -50,19 +52,43 @@ class ResourceServer:
         self._changed = asyncio.Condition()
         self._round = 0
         self._stopped = False
+        self._watchers = 0
+        self._was_watched = False
+        self._unwatched_since = time.monotonic()
+        self.on_unwatched: Callable[[], None] = lambda: None
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None
+
+    @property
+    def unwatched(self) -> float | None:
+        """Seconds since somebody should watch and nobody does; None while there is a stream."""
+        return None if self._watchers else time.monotonic() - self._unwatched_since
+
+    @property
+    def was_watched(self) -> bool:
+        """Whether there was a stream since `expect_watcher`."""
+        return self._was_watched
+
+    def expect_watcher(self) -> None:
+        """Whoever was told of us should watch from now on."""
+        self._was_watched = bool(self._watchers)
+        self._unwatched_since = time.monotonic()
 
     async def start(self) -> None:
         """Serve on a fresh socket; one that is left over is removed. Raises CannotServe."""
-        self._check()
-        self.socket.unlink(missing_ok=True)
+        self.check()
+        self._make_room()
         self._stopped = False
-        self._server = grpc.aio.server()
-        self._server.add_generic_rpc_handlers((wire.device_plugin_handler(self),))
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((wire.device_plugin_handler(self),))
         try:
-            self._server.add_insecure_port(f"unix:{self.socket}")
+            server.add_insecure_port(f"unix:{self.socket}")
         except RuntimeError as error:
             raise CannotServe(f"{self.socket}: cannot listen: {error}") from error
-        await self._server.start()
+        await server.start()
+        self._server = server
 
     async def stop(self) -> None:
         """End the streams, then the server; safe to repeat."""
@@ -71,7 +97,16 @@ class ResourceServer:
         if self._server is not None:
             await self._server.stop(grace=0.5)
             self._server = None
-        self.socket.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.socket.unlink(missing_ok=True)
+
+    def _make_room(self) -> None:
+        """What a killed agent left: a name that is taken cannot be bound."""
+        try:
+            self.socket.unlink(missing_ok=True)
+        except OSError as error:
+            cause = error.strerror or str(error)
+            raise CannotServe(f"{self.socket}: cannot remove what lies there: {cause}") from error
 
     async def refresh(self) -> None:
         """The devices have changed: tell whoever watches."""
@@ -86,11 +121,23 @@ class ResourceServer:
         self, _request: pb.Empty, _context: wire.Context
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Once, and again after each change, until the kubelet leaves or we stop."""
-        while not self._stopped:
-            shown = self._round
-            yield self._devices()
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
+        with self._watched():
+            while not self._stopped:
+                shown = self._round
+                yield self._devices()
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        self._watchers += 1
+        self._was_watched = True
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            self._unwatched_since = time.monotonic()
+            self.on_unwatched()
 
     async def preferred(
         self, request: pb.PreferredAllocationRequest, context: wire.Context
@@ -126,7 +173,8 @@ class ResourceServer:
         devices = map(_device, self._allocator.devices(self.resource))
         return pb.ListAndWatchResponse(devices=devices)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises CannotServe where no kubelet could take what would be served."""
         if len(str(self.socket).encode()) > SOCKET_PATH_LIMIT:
             raise CannotServe(
                 f"{self.socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path; "
@@ -136,7 +184,7 @@ class ResourceServer:
         if size > wire.MESSAGE_LIMIT:
             raise CannotServe(
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
-                f"{wire.MESSAGE_LIMIT}"
+                f"{wire.MESSAGE_LIMIT} (4 MiB) in one message, and would never show them"
             )
 
 

@@ -1,21 +1,42 @@
 """The kubelet's PodResources API as a second source of who holds which device IDs.
 
-`get` (kubelets ≥ 1.34) has no side effect. `list` makes a kubelet rebuild its table of used IDs, in
-the middle of an admission if there is one: call it only while nothing is being admitted. Neither
-lists plain init containers, and neither knows the pod's UID.
+`get` (kubelets from 1.34 on, unless turned off) has no side effect. `list` makes a kubelet rebuild
+its table of used IDs, in the middle of an admission if there is one: call it only while nothing is
+being admitted. Neither lists plain init containers, and neither knows the pod's UID.
+
+v1 is asked first; kubelets before 1.20 have v1alpha1 alone. Today's refuse more than a hundred
+calls a second, at once; such a call is tried again after a moment.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import grpc
 import grpc.aio
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 
 TIMEOUT: Final = 2.0
+REFUSED_PAUSE: Final = 0.015
+"""Seconds until a kubelet that counts calls grants another one, and some."""
+TRIES: Final = 12
+"""Of one call; by measurement each of a storm's calls was answered by then."""
+
+_T = TypeVar("_T")
+
+
+class PodResourcesUnavailable(GpuManagerError):
+    """The kubelet did not answer: what was asked where, and what it said."""
+
+    def __init__(self, socket: Path, error: grpc.aio.AioRpcError) -> None:
+        self.unimplemented = error.code() is grpc.StatusCode.UNIMPLEMENTED
+        said = error.details() or error.code().name
+        super().__init__(f"{socket}: no answer from the kubelet's PodResources: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +51,54 @@ class NamedHolder:
 
 
 class PodResources:
-    """Asks the socket; where the kubelet does not answer, knows of nobody."""
+    """Asks the socket. timeout: seconds for each call."""
 
     def __init__(self, socket: Path, timeout: float = TIMEOUT) -> None:
         self._socket = socket
         self._timeout = timeout
 
     async def get(self, namespace: str, name: str) -> tuple[NamedHolder, ...]:
+        """Of one pod; nobody where the kubelet does not answer."""
         try:
-            async with wire.dial(self._socket) as channel:
-                client = wire.PodResourcesClient(channel, self._timeout)
-                answer = await client.get(namespace, name)
-        except grpc.aio.AioRpcError:
+            answer = await self._ask(lambda client: client.get(namespace, name))
+        except PodResourcesUnavailable:
             return ()
         return tuple(_holders([answer.pod_resources]))
 
     async def list(self) -> tuple[NamedHolder, ...]:
-        """Never while a pod is being admitted."""
+        """As `holders`; nobody where the kubelet does not answer."""
         try:
-            async with wire.dial(self._socket) as channel:
-                answer = await wire.PodResourcesClient(channel, self._timeout).list()
-        except grpc.aio.AioRpcError:
+            return await self.holders()
+        except PodResourcesUnavailable:
             return ()
+
+    async def holders(self) -> tuple[NamedHolder, ...]:
+        """All. Never while a pod is being admitted. Raises PodResourcesUnavailable."""
+        try:
+            answer = await self._ask(lambda client: client.list())
+        except PodResourcesUnavailable as error:
+            if not error.unimplemented:
+                raise
+            answer = await self._ask(lambda client: client.list(wire.ALPHA))
         return tuple(_holders(answer.pod_resources))
+
+    async def allocatable(self, resource: str) -> frozenset[str]:
+        """Healthy IDs as the kubelet knows them (1.21 on). Raises PodResourcesUnavailable."""
+        answer = await self._ask(lambda client: client.allocatable())
+        rows = (row for row in answer.devices if row.resource_name == resource)
+        return frozenset(name for row in rows for name in row.device_ids)
+
+    async def _ask(self, call: Callable[[wire.PodResourcesClient], Awaitable[_T]]) -> _T:
+        async with wire.dial(self._socket) as channel:
+            client = wire.PodResourcesClient(channel, self._timeout)
+            for left in reversed(range(TRIES)):
+                try:
+                    return await call(client)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or not left:
+                        raise PodResourcesUnavailable(self._socket, error) from error
+                await asyncio.sleep(REFUSED_PAUSE)
+        raise AssertionError("the last try returns or raises")
 
 
 def _holders(pods: Iterable[pb.PodResources]) -> Iterator[NamedHolder]:
@@ -63,7 +109,7 @@ def _holders(pods: Iterable[pb.PodResources]) -> Iterator[NamedHolder]:
 
 
 def _by_resource(container: pb.ContainerResources) -> dict[str, set[str]]:
-    """Old kubelets make one entry per resource, new ones one per device."""
+    """Old kubelets make one entry per resource, new ones one per device and NUMA node."""
     held: dict[str, set[str]] = {}
     for devices in container.devices:
         held.setdefault(devices.resource_name, set()).update(devices.device_ids)

@@ -134,8 +134,17 @@ class KubeletPods:
             connection.request("GET", place, headers=self._headers())
             with connection.getresponse() as response:
                 if response.status != http.client.OK:
-                    raise ValueError(f"status {response.status} {response.reason}")
+                    raise ValueError(self._refusal(response))
                 return parse(_body(response, until), self._endpoint)
+
+    def _refusal(self, response: http.client.HTTPResponse) -> str:
+        said = f"status {response.status} {response.reason}"
+        match response.status:
+            case http.client.UNAUTHORIZED:
+                return f"{said}: it does not believe the token of {self._token or 'nobody'}"
+            case http.client.FORBIDDEN:
+                return f"{said}: the agent's role needs `get` on nodes/proxy or nodes/pods"
+        return said
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port

@@ -1,116 +1,28 @@
 """The device plugin over real sockets, with a kubelet that restarts as the real one does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
+from plugin_node import BOUND, GPU, Kubelet, RefusingKubelet, new_allocator
 
 from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.journal_file import JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed, register
 from gpumanager.deviceplugin.server import CannotServe, ResourceServer
 from gpumanager.deviceplugin.watch import Sockets
-from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
-from gpumanager.virtual.values import AllocationID, Limit
-from gpumanager.volume.values import DriverVolumes
-
-BOUND = 10.0
-"""Seconds after which a test is stuck."""
-
-GPU = Gpu(
-    index=0,
-    minor=3,
-    uuid=GpuUUID("GPU-1f3a9c02-0000-0000-0000-000000000000"),
-    bus_id="0000:01:00.0",
-    model="Tesla T4",
-    memory=Bytes(4 * GIB),
-    numa_node=1,
-)
-
-
-class Nowhere:
-    """A virtual manager that serves nobody."""
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        return Path("/vm") / allocation
-
-    async def close(self, allocation: AllocationID) -> None: ...
-
-
-class Kubelet:
-    """The registration service of a kubelet ≥ 1.36: it dials back before Register returns."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.socket = directory / "kubelet.sock"
-        self.requests: asyncio.Queue[pb.RegisterRequest] = asyncio.Queue()
-        self.server: grpc.aio.Server | None = None
-
-    async def start(self) -> None:
-        """Deletes every socket first, as the real one does."""
-        for path in self.directory.glob("*.sock"):
-            path.unlink()
-        self.server = grpc.aio.server()
-        self.server.add_generic_rpc_handlers((wire.registration_handler(self.register),))
-        self.server.add_insecure_port(f"unix:{self.socket}")
-        await self.server.start()
-
-    async def stop(self) -> None:
-        if self.server is not None:
-            await self.server.stop(0)
-            self.server = None
-
-    async def register(self, request: pb.RegisterRequest, context: wire.Context) -> pb.Empty:
-        async with self.dial(request.endpoint) as channel:
-            options = await wire.DevicePluginClient(channel).options(BOUND)
-        if options != request.options:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "options differ")
-        await self.requests.put(request)
-        return pb.Empty()
-
-    async def registered(self) -> dict[str, str]:
-        """The next two registrations: resource and endpoint."""
-        async with asyncio.timeout(BOUND):
-            requests = [await self.requests.get() for _ in range(2)]
-        return {request.resource_name: request.endpoint for request in requests}
-
-    def dial(self, endpoint: str) -> grpc.aio.Channel:
-        return wire.dial(self.directory / endpoint)
-
-
-class RefusingKubelet(Kubelet):
-    """Takes no resource."""
-
-    async def register(self, request: pb.RegisterRequest, context: wire.Context) -> pb.Empty:
-        await context.abort(grpc.StatusCode.UNKNOWN, f"{request.resource_name} is invalid")
-        raise AssertionError
+from gpumanager.units import MEMORY_BLOCK, Bytes
 
 
 def sockets_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.sock"))
-
-
-def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
-    return Allocator(
-        topology([gpu], [[None]]),
-        Surroundings(
-            virtual=Nowhere(),
-            volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
-            journal=JournalFile(directory / "journal" / "allocations.json"),
-            books=KubeletBooks(directory / "kubelet_internal_checkpoint"),
-        ),
-    )
 
 
 @pytest.fixture
@@ -127,7 +39,7 @@ def allocator(tmp_path: Path) -> Allocator:
 
 @pytest.fixture
 async def plugin(tmp_path: Path, allocator: Allocator) -> AsyncIterator[DevicePlugin]:
-    plugin = DevicePlugin(allocator, tmp_path, period=0.01, deadline=5.0)
+    plugin = DevicePlugin(allocator, tmp_path, deadline=5.0)
     yield plugin
     await plugin.stop()
 
@@ -143,46 +55,6 @@ async def test_both_resources_are_registered_with_their_sockets(
     assert await kubelet.registered() == {VCORE: "vcore.sock", VMEMORY: "vmemory.sock"}
 
 
-async def test_a_kubelet_that_comes_later_is_registered_with(
-    kubelet: Kubelet, plugin: DevicePlugin
-) -> None:
-    await plugin.start()
-
-    await kubelet.start()
-
-    assert len(await kubelet.registered()) == 2
-    await plugin.registered(BOUND)
-
-
-async def test_a_restarted_kubelet_is_registered_with_again(
-    kubelet: Kubelet, plugin: DevicePlugin
-) -> None:
-    await kubelet.start()
-    await plugin.start()
-    await kubelet.registered()
-
-    await kubelet.stop()
-    await kubelet.start()
-
-    assert len(await kubelet.registered()) == 2
-    async with kubelet.dial("vcore.sock") as channel:
-        devices = await anext(wire.DevicePluginClient(channel).list_and_watch())
-    assert len(devices.devices) == 100
-
-
-async def test_a_removed_socket_of_ours_is_made_again(
-    kubelet: Kubelet, plugin: DevicePlugin, tmp_path: Path
-) -> None:
-    await kubelet.start()
-    await plugin.start()
-    await kubelet.registered()
-
-    (tmp_path / "vmemory.sock").unlink()
-
-    assert len(await kubelet.registered()) == 2
-    assert (tmp_path / "vmemory.sock").is_socket()
-
-
 async def test_sockets_of_a_killed_plugin_are_replaced(
     kubelet: Kubelet, plugin: DevicePlugin, tmp_path: Path
 ) -> None:
@@ -192,13 +64,6 @@ async def test_sockets_of_a_killed_plugin_are_replaced(
     await plugin.start()
 
     assert len(await kubelet.registered()) == 2
-
-
-async def test_without_a_kubelet_waiting_ends_with_a_clear_error(plugin: DevicePlugin) -> None:
-    await plugin.start()
-
-    with pytest.raises(RegistrationFailed, match="no kubelet socket within"):
-        await plugin.registered(0.05)
 
 
 async def test_a_stopped_plugin_leaves_no_socket(
@@ -217,6 +82,7 @@ async def test_the_devices_are_listed_once_and_again_after_a_change(
     kubelet: Kubelet, plugin: DevicePlugin, allocator: Allocator
 ) -> None:
     await plugin.start()
+    await plugin.served(BOUND)
     async with kubelet.dial("vmemory.sock") as channel, asyncio.timeout(BOUND):
         stream = wire.DevicePluginClient(channel).list_and_watch()
         before = await anext(stream)
@@ -233,6 +99,7 @@ async def test_the_devices_are_listed_once_and_again_after_a_change(
 
 async def test_a_watch_ends_when_the_plugin_stops(kubelet: Kubelet, plugin: DevicePlugin) -> None:
     await plugin.start()
+    await plugin.served(BOUND)
     async with kubelet.dial("vcore.sock") as channel, asyncio.timeout(BOUND):
         stream = wire.DevicePluginClient(channel).list_and_watch()
         await anext(stream)
@@ -243,8 +110,16 @@ async def test_a_watch_ends_when_the_plugin_stops(kubelet: Kubelet, plugin: Devi
             await anext(stream)
 
 
+async def test_a_list_too_long_for_a_kubelet_is_told_at_the_start(tmp_path: Path) -> None:
+    huge = replace(GPU, memory=Bytes(200_000 * MEMORY_BLOCK))
+
+    with pytest.raises(CannotServe, match="4 MiB"):
+        await DevicePlugin(new_allocator(tmp_path, huge), tmp_path).start()
+
+
 async def test_an_admission_goes_over_the_wire(kubelet: Kubelet, plugin: DevicePlugin) -> None:
     await plugin.start()
+    await plugin.served(BOUND)
     cores = [f"1f3a9c02-c-{i}" for i in range(100)]
     async with kubelet.dial("vcore.sock") as channel:
         client = wire.DevicePluginClient(channel)
@@ -280,6 +155,7 @@ async def test_a_refusals_text_reaches_the_kubelet(
     kubelet: Kubelet, plugin: DevicePlugin, ids: list[str], text: str
 ) -> None:
     await plugin.start()
+    await plugin.served(BOUND)
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
 
     async with kubelet.dial("vcore.sock") as channel:
@@ -294,6 +170,7 @@ async def test_a_container_the_kubelet_does_not_know_yet_is_to_be_tried_again(
     kubelet: Kubelet, plugin: DevicePlugin
 ) -> None:
     await plugin.start()
+    await plugin.served(BOUND)
     request = pb.PreStartContainerRequest(devices_ids=["1f3a9c02-c-0"])
 
     async with kubelet.dial("vcore.sock") as channel:
@@ -321,20 +198,13 @@ async def test_a_socket_path_that_is_too_long_is_refused(
         await DevicePlugin(allocator, directory).start()
 
 
-async def test_a_directory_that_is_not_there_is_refused(
-    tmp_path: Path, allocator: Allocator
-) -> None:
-    with pytest.raises(CannotServe, match="is there a kubelet here"):
-        await DevicePlugin(allocator, tmp_path / "absent").start()
-
-
 async def test_a_registration_nobody_answers_says_where_it_was_tried(tmp_path: Path) -> None:
     with pytest.raises(RegistrationFailed, match="no kubelet listens there"):
         await register(tmp_path / "kubelet.sock", VCORE, tmp_path / "vcore.sock", 2.0)
 
 
 async def test_a_kubelets_refusal_is_told_in_its_words(tmp_path: Path) -> None:
-    kubelet = RefusingKubelet(tmp_path)
+    kubelet = RefusingKubelet(tmp_path, {VCORE})
     await kubelet.start()
     try:
         with pytest.raises(RegistrationFailed, match=f"{VCORE} is invalid"):

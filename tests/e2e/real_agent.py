@@ -51,12 +51,13 @@ class RealAgent:
         self._log = disk.agent_log
         nodes = disk.base / "nodes"
         make_device_nodes(nodes, machine)
+        self.token = self._token()
         flags = {
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
             "container-runtime-endpoint": node.containerd_socket,
             "device-directory": nodes,
-            "kubelet-token": self._token(),
+            "kubelet-token": self.token,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")

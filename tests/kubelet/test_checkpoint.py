@@ -46,7 +46,31 @@ def test_a_checkpoint_without_entries_knows_nobody() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b"[]", b"{}", b"\xff\x00", json.dumps({"PodDeviceEntries": [entry(3)]}).encode()],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"\xff\x00",
+        b"[" * 100_000,
+        b'{"Data": []}',
+        b'{"Data": {"PodDeviceEntries": {"a": 1}}}',
+        b'{"Data": {"PodDeviceEntries": [null]}}',
+        *(
+            json.dumps({"PodDeviceEntries": [wrong]}).encode()
+            for wrong in (
+                entry(3),
+                entry("abc"),
+                entry([["a"]]),
+                entry([1]),
+                entry({"0": "abc"}),
+                entry({"0": {"a": 1}}),
+                entry(["a"]) | {"PodUID": {"a": 1}},
+                entry(["a"]) | {"ContainerName": None},
+                entry(["a"]) | {"ResourceName": 7},
+            )
+        ),
+    ],
 )
 def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "kubelet_internal_checkpoint"
@@ -59,3 +83,28 @@ def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path, text: bytes) 
 def test_an_absent_checkpoint_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(CheckpointUnreadable, match="No such file"):
         read_checkpoint(tmp_path / "absent")
+
+
+def test_half_a_checkpoint_is_never_taken_for_a_whole_one() -> None:
+    text = json.dumps({"Data": {"PodDeviceEntries": [entry(["a"]), entry(["b"])]}}).encode()
+
+    for length in range(len(text)):
+        with pytest.raises(CheckpointUnreadable):
+            parse_checkpoint(text[:length])
+
+
+def test_a_checkpoint_larger_than_any_node_makes_it_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    with pytest.raises(CheckpointUnreadable, match="larger than"):
+        read_checkpoint(path)
+
+
+def test_a_full_nodes_checkpoint_is_read() -> None:
+    entries = [entry({"0": [f"{pod}-m-{n}" for n in range(500)]}) for pod in range(256)]
+
+    holders = parse_checkpoint(json.dumps({"Data": {"PodDeviceEntries": entries}}).encode())
+
+    assert sum(len(one.ids) for one in holders) == 256 * 500

@@ -144,7 +144,8 @@ class Kubelet(BaseHTTPRequestHandler):
         server.speaks.wait()
         wrong = server.token and self.headers["Authorization"] != f"Bearer {server.token}"
         body = listed(POD)
-        self.send_response(401 if wrong else 200 if self.path == "/pods" else 404)
+        refused = 401 if wrong else server.refuses
+        self.send_response(refused or (200 if self.path == "/pods" else 404))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         with contextlib.suppress(OSError):  # a caller with a deadline has left
@@ -155,9 +156,10 @@ class Kubelet(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def kubelet(*, token: str = "", silent: bool = False) -> Iterator[str]:
+def kubelet(*, token: str = "", silent: bool = False, refuses: int = 0) -> Iterator[str]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Kubelet)
     server.daemon_threads, server.token, server.speaks = False, token, threading.Event()
+    server.refuses = refuses
     if not silent:
         server.speaks.set()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -182,10 +184,18 @@ async def test_the_token_is_sent_and_read_anew_each_time(tmp_path: Path) -> None
     token = tmp_path / "token"
     with kubelet(token="second") as endpoint:
         source = KubeletPods(endpoint, token=token)
-        with pytest.raises(PodsUnavailable, match="401"):
+        with pytest.raises(PodsUnavailable, match=r"401.*does not believe the token"):
             await source.pods()
         token.write_text("second\n")
         assert len(await source.pods()) == 1
+
+
+async def test_who_may_not_read_pods_is_told_what_is_needed() -> None:
+    with (
+        kubelet(refuses=403) as endpoint,
+        pytest.raises(PodsUnavailable, match=r"403.*nodes/proxy"),
+    ):
+        await KubeletPods(endpoint).pods()
 
 
 async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

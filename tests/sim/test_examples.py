@@ -134,7 +134,7 @@ def test_each_impossible_request_says_why() -> None:
     rows = run_example("impossible")
 
     reasons = {name.removesuffix("/main"): row["refused"] for name, row in rows.items()}
-    assert "requested: 3200, used: 0, capacity: 800" in reasons["too-many-gpus"]
+    assert "Requested: 3200, Available: 800" in reasons["too-many-gpus"]
     assert "multiples of 100" in reasons["one-and-a-half-gpus"]
     assert "larger than any GPU here" in reasons["more-than-a-card"]
     assert "a share of a GPU needs memory" in reasons["no-memory"]

@@ -1,6 +1,7 @@
 """The kubelet's checkpoint file, in the shape of kubelets from 1.20 on.
 
-`DeviceIDs` is keyed by NUMA node, "-1" without topology. The checksum of the real one is a hash
+`DeviceIDs` is keyed by NUMA node; a device that names none is below "-1" today, and below "0" in
+1.20. The checksum of the real one is a hash
 over Go's way of printing structs, which only the kubelet itself checks; here it is a CRC.
 """
 
@@ -9,28 +10,37 @@ import json
 import zlib
 from pathlib import Path
 
-from gpumanager.sim.kubelet.devices import DeviceBooks
+from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
+from gpumanager.sim.kubelet.habits import Habits
 
 
-def checkpoint_text(books: DeviceBooks) -> str:
+def checkpoint_text(books: DeviceBooks, habits: Habits) -> str:
     entries = [
         {
             "PodUID": row.pod_uid,
             "ContainerName": row.container,
             "ResourceName": row.resource,
-            "DeviceIDs": {"-1": sorted(row.ids)},
+            "DeviceIDs": _by_node(books, row, habits),
             "AllocResp": base64.b64encode(row.response).decode(),
         }
         for row in books.holdings
     ]
-    registered = {name: sorted(ids) for name, ids in books.registered.items()}
+    registered = {name: sorted(ids) for name, ids in books.healthy.items()}
     content = {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}
     checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
     return json.dumps({"Data": content, "Checksum": checksum})
 
 
-def write_checkpoint(books: DeviceBooks, path: Path) -> None:
+def _by_node(books: DeviceBooks, row: Holding, habits: Habits) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for device_id in sorted(row.ids):
+        for node in books.nodes_of(row.resource, device_id) or (habits.node_of_none,):
+            found.setdefault(str(node), []).append(device_id)
+    return found
+
+
+def write_checkpoint(books: DeviceBooks, habits: Habits, path: Path) -> None:
     """Atomically, as the real one does."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(checkpoint_text(books))
+    temporary.write_text(checkpoint_text(books, habits))
     temporary.replace(path)

@@ -11,6 +11,8 @@ from gpumanager.sim.pods import Container, ContainerKind
 
 IDs = frozenset[str]
 NONE: IDs = frozenset()
+Nodes = Mapping[str, tuple[int, ...]]
+"""NUMA nodes by device ID; those that name none are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,21 @@ class Holding:
 class DeviceBooks:
     """registered: all devices by resource. healthy: those that can be given out.
 
-    holdings: by container. pending: being given out in the running admission.
+    holdings: by container. pending: being given out in the running admission. nodes: by resource.
     """
 
     registered: Mapping[str, IDs] = field(default_factory=dict)
     healthy: Mapping[str, IDs] = field(default_factory=dict)
     holdings: tuple[Holding, ...] = ()
     pending: Mapping[str, IDs] = field(default_factory=dict)
+    nodes: Mapping[str, Nodes] = field(default_factory=dict)
 
-    def advertise(self, resource: str, registered: IDs, healthy: IDs) -> "DeviceBooks":
+    def advertise(
+        self, resource: str, registered: IDs, healthy: IDs, nodes: Nodes | None = None
+    ) -> "DeviceBooks":
         return replace(
             self,
+            nodes=self.nodes if nodes is None else {**self.nodes, resource: nodes},
             registered={**self.registered, resource: registered},
             healthy={**self.healthy, resource: healthy},
         )
@@ -46,6 +52,16 @@ class DeviceBooks:
     def capacity(self, resource: str) -> int:
         """Allocatable: the healthy devices."""
         return len(self.healthy.get(resource, NONE))
+
+    def capacity_for(self, pod_uid: str, resource: str) -> int:
+        """Allocatable as it is reckoned for one pod: who holds devices has a place among them."""
+        if not any(row.pod_uid == pod_uid for row in self.holdings):
+            return self.capacity(resource)
+        return max(self.capacity(resource), len(self.held(resource)))
+
+    def nodes_of(self, resource: str, device_id: str) -> tuple[int, ...]:
+        """Of one device; empty where it names none."""
+        return self.nodes.get(resource, {}).get(device_id, ())
 
     def held(self, resource: str) -> IDs:
         rows = (row.ids for row in self.holdings if row.resource == resource)
@@ -104,6 +120,41 @@ class Unavailable:
             f"requested number of devices unavailable for {self.resource}. "
             f"Requested: {self.requested}, Available: {self.available}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Devices that a pod holds and cannot have again, in the kubelet's words."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def again(books: DeviceBooks, holding: Holding, size: int, *, running: bool) -> Unusable | None:
+    """Whether a container that holds devices keeps them when its pod is admitted once more.
+
+    running: nobody asks about the health of what a running container has.
+    """
+    resource = holding.resource
+    if len(holding.ids) != size:
+        return Unusable(f"changed request for resource {resource!r} from {len(holding.ids)}")
+    if running:
+        return None
+    if not books.capacity(resource):
+        return unhealthy(resource)
+    if not holding.ids <= books.healthy[resource]:
+        return Unusable(
+            "previously allocated devices are no longer healthy; "
+            f"cannot allocate unhealthy devices {resource}"
+        )
+    return None
+
+
+def unhealthy(resource: str) -> Unusable:
+    """Said where nothing of a resource is healthy, for example before its plugin is back."""
+    return Unusable(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
 
 
 def begin(

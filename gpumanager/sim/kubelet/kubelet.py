@@ -1,7 +1,8 @@
 """The simulated kubelet as a whole: sockets, admission, container start, the ends of pods."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -12,7 +13,6 @@ import grpc.aio
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.errors import GpuManagerError
-from gpumanager.kubelet.wire import pod_resources_handler
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET
 from gpumanager.sim.kubelet.checkpoint import write_checkpoint
 from gpumanager.sim.kubelet.devices import (
@@ -22,12 +22,15 @@ from gpumanager.sim.kubelet.devices import (
     IDs,
     Reusable,
     Unavailable,
+    again,
     begin,
     finish,
     leave,
+    unhealthy,
 )
+from gpumanager.sim.kubelet.habits import KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.http import PodsServer
-from gpumanager.sim.kubelet.plugins import PluginEndpoint, PluginFailed, Plugins
+from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
 from gpumanager.sim.kubelet.podresources import PodResources
 from gpumanager.sim.kubelet.pods import Phase, PodList, Rejection, room_for
 from gpumanager.sim.pods import Container, Pod
@@ -35,6 +38,9 @@ from gpumanager.sim.pods import Container, Pod
 START_TRIES: Final = 5
 START_BACK_OFF: Final = 0.1
 """Seconds before the second try of PreStartContainer, doubled each time; the real one takes 10."""
+
+
+Step = Callable[[], Awaitable[None]]
 
 
 class CreateContainerError(GpuManagerError):
@@ -58,25 +64,32 @@ class RunOptions:
 class SimulatedKubelet:
     """directory: of the device plugins' sockets and the checkpoint. random: its free choices."""
 
-    def __init__(self, directory: Path, random: Random, pod_resources: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        random: Random,
+        pod_resources: Path,
+        habits: Habits = KUBELET_1_36,
+    ) -> None:
+        self.habits = habits
         self.books = DeviceBooks()
         self.pods = PodList()
         self.http = PodsServer(self._pods_json)
         self.pod_resources_socket = pod_resources
         self._directory = directory
         self._random = random
-        self._plugins = Plugins(directory, self._on_devices)
+        self._plugins = Plugins(directory, habits, self._on_devices)
         self._servers: list[grpc.aio.Server] = []
         self._admission = asyncio.Lock()
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        for old in _sockets(self._directory, self.pod_resources_socket):
+        for old in self._left_overs():
             old.unlink(missing_ok=True)
         await self.http.start()
-        resources = PodResources(self, on_list=self._collect)
-        await self._serve(self.pod_resources_socket, pod_resources_handler(resources))
+        resources = PodResources(self, self.habits, on_list=self._collect)
+        await self._serve(self.pod_resources_socket, *resources.handlers())
         registration = wire.registration_handler(self._plugins.register)
         await self._serve(self._directory / KUBELET_SOCKET, registration)
 
@@ -87,13 +100,24 @@ class SimulatedKubelet:
             await server.stop(None)
         await self.http.stop()
 
-    async def restart(self) -> None:
-        """As the real one: all sockets go, the pods and the holders stay (from its checkpoint)."""
+    async def restart(self, *, rebooted: bool = False, before_pods: Step | None = None) -> None:
+        """As the real one: all sockets go, the pods and the holders stay (from its checkpoint).
+
+        Then all pods are admitted once more. rebooted: none of them runs any more. before_pods:
+        what happens before that, such as that a plugin registers.
+        """
         async with self._admission:
             await self.stop()
             held = (self.books.settle().holdings, self.books.registered)
             self.books = DeviceBooks(registered=held[1], holdings=held[0])
             await self.start()
+        if rebooted:
+            self.pods = self.pods.all_pending()
+        if before_pods is not None:
+            await before_pods()
+        for pod in self.pods.active:
+            if self.pods.statuses[pod.uid].phase is not Phase.RUNNING:
+                await self.admit(pod)
 
     async def wait_for_devices(self, resources: Sequence[str], seconds: float) -> None:
         """Until each resource has healthy devices; raises DevicesNotReady."""
@@ -116,9 +140,8 @@ class SimulatedKubelet:
     async def admit(self, pod: Pod) -> Rejection | None:
         """Admit one pod, after all that came before; None where it may run."""
         async with self._admission:
-            others = self.pods.active
             self.pods = self.pods.add(pod)
-            rejection = room_for(pod, others, self.books) or await self._allocate_pod(pod)
+            rejection = await self._allocate_pod(pod) or self._no_room(pod)
             self.books = self.books.settle()
             if rejection is not None:
                 self._end(pod.uid, Phase.FAILED, rejection.reason, rejection.message)
@@ -155,33 +178,45 @@ class SimulatedKubelet:
         if not self._admission.locked():
             self._collect()
 
+    def _no_room(self, pod: Pod) -> Rejection | None:
+        others = [other for other in self.pods.active if other.uid != pod.uid]
+        return room_for(pod, others, self.books)
+
     def _pods_json(self) -> dict[str, Any]:
         return self.pods.as_json()
 
     def _collect(self) -> None:
-        collected = self.books.collect(self.pods.active_uids)
-        if collected is not self.books:
-            self.books = collected
-            self._write_checkpoint()
+        """The checkpoint on the disk has who ended until it is written for another reason."""
+        self.books = self.books.collect(self.pods.active_uids)
 
-    def _on_devices(self, resource: str, registered: IDs, healthy: IDs) -> None:
-        self.books = self.books.advertise(resource, registered, healthy)
+    def _on_devices(self, told: Devices) -> None:
+        self.books = self.books.advertise(told.resource, told.known, told.healthy, told.nodes)
+        self._write_checkpoint()
         self._changed.set()
 
     def _write_checkpoint(self) -> None:
-        write_checkpoint(self.books, self._directory / KUBELET_CHECKPOINT)
+        with contextlib.suppress(FileNotFoundError):  # the directory went, with the node
+            write_checkpoint(self.books, self.habits, self._directory / KUBELET_CHECKPOINT)
 
-    async def _serve(self, socket: Path, handler: Any) -> None:
+    def _left_overs(self) -> list[Path]:
+        """What a starting kubelet deletes: its own sockets, those of plugins, perhaps any file."""
+        files = self._directory.iterdir()
+        kept = self._directory / KUBELET_CHECKPOINT
+        others = (one for one in files if one != kept and not one.is_dir())
+        gone = (one for one in others if self.habits.clears_files or one.is_socket())
+        return [self.pod_resources_socket, *gone]
+
+    async def _serve(self, socket: Path, *handlers: Any) -> None:
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers((handler,))
+        server.add_generic_rpc_handlers(handlers)
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
         self._servers.append(server)
 
     async def _allocate_pod(self, pod: Pod) -> Rejection | None:
-        self._collect()
         reusable: Reusable = {}
         for container in pod.containers:
+            self._collect()
             asked = list(container.asks.items())
             self._random.shuffle(asked)  # as the order of Go's maps
             for resource, size in asked:
@@ -199,9 +234,14 @@ class SimulatedKubelet:
         self, pod: Pod, container: Container, resource: str, size: int, reusable: Reusable
     ) -> str | None:
         """One resource of one container; what was refused, or None."""
+        rows = self.books.of_container(pod.uid, container.name)
+        if held := next((row for row in rows if row.resource == resource), None):
+            lenient = not self.habits.asks_health_again
+            unusable = again(self.books, held, size, running=lenient)
+            return None if unusable is None else str(unusable)
         endpoint = self._plugins.get(resource)
-        if endpoint is None:
-            return f"no device plugin for {resource}"
+        if endpoint is None or not self.books.capacity(resource):
+            return self._nothing_healthy(resource, size)
         try:
             ids = await self._choose(endpoint, size, reusable.get(resource, NONE))
             if isinstance(ids, Unavailable):
@@ -212,6 +252,13 @@ class SimulatedKubelet:
         holding = Holding(pod.uid, container.name, resource, ids, response.SerializeToString())
         self.books = self.books.hold(holding)
         return None
+
+    def _nothing_healthy(self, resource: str, size: int) -> str:
+        if resource not in self.books.registered:
+            return f"cannot allocate unregistered device {resource}"
+        if self.habits.asks_health_again:
+            return str(unhealthy(resource))
+        return str(Unavailable(resource, size, 0))
 
     async def _choose(
         self, endpoint: PluginEndpoint, size: int, reusable: IDs
@@ -235,11 +282,6 @@ class SimulatedKubelet:
     def _responses(self, pod: Pod, container: Container) -> list[pb.ContainerAllocateResponse]:
         rows = self.books.of_container(pod.uid, container.name)
         return [pb.ContainerAllocateResponse.FromString(row.response) for row in rows]
-
-
-def _sockets(directory: Path, pod_resources: Path) -> list[Path]:
-    """What a starting kubelet deletes: its own sockets and those of all plugins."""
-    return [pod_resources, *(path for path in directory.iterdir() if path.is_socket())]
 
 
 def merge(responses: Sequence[pb.ContainerAllocateResponse]) -> RunOptions:

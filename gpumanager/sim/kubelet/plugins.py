@@ -1,11 +1,14 @@
 """The kubelet's side of the device plugin API: who registered, and one endpoint per resource.
 
-As kubelet 1.36: it dials back and asks for the options before Register returns.
+A stream of devices that ends leaves none healthy, and no call gets through any more. In kubelets of
+today it also ends whoever has registered the same resource meanwhile.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +17,8 @@ import grpc.aio
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.sim.kubelet.devices import NONE, IDs
+from gpumanager.sim.kubelet.devices import NONE, IDs, Nodes
+from gpumanager.sim.kubelet.habits import Habits
 
 DIAL_SECONDS: Final = 10.0
 PLUGIN_SECONDS: Final = 60.0
@@ -22,9 +26,22 @@ PLUGIN_SECONDS: Final = 60.0
 
 PRE_START_SECONDS: Final = 30.0
 HEALTHY: Final = "Healthy"
+CANNOT_DIAL: Final = "failed to dial device plugin:"
+EXTENDED: Final = re.compile(r"(?![^/]*kubernetes\.io/)[-.a-z0-9]+/[-._A-Za-z0-9]+")
+"""Names of extended resources: with somebody's domain, and not Kubernetes' own."""
 
-OnDevices = Callable[[str, IDs, IDs], None]
-"""Called with a resource, all its devices and the healthy ones of them."""
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a plugin says of its resource. nodes: NUMA nodes of those that name some."""
+
+    resource: str
+    known: IDs = NONE
+    healthy: IDs = NONE
+    nodes: Nodes = field(default_factory=dict)
+
+
+OnDevices = Callable[[Devices], None]
 
 
 class PluginFailed(Exception):
@@ -32,25 +49,54 @@ class PluginFailed(Exception):
 
 
 class PluginEndpoint:
-    """One registered plugin."""
+    """One registered plugin. options: as registered; those of the plugin itself once it is asked.
 
-    def __init__(self, resource: str, socket: Path, on_devices: OnDevices) -> None:
+    on_end: called when its stream of devices has ended.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        socket: Path,
+        options: pb.DevicePluginOptions,
+        on_devices: OnDevices,
+        on_end: "Callable[[PluginEndpoint], None]",
+    ) -> None:
         self.resource = resource
-        self.options = pb.DevicePluginOptions()
+        self.options = options
         self._channel = wire.dial(socket)
         self._client = wire.DevicePluginClient(self._channel)
         self._on_devices = on_devices
+        self._on_end = on_end
         self._watch: asyncio.Task[None] | None = None
+        self._hanging_up: asyncio.Task[None] | None = None
+        self._stopped = False
 
-    async def connect(self) -> None:
-        """Ask for the options; raises PluginFailed."""
-        self.options = await _answer(self._client.options(DIAL_SECONDS))
+    async def connect(self, *, ask: bool) -> None:
+        """Dial, and ask for the options where the kubelet does; raises PluginFailed."""
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise PluginFailed("context deadline exceeded") from None
+        if ask:
+            self.options = await _answer(self._client.options(DIAL_SECONDS))
 
     def listen(self) -> None:
         """From now on hear which devices there are."""
         self._watch = asyncio.create_task(self._listen())
 
+    def drop(self) -> None:
+        """No call reaches it any more."""
+        self._stopped = True
+
+    def hang_up(self) -> None:
+        """As `drop`, and the plugin sees its stream end."""
+        self.drop()
+        self._hanging_up = asyncio.create_task(self.close())
+
     async def close(self) -> None:
+        self.drop()
         if self._watch is not None:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -70,7 +116,7 @@ class PluginEndpoint:
                 )
             ]
         )
-        answer = await _answer(self._client.preferred(request, PLUGIN_SECONDS))
+        answer = await self._ask(self._client.preferred(request, PLUGIN_SECONDS))
         responses = answer.container_responses
         return tuple(responses[0].deviceIDs) if responses else ()
 
@@ -78,7 +124,7 @@ class PluginEndpoint:
         request = pb.AllocateRequest(
             container_requests=[pb.ContainerAllocateRequest(devices_ids=sorted(ids))]
         )
-        answer = await _answer(self._client.allocate(request, PLUGIN_SECONDS))
+        answer = await self._ask(self._client.allocate(request, PLUGIN_SECONDS))
         if not answer.container_responses:
             raise PluginFailed("no containers return in allocation response")
         response: pb.ContainerAllocateResponse = answer.container_responses[0]
@@ -87,61 +133,115 @@ class PluginEndpoint:
     async def pre_start(self, ids: IDs) -> None:
         if self.options.pre_start_required:
             request = pb.PreStartContainerRequest(devices_ids=sorted(ids))
-            await _answer(self._client.pre_start(request, PRE_START_SECONDS))
+            await self._ask(self._client.pre_start(request, PRE_START_SECONDS))
+
+    async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
+        if self._stopped:
+            call.close()
+            raise PluginFailed(f"endpoint {self.resource} has been stopped")
+        return await _answer(call)
 
     async def _listen(self) -> None:
-        """Follow ListAndWatch; a stream that ends leaves no healthy device."""
-        known = NONE
+        """Follow ListAndWatch to its end."""
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in self._client.list_and_watch():
-                known = frozenset(device.ID for device in response.devices)
-                healthy = (row.ID for row in response.devices if row.health == HEALTHY)
-                self._on_devices(self.resource, known, frozenset(healthy))
-        self._on_devices(self.resource, known, NONE)
+                self._on_devices(_devices(self.resource, response))
+        self._on_end(self)
 
 
 class Plugins:
     """All endpoints, and the Registration service that makes them."""
 
-    def __init__(self, directory: Path, on_devices: OnDevices) -> None:
+    def __init__(self, directory: Path, habits: Habits, on_devices: OnDevices) -> None:
         self._directory = directory
-        self._on_devices = on_devices
+        self._habits = habits
+        self._on_devices = self._remember(on_devices)
+        self._known: dict[str, Devices] = {}
         self._endpoints: dict[str, PluginEndpoint] = {}
+        self._others: set[PluginEndpoint] = set()
+        """Registered once, whose streams have not ended."""
+        self._dialling: set[asyncio.Task[None]] = set()
 
     def get(self, resource: str) -> PluginEndpoint | None:
         return self._endpoints.get(resource)
 
     async def register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:
         """The Registration service."""
-        if request.version != wire.VERSION:
-            await context.abort(
-                grpc.StatusCode.UNKNOWN,
-                f"requested API version {request.version!r} is not supported by kubelet. "
-                f"Supported version is {wire.VERSION!r}",
-            )
-        socket = self._directory / request.endpoint
-        endpoint = PluginEndpoint(request.resource_name, socket, self._on_devices)
-        try:
-            await endpoint.connect()
-        except PluginFailed as error:
-            await endpoint.close()
-            await context.abort(
-                grpc.StatusCode.UNKNOWN, f"failed to dial device plugin with socketPath: {error}"
-            )
-        await self._replace(endpoint)
+        if refused := _wrong(request):
+            await context.abort(grpc.StatusCode.UNKNOWN, refused)
+        adding = asyncio.create_task(self._add(request))
+        self._dialling.add(adding)
+        adding.add_done_callback(self._dialling.discard)
+        if self._habits.dials_back:
+            try:
+                await adding
+            except PluginFailed as error:
+                await context.abort(grpc.StatusCode.UNKNOWN, f"{CANNOT_DIAL} {error}")
         return pb.Empty()
 
     async def close(self) -> None:
-        endpoints, self._endpoints = tuple(self._endpoints.values()), {}
+        for dialling in tuple(self._dialling):
+            dialling.cancel()
+        endpoints = (*self._endpoints.values(), *self._others)
+        self._endpoints, self._others = {}, set()
         for endpoint in endpoints:
             await endpoint.close()
 
-    async def _replace(self, endpoint: PluginEndpoint) -> None:
-        old = self._endpoints.get(endpoint.resource)
+    async def _add(self, request: pb.RegisterRequest) -> None:
+        socket = self._directory / request.endpoint
+        endpoint = PluginEndpoint(
+            request.resource_name, socket, request.options, self._on_devices, self._ended
+        )
+        try:
+            await endpoint.connect(ask=self._habits.dials_back)
+        except PluginFailed:
+            await endpoint.close()
+            if self._habits.dials_back:
+                raise
+            return
+        if before := self._endpoints.get(endpoint.resource):
+            self._others.add(before)
         self._endpoints[endpoint.resource] = endpoint
-        if old is not None:
-            await old.close()
         endpoint.listen()
+
+    def _ended(self, endpoint: PluginEndpoint) -> None:
+        current = self._endpoints.get(endpoint.resource)
+        endpoint.drop()
+        if current is not None and (self._habits.drops_by_name or current is endpoint):
+            if current is not endpoint:
+                current.hang_up()
+            known = self._known.get(endpoint.resource, Devices(endpoint.resource))
+            self._on_devices(replace(known, healthy=NONE))
+
+    def _remember(self, on_devices: OnDevices) -> OnDevices:
+        def remember(devices: Devices) -> None:
+            self._known[devices.resource] = devices
+            on_devices(devices)
+
+        return remember
+
+
+def _wrong(request: pb.RegisterRequest) -> str | None:
+    """What is wrong with a registration, in the kubelet's words."""
+    if request.version != wire.VERSION:
+        return (
+            f"requested API version {request.version!r} is not supported by kubelet. "
+            f"Supported version is {wire.VERSION!r}"
+        )
+    if not EXTENDED.fullmatch(request.resource_name):
+        return f"the ResourceName {request.resource_name!r} is invalid"
+    return None
+
+
+def _devices(resource: str, response: pb.ListAndWatchResponse) -> Devices:
+    rows = response.devices
+    nodes = {row.ID: tuple(node.ID for node in row.topology.nodes) for row in rows}
+    return Devices(
+        resource,
+        frozenset(row.ID for row in rows),
+        frozenset(row.ID for row in rows if row.health == HEALTHY),
+        {name: found for name, found in nodes.items() if found},
+    )
 
 
 async def _answer(call: Any) -> Any:

@@ -1,14 +1,19 @@
-"""The kubelet's PodResources service: who holds which devices, one entry per device as 1.36."""
+"""The kubelet's PodResources service, v1 and v1alpha1: who holds which devices."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
 
 import grpc
 
+from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
-from gpumanager.sim.kubelet.devices import DeviceBooks
+from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
+from gpumanager.sim.kubelet.habits import Habits
 from gpumanager.sim.kubelet.pods import PodList
 from gpumanager.sim.pods import ContainerKind, Pod
+
+TOO_MANY: Final = "rejected by rate limit"
 
 
 class View(Protocol):
@@ -21,41 +26,121 @@ class View(Protocol):
     def pods(self) -> PodList: ...
 
 
+class Bucket:
+    """Grants `rate` calls a second, and `burst` at once. rate 0: any number."""
+
+    def __init__(
+        self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._left = float(burst)
+        self._at = clock()
+
+    def take(self) -> bool:
+        if not self._rate:
+            return True
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class PodResources:
     """on_list: what looking does to the kubelet's own books, which the real List does too."""
 
-    def __init__(self, view: View, on_list: Callable[[], None]) -> None:
+    def __init__(self, view: View, habits: Habits, on_list: Callable[[], None]) -> None:
         self._view = view
+        self._habits = habits
         self._on_list = on_list
+        self._bucket = Bucket(habits.calls, habits.burst)
+
+    def handlers(self) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+        """Of both versions, as the kubelet serves them."""
+        first = wire.pod_resources_handler(self, self._habits.methods)
+        return first, wire.alpha_handler(self.list_alpha)
 
     async def list(
         self, request: pb.ListPodResourcesRequest, context: Any
     ) -> pb.ListPodResourcesResponse:
-        del request, context
+        del request
+        await self._granted(context)
         self._on_list()
-        rows = [self._resources(pod) for pod in self._view.pods.active]
+        pods = self._view.pods
+        listed = pods.every if self._habits.lists_ended else pods.active
+        return pb.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in listed])
+
+    async def list_alpha(
+        self, request: pb.ListPodResourcesRequest, context: Any
+    ) -> pb.ListPodResourcesResponse:
+        """Of today too it lists what has ended, and names no NUMA nodes and no sidecars."""
+        del request
+        await self._granted(context)
+        self._on_list()
+        rows = [self._resources(pod, alpha=True) for pod in self._view.pods.every]
         return pb.ListPodResourcesResponse(pod_resources=rows)
+
+    async def allocatable(
+        self, request: pb.AllocatableResourcesRequest, context: Any
+    ) -> pb.AllocatableResourcesResponse:
+        del request
+        await self._granted(context)
+        books = self._view.books
+        rows = (Holding("", "", resource, ids) for resource, ids in books.healthy.items())
+        return pb.AllocatableResourcesResponse(devices=self._entries(rows))
 
     async def get(
         self, request: pb.GetPodResourcesRequest, context: Any
     ) -> pb.GetPodResourcesResponse:
+        await self._granted(context)
         for pod in self._view.pods.active:
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
                 return pb.GetPodResourcesResponse(pod_resources=self._resources(pod))
-        name = f"{request.pod_namespace}/{request.pod_name}"
-        await context.abort(grpc.StatusCode.UNKNOWN, f"pod {name} not found")
+        where = f"pod {request.pod_name} in namespace {request.pod_namespace}"
+        await context.abort(grpc.StatusCode.UNKNOWN, f"{where} not found")
         raise AssertionError("abort raises")
 
-    def _resources(self, pod: Pod) -> pb.PodResources:
+    async def _granted(self, context: Any) -> None:
+        if not self._bucket.take():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
+
+    def _resources(self, pod: Pod, *, alpha: bool = False) -> pb.PodResources:
         """Plain init containers are never shown."""
-        shown = [one for one in pod.containers if one.kind is not ContainerKind.INIT]
-        containers = [self._container(pod.uid, container.name) for container in shown]
+        kinds = {ContainerKind.APP} if alpha else {ContainerKind.APP, ContainerKind.SIDECAR}
+        shown = [one for one in pod.containers if one.kind in kinds]
+        containers = []
+        for container in shown:
+            rows = self._view.books.of_container(pod.uid, container.name)
+            devices = [_without_nodes(entry) if alpha else entry for entry in self._entries(rows)]
+            containers.append(pb.ContainerResources(name=container.name, devices=devices))
         return pb.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
-    def _container(self, uid: str, name: str) -> pb.ContainerResources:
-        devices = [
-            pb.ContainerDevices(resource_name=row.resource, device_ids=[device])
-            for row in self._view.books.of_container(uid, name)
-            for device in sorted(row.ids)
-        ]
-        return pb.ContainerResources(name=name, devices=devices)
+    def _entries(self, rows: Iterable[Holding]) -> Iterator[pb.ContainerDevices]:
+        for row in rows:
+            if self._habits.entry_per_device:
+                yield from self._each(row)
+            elif row.ids:
+                yield pb.ContainerDevices(resource_name=row.resource, device_ids=sorted(row.ids))
+
+    def _each(self, row: Holding) -> Iterator[pb.ContainerDevices]:
+        """One entry for each NUMA node of each device."""
+        for device_id in sorted(row.ids):
+            nodes = self._view.books.nodes_of(row.resource, device_id)
+            for node in nodes or (None,):
+                yield pb.ContainerDevices(
+                    resource_name=row.resource,
+                    device_ids=[device_id],
+                    topology=None if node is None else _on_node(node),
+                )
+
+
+def _on_node(node: int) -> pb.TopologyInfo:
+    return pb.TopologyInfo(nodes=[pb.NUMANode(ID=node)])
+
+
+def _without_nodes(entry: pb.ContainerDevices) -> pb.ContainerDevices:
+    return pb.ContainerDevices(resource_name=entry.resource_name, device_ids=entry.device_ids)

@@ -56,8 +56,20 @@ class PodList:
         changed = replace(self.statuses[uid], phase=phase, reason=reason, message=message)
         return PodList({**self.statuses, uid: changed})
 
+    def all_pending(self) -> "PodList":
+        """After a reboot: nothing runs, what has ended stays so."""
+        rows = {
+            uid: row if row.phase.terminal else replace(row, phase=Phase.PENDING)
+            for uid, row in self.statuses.items()
+        }
+        return PodList(rows)
+
     def without(self, uid: str) -> "PodList":
         return PodList({key: value for key, value in self.statuses.items() if key != uid})
+
+    @property
+    def every(self) -> tuple[Pod, ...]:
+        return tuple(row.pod for row in self.statuses.values())
 
     @property
     def active(self) -> tuple[Pod, ...]:
@@ -89,12 +101,12 @@ def requested(containers: Iterable[Container], resource: str) -> int:
 
 
 def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection | None:
-    """The node's own check, which comes before any plugin is asked."""
+    """The node's own check, which comes when the plugins have answered."""
     others = tuple(others)
     for resource in RESOURCES:
         wanted = requested(pod.containers, resource)
         used = sum(requested(other.containers, resource) for other in others)
-        capacity = books.capacity(resource)
+        capacity = books.capacity_for(pod.uid, resource)
         if wanted and wanted > capacity - used:
             cause = (
                 f"Node didn't have enough resource: {resource}, "

@@ -1,0 +1,197 @@
+"""Keeping one resource served and registered, whatever the kubelet does.
+
+It is registered when the kubelet's socket is there, and again when that one or our own is made anew
+or removed, when the kubelet has stopped watching our devices (one of today may drop a plugin that
+registers while its former stream is still ending), and when asked to. Our socket is made anew each
+time. Between attempts that fail the pauses grow; a kubelet that starts meanwhile ends them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final, Never, TypeVar
+
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.changes import Changes
+from gpumanager.deviceplugin.pauses import pauses
+from gpumanager.deviceplugin.register import register
+from gpumanager.deviceplugin.server import ResourceServer
+from gpumanager.deviceplugin.watch import Identity, Sockets, identity
+from gpumanager.errors import GpuManagerError
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+UNTIL_WOKEN: Final = 3600.0
+"""Seconds; as long as nothing changes."""
+UNWATCHED: Final = 2.0
+"""Seconds for which the kubelet may be without a stream of ours before we register again."""
+NEVER_WATCHED: Final = 15.0
+"""The same after registering: old kubelets dial only then, and may take ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one resource stands with the kubelet. failure: of the last attempt, if that failed."""
+
+    resource: str
+    served: bool
+    registered: bool
+    failure: str | None
+
+
+class KubeletStarts:
+    """Tells the allocator of each start of the kubelet, once, before anything is registered."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._allocator = allocator
+        self._known: Identity | None = None
+        self._lock = asyncio.Lock()
+
+    async def notice(self, socket: Identity | None) -> None:
+        """Nothing can be under admission with a kubelet that nobody has registered with yet."""
+        async with self._lock:
+            if socket == self._known:
+                return
+            if self._known is not None:
+                logger.info("the kubelet was restarted")
+            await self._allocator.kubelet_started()
+            self._known = socket
+
+
+class Registration:
+    """One resource, kept registered by the task that runs `keep`."""
+
+    def __init__(
+        self,
+        server: ResourceServer,
+        kubelet: Path,
+        changes: Changes,
+        starts: KubeletStarts,
+        *,
+        deadline: float,
+    ) -> None:
+        self._server = server
+        self._kubelet = kubelet
+        self._changes = changes
+        self._starts = starts
+        self._deadline = deadline
+        self._random = Random()  # noqa: S311 - only so that not everybody tries at once
+        self._asked = False
+        self._failure: Exception | None = None
+        self.served = asyncio.Event()
+        self.registered = asyncio.Event()
+        self.on_registered: Callable[[], None] = lambda: None
+        server.on_unwatched = changes.wake
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(
+            self._server.resource,
+            served=self._server.serving,
+            registered=self.registered.is_set(),
+            failure=None if self._failure is None else str(self._failure),
+        )
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last attempt failed, if it did."""
+        return self._failure
+
+    def anew(self) -> None:
+        """Register again, whatever the sockets say."""
+        self._asked = True
+        self._changes.wake()
+
+    async def keep(self) -> Never:
+        """Until cancelled."""
+        if self._kubelet.parent.is_dir():
+            await self._attempt(self._serve())
+        while True:
+            sockets = await self._register_patiently()
+            self.registered.set()
+            self.on_registered()
+            why = await self._until_lost(sockets)
+            self.registered.clear()
+            logger.info("%s; registering %s again", why, self._server.resource)
+            await self.withdraw()
+
+    async def withdraw(self) -> None:
+        """Serve no more. Safe to repeat."""
+        self.registered.clear()
+        self.served.clear()
+        await self._server.stop()
+
+    async def _register_patiently(self) -> Sockets:
+        """The sockets with which we are registered."""
+        while True:
+            while (kubelet := identity(self._kubelet)) is None:
+                await self._changes.wait(UNTIL_WOKEN)
+            for pause in pauses(self._random):
+                if sockets := await self._attempt(self._register()):
+                    return sockets
+                if await self._is_another(kubelet, pause):
+                    break
+
+    async def _attempt(self, work: Awaitable[_T]) -> _T | None:
+        """Its outcome; None where it failed, of which is told once."""
+        before, self._failure = self._failure, None
+        self._asked = False
+        try:
+            return await work
+        except (GpuManagerError, OSError) as error:
+            level = logging.DEBUG if str(error) == str(before) else logging.WARNING
+            logger.log(level, "%s; trying again", error)
+            self._failure = error
+            return None
+
+    async def _register(self) -> Sockets:
+        if not self._server.serving or identity(self._server.socket) is None:
+            await self._serve()
+        sockets = self._look()
+        await self._starts.notice(sockets.kubelet)
+        await register(self._kubelet, self._server.resource, self._server.socket, self._deadline)
+        return sockets
+
+    async def _serve(self) -> None:
+        await self._server.stop()
+        await self._server.start()
+        self.served.set()
+
+    async def _is_another(self, kubelet: Identity, within: float) -> bool:
+        """True as soon as the kubelet's socket is another, or we are asked; False after a pause."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within
+        while identity(self._kubelet) == kubelet and not self._asked:
+            left = until - loop.time()
+            if left <= 0:
+                return False
+            await self._changes.wait(left)
+        return True
+
+    async def _until_lost(self, sockets: Sockets) -> str:
+        """Why we have to register again."""
+        self._server.expect_watcher()
+        while not self._asked:
+            now, left = self._look(), self._patience()
+            if sockets.stale(now):
+                removed = now.kubelet == sockets.kubelet
+                return "its socket was removed" if removed else "the kubelet's socket is another"
+            if left <= 0 and now.kubelet is not None:
+                return "the kubelet does not watch"
+            await self._changes.wait(left if left > 0 else UNTIL_WOKEN)
+        return "asked to"
+
+    def _patience(self) -> float:
+        """Seconds until the kubelet has been without a stream of ours for too long."""
+        unwatched = self._server.unwatched
+        if unwatched is None:
+            return UNTIL_WOKEN
+        return (UNWATCHED if self._server.was_watched else NEVER_WATCHED) - unwatched
+
+    def _look(self) -> Sockets:
+        return Sockets.look(self._kubelet, (self._server.socket,))

@@ -1,0 +1,30 @@
+"""What a hangup does to a running agent; the simulated node has a real one."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+
+BOUND = 20.0
+REGISTERED = "registered with the kubelet"
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+
+async def test_a_hangup_makes_the_agent_register_again_and_go_on() -> None:
+    async with SimulatedNode(load_machine("single")) as node:
+        os.kill(node.agent.pid, signal.SIGHUP)
+
+        async with asyncio.timeout(BOUND):
+            while node.disk.agent_log.read_text().count(REGISTERED) < 2:  # noqa: ASYNC110  # another process writes it
+                await asyncio.sleep(0.05)
+        await node.kubelet.wait_for_devices((VCORE, VMEMORY), BOUND)

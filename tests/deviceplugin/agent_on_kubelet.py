@@ -1,0 +1,166 @@
+"""The agent's side of the device plugin API, whole, on a simulated kubelet, in one process.
+
+Real sockets, the real allocator, journal and `/pods`; only nobody enforces limits: what would be is
+remembered by allocation.
+"""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.kubelet.pod_resources import PodResources
+from gpumanager.kubelet.pods import KubeletPods, PodView
+from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
+from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
+from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.values import DriverVolumes
+
+BOUND: Final = 20.0
+GPUS: Final = 2
+BLOCKS: Final = 64
+
+
+def cards(count: int = GPUS) -> Topology:
+    """GPUs of 64 memory blocks each."""
+    gpus = [
+        Gpu(
+            index=n,
+            minor=n,
+            uuid=GpuUUID(f"GPU-{n:08x}-0000-0000-0000-000000000000"),
+            bus_id=f"0000:{n:02x}:00.0",
+            model="Tesla T4",
+            memory=Bytes(16 * GIB),
+            numa_node=0,
+        )
+        for n in range(count)
+    ]
+    bonds = [[None if a == b else Bond(Level.PIX) for b in range(count)] for a in range(count)]
+    return topology(gpus, bonds)
+
+
+class RememberedLimits:
+    """A virtual manager that serves nobody."""
+
+    def __init__(self) -> None:
+        self.now: dict[AllocationID, tuple[Limit, ...]] = {}
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        self.now[allocation] = tuple(limits)
+        return Path("/vm") / allocation
+
+    async def close(self, allocation: AllocationID) -> None:
+        self.now.pop(allocation, None)
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        return tuple(self.now)
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        return self.now[allocation]
+
+
+class AgentOnKubelet:
+    """One node. `start_agent` again is another process with the same journal."""
+
+    def __init__(self, base: Path, habits: Habits, *, gpus: Topology | None = None) -> None:
+        self.gpus = gpus or cards()
+        self.limits = RememberedLimits()
+        self.token = base / "token"
+        self._base = base
+        directory = base / "kubelet"
+        self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", habits)
+        self.allocator = self._new_allocator()
+        self.plugin = DevicePlugin(self.allocator, directory)
+
+    async def start_agent(self) -> None:
+        """Until both resources are there."""
+        self.allocator = self._new_allocator()
+        self.plugin = DevicePlugin(self.allocator, self._base / "kubelet")
+        await self.allocator.recover()
+        await self.plugin.start()
+        await self.kubelet.wait_for_devices((VCORE, VMEMORY), BOUND)
+
+    async def run(self, pod: Pod) -> Rejection | None:
+        """Admit it and start its containers."""
+        rejection = await self.kubelet.admit(pod)
+        if rejection is None:
+            for one in pod.containers:
+                await self.kubelet.prepare(pod, one)
+            self.kubelet.running(pod.uid)
+        return rejection
+
+    def allocation(self, pod: Pod) -> Allocation:
+        """What is promised to the pod of one container."""
+        (found,) = (one for one in self.allocator.journal.live() if one.owner == pod.uid)
+        return found
+
+    async def limited_to(self, pod: Pod) -> tuple[int, int]:
+        """Cores and bytes that hold in the directory which its container has mounted."""
+        options: RunOptions = await self.kubelet.prepare(pod, pod.containers[0])
+        name = AllocationID(options.environment["VCUDA_ALLOCATION"])
+        (limit,) = self.limits.now[name]
+        return limit.cores, limit.memory
+
+    def _new_allocator(self) -> Allocator:
+        base = self._base
+        return Allocator(
+            self.gpus,
+            Surroundings(
+                virtual=self.limits,
+                volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+                journal=JournalFile(base / "allocations.json"),
+                books=KubeletBooks(
+                    base / "kubelet" / KUBELET_CHECKPOINT,
+                    PodResources(self.kubelet.pod_resources_socket),
+                ),
+                pods=_Later(self),
+            ),
+        )
+
+    @property
+    def pods(self) -> KubeletPods:
+        return KubeletPods(self.kubelet.http.endpoint, token=self.token)
+
+
+class _Later:
+    """The kubelet's port is known only once it has started."""
+
+    def __init__(self, node: AgentOnKubelet) -> None:
+        self._node = node
+
+    async def pods(self) -> tuple[PodView, ...]:
+        return await self._node.pods.pods()
+
+
+def share(name: str, cores: int = 10, blocks: int = 4) -> Pod:
+    """A pod of one container."""
+    asks = {VCORE: cores, VMEMORY: blocks}
+    return Pod("default", name, (Container("main", ContainerKind.APP, ("x",), asks=asks),))
+
+
+@asynccontextmanager
+async def node_of(habits: Habits, gpus: Topology | None = None) -> AsyncIterator[AgentOnKubelet]:
+    """A node whose kubelet runs; the agent is for the caller to start."""
+    base = Path(tempfile.mkdtemp(prefix="gm"))
+    node = AgentOnKubelet(base, habits, gpus=gpus)
+    await node.kubelet.start()
+    try:
+        yield node
+    finally:
+        await node.plugin.stop()
+        await node.kubelet.stop()
+        shutil.rmtree(base)

@@ -1,0 +1,115 @@
+"""A kubelet's registration service and an allocator, for tests of the device plugin."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from gpumanager.allocator.allocator import Allocator
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.gpu.values import Gpu, GpuUUID, topology
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.values import DriverVolumes
+
+BOUND = 10.0
+"""Seconds after which a test is stuck."""
+
+GPU = Gpu(
+    index=0,
+    minor=3,
+    uuid=GpuUUID("GPU-1f3a9c02-0000-0000-0000-000000000000"),
+    bus_id="0000:01:00.0",
+    model="Tesla T4",
+    memory=Bytes(4 * GIB),
+    numa_node=1,
+)
+
+
+class Nowhere:
+    """A virtual manager that serves nobody."""
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        return Path("/vm") / allocation
+
+    async def close(self, allocation: AllocationID) -> None: ...
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        return ()
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        return ()
+
+
+class Kubelet:
+    """The registration service of a kubelet ≥ 1.36: it dials back before Register returns."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "kubelet.sock"
+        self.requests: asyncio.Queue[pb.RegisterRequest] = asyncio.Queue()
+        self.server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Deletes every socket first, as the real one does."""
+        for path in self.directory.glob("*.sock"):
+            path.unlink()
+        self.server = grpc.aio.server()
+        self.server.add_generic_rpc_handlers((wire.registration_handler(self.register),))
+        self.server.add_insecure_port(f"unix:{self.socket}")
+        await self.server.start()
+
+    async def stop(self) -> None:
+        if self.server is not None:
+            await self.server.stop(0)
+            self.server = None
+
+    async def register(self, request: pb.RegisterRequest, context: wire.Context) -> pb.Empty:
+        async with self.dial(request.endpoint) as channel:
+            options = await wire.DevicePluginClient(channel).options(BOUND)
+        if options != request.options:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "options differ")
+        await self.requests.put(request)
+        return pb.Empty()
+
+    async def registered(self) -> dict[str, str]:
+        """The next two registrations: resource and endpoint."""
+        async with asyncio.timeout(BOUND):
+            requests = [await self.requests.get() for _ in range(2)]
+        return {request.resource_name: request.endpoint for request in requests}
+
+    def dial(self, endpoint: str) -> grpc.aio.Channel:
+        return wire.dial(self.directory / endpoint)
+
+
+class RefusingKubelet(Kubelet):
+    """Does not take `refused`."""
+
+    def __init__(self, directory: Path, refused: set[str]) -> None:
+        super().__init__(directory)
+        self.refused = refused
+        self.refusals = 0
+
+    async def register(self, request: pb.RegisterRequest, context: wire.Context) -> pb.Empty:
+        if request.resource_name in self.refused:
+            self.refusals += 1
+            await context.abort(grpc.StatusCode.UNKNOWN, f"{request.resource_name} is invalid")
+        return await super().register(request, context)
+
+
+def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
+    return Allocator(
+        topology([gpu], [[None]]),
+        Surroundings(
+            virtual=Nowhere(),
+            volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+            journal=JournalFile(directory / "journal" / "allocations.json"),
+            books=KubeletBooks(directory / "kubelet_internal_checkpoint"),
+        ),
+    )

@@ -1,0 +1,260 @@
+"""Staying registered: kubelets that come late, start again, refuse, forget; directories that go."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from plugin_node import BOUND, Kubelet, RefusingKubelet, new_allocator
+
+from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.changes import Changes
+from gpumanager.deviceplugin.inotify import Inotify
+from gpumanager.deviceplugin.pauses import pauses
+from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.deviceplugin.register import RegistrationFailed
+from gpumanager.deviceplugin.server import CannotServe
+from gpumanager.names import VCORE, VMEMORY
+
+BOTH = {VCORE: "vcore.sock", VMEMORY: "vmemory.sock"}
+NEVER = 3600.0
+
+
+def no_inotify() -> Inotify:
+    """As where every instance that the kernel grants is taken."""
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "device-plugins"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+async def kubelet(directory: Path) -> AsyncIterator[Kubelet]:
+    kubelet = Kubelet(directory)
+    yield kubelet
+    await kubelet.stop()
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def changes(request: pytest.FixtureRequest, directory: Path) -> Changes:
+    """Polling where inotify cannot be had; with it, looking by the clock would be too late."""
+    if request.param == "polling":
+        return Changes(directory, polled=0.01, inotify=no_inotify)
+    return Changes(directory, polled=NEVER)
+
+
+@pytest.fixture
+async def plugin(tmp_path: Path, directory: Path, changes: Changes) -> AsyncIterator[DevicePlugin]:
+    plugin = DevicePlugin(new_allocator(tmp_path), directory, deadline=5.0, changes=changes)
+    yield plugin
+    await plugin.stop()
+
+
+async def test_a_kubelet_that_comes_later_is_registered_with(
+    kubelet: Kubelet, plugin: DevicePlugin
+) -> None:
+    await plugin.start()
+    assert [one.registered for one in plugin.standings] == [False, False]
+
+    await kubelet.start()
+
+    assert await kubelet.registered() == BOTH
+    await plugin.registered(BOUND)
+    assert [one.registered for one in plugin.standings] == [True, True]
+
+
+async def test_a_directory_that_comes_later_is_waited_for(
+    kubelet: Kubelet, plugin: DevicePlugin, directory: Path
+) -> None:
+    directory.rmdir()  # noqa: ASYNC240
+    await plugin.start()
+    with pytest.raises(RegistrationFailed, match="no kubelet within"):
+        await plugin.registered(0.05)
+
+    directory.mkdir()  # noqa: ASYNC240
+    await kubelet.start()
+
+    assert await kubelet.registered() == BOTH
+
+
+async def test_a_restarted_kubelet_is_registered_with_again(
+    kubelet: Kubelet, plugin: DevicePlugin
+) -> None:
+    await kubelet.start()
+    await plugin.start()
+    await kubelet.registered()
+
+    await kubelet.stop()
+    await kubelet.start()
+
+    assert await kubelet.registered() == BOTH
+    async with kubelet.dial("vcore.sock") as channel:
+        devices = await anext(wire.DevicePluginClient(channel).list_and_watch())
+    assert len(devices.devices) == 100
+
+
+async def test_a_directory_made_anew_is_registered_in(
+    kubelet: Kubelet, plugin: DevicePlugin, directory: Path
+) -> None:
+    await kubelet.start()
+    await plugin.start()
+    await kubelet.registered()
+
+    await kubelet.stop()
+    directory.rename(directory.with_name("old"))  # noqa: ASYNC240
+    directory.mkdir()  # noqa: ASYNC240
+    await kubelet.start()
+
+    assert await kubelet.registered() == BOTH
+
+
+async def test_a_removed_socket_of_ours_is_made_again_and_the_other_left_alone(
+    kubelet: Kubelet, plugin: DevicePlugin, directory: Path
+) -> None:
+    await kubelet.start()
+    await plugin.start()
+    await kubelet.registered()
+    await plugin.registered(BOUND)
+    other = (directory / "vcore.sock").stat()
+
+    (directory / "vmemory.sock").unlink()
+
+    async with asyncio.timeout(BOUND):
+        again = await kubelet.requests.get()
+    assert again.resource_name == VMEMORY
+    assert (directory / "vmemory.sock").is_socket()
+    assert (directory / "vcore.sock").stat() == other
+
+
+async def test_asked_to_it_registers_again(kubelet: Kubelet, plugin: DevicePlugin) -> None:
+    await kubelet.start()
+    await plugin.start()
+    await kubelet.registered()
+    await plugin.registered(BOUND)
+
+    plugin.register_anew()
+
+    assert await kubelet.registered() == BOTH
+
+
+async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
+    directory: Path, plugin: DevicePlugin
+) -> None:
+    kubelet = RefusingKubelet(directory, {VCORE})
+    await kubelet.start()
+    try:
+        await plugin.start()
+        async with asyncio.timeout(BOUND):
+            assert (await kubelet.requests.get()).resource_name == VMEMORY
+        with pytest.raises(RegistrationFailed, match=f"{VCORE} is invalid"):
+            await plugin.registered(0.1)
+        vcore = next(one for one in plugin.standings if one.resource == VCORE)
+        assert (vcore.served, vcore.registered) == (True, False)
+        assert "is invalid" in (vcore.failure or "")
+
+        kubelet.refused.clear()
+
+        async with asyncio.timeout(BOUND):
+            assert (await kubelet.requests.get()).resource_name == VCORE
+        await plugin.registered(BOUND)
+        assert [one.failure for one in plugin.standings] == [None, None]
+    finally:
+        await kubelet.stop()
+
+
+async def test_a_kubelet_that_stops_watching_is_registered_with_again(
+    kubelet: Kubelet, plugin: DevicePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so to a plugin whose former stream ends after it has registered again."""
+    monkeypatch.setattr("gpumanager.deviceplugin.registration.UNWATCHED", 0.05)
+    await kubelet.start()
+    await plugin.start()
+    await kubelet.registered()
+    async with kubelet.dial("vmemory.sock") as channel:
+        await anext(wire.DevicePluginClient(channel).list_and_watch())
+
+    async with asyncio.timeout(BOUND):
+        again = await kubelet.requests.get()
+
+    assert again.resource_name == VMEMORY
+
+
+async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
+    kubelet: Kubelet, plugin: DevicePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubelets of 1.20 answer before they dial, and say nothing when they cannot."""
+    monkeypatch.setattr("gpumanager.deviceplugin.registration.NEVER_WATCHED", 0.05)
+    await kubelet.start()
+    await plugin.start()
+
+    assert await kubelet.registered() == BOTH
+    again: set[str] = set()
+    async with asyncio.timeout(BOUND):
+        while again != set(BOTH):
+            again.add((await kubelet.requests.get()).resource_name)
+
+
+async def test_a_socket_that_cannot_be_made_is_told_after_the_time_to_wait(
+    plugin: DevicePlugin, directory: Path
+) -> None:
+    (directory / "vcore.sock").mkdir()
+    await plugin.start()
+
+    with pytest.raises(CannotServe, match=r"vcore\.sock: cannot remove what lies there"):
+        await plugin.served(0.2)
+
+
+async def test_a_directory_that_is_not_there_is_no_reason_to_give_up(
+    plugin: DevicePlugin, directory: Path
+) -> None:
+    directory.rmdir()  # noqa: ASYNC240
+    await plugin.start()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await plugin.served(0.01)
+
+
+async def test_without_inotify_there_is_still_polling(directory: Path) -> None:
+    changes = Changes(directory, polled=0.01, inotify=no_inotify)
+
+    changes.open()
+
+    assert not changes.by_inotify
+    await asyncio.wait_for(changes.wait(NEVER), BOUND)
+
+
+async def test_whoever_waits_is_woken_by_a_name_that_comes(directory: Path) -> None:
+    changes = Changes(directory, polled=NEVER)
+    changes.open()
+    try:
+        assert changes.by_inotify
+        waiting = asyncio.create_task(changes.wait(NEVER))
+        await asyncio.sleep(0)
+        (directory / "kubelet.sock").touch()
+        await asyncio.wait_for(waiting, BOUND / 2)
+    finally:
+        changes.close()
+
+
+def test_pauses_grow_to_a_bound_and_are_not_the_same_for_all() -> None:
+    longest = [bound for bound, _ in zip(pauses(AtMost(), 1, 8), range(6), strict=False)]
+    some, other = (next(pauses(Random(seed), 1, 8)) for seed in (1, 2))
+
+    assert longest == [1, 2, 4, 8, 8, 8]
+    assert some != other
+    assert 0.5 <= some <= 1
+
+
+class AtMost(Random):
+    """Takes nothing off."""
+
+    def random(self) -> float:
+        return 0.0

@@ -1,0 +1,124 @@
+"""A real kubelet for the contract that the simulated ones keep (`tests/contracts/kubelet`)."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kubelet_under_test import Outcome, Sketch, SketchedContainer
+from node_process import wait_for
+from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode
+from real_pods import RealPods, prepared
+
+from gpumanager.deviceplugin.watch import identity
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET
+from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36
+from gpumanager.sim.pods import ContainerKind
+
+TODAYS: Final = 30
+"""The first minor version taken for one of today; those from before are taken for 1.20."""
+STATE: Final = "/state"
+FAILS_AT_FIRST: Final = """
+n=$(cat {state}/{name} 2>/dev/null || echo 1)
+echo $((n + 1)) > {state}/{name}
+[ $n -lt {starts} ] && exit 1
+exec {then}
+"""
+
+
+class RealKubelet:
+    """The kubelet of `node`; whose token may read `/pods`."""
+
+    seconds = 60.0
+    directory = DEVICE_PLUGINS
+    resources = Path(POD_RESOURCES_SOCKET)
+
+    def __init__(self, node: RealNode, pods: RealPods, token: Path) -> None:
+        self._node = node
+        self._pods = pods
+        self._names: dict[str, str] = {}
+        self.habits = KUBELET_1_36 if node.minor >= TODAYS else KUBELET_1_20
+        endpoint = f"https://127.0.0.1:{KUBELET_PORT}"
+        self.pods = KubeletPods(endpoint, token=token, deadline=self.seconds)
+
+    async def run(self, *sketches: Sketch) -> tuple[Outcome, ...]:
+        runs = (asyncio.to_thread(self._run, sketch) for sketch in sketches)
+        return tuple(await asyncio.gather(*runs))
+
+    async def delete(self, *uids: str) -> None:
+        for uid in uids:
+            if name := self._names.pop(uid, None):
+                await asyncio.to_thread(self._pods.delete, name)
+        async with asyncio.timeout(self.seconds):
+            while {pod.uid for pod in await self.pods.pods()} & set(uids):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    async def restart(self) -> None:
+        await asyncio.to_thread(self._restart)
+
+    async def capacity(self, resource: str) -> tuple[int, int]:
+        status = (await asyncio.to_thread(self._node.api.get, NODE_PATH))["status"]
+        return int(status["capacity"].get(resource, 0)), int(status["allocatable"].get(resource, 0))
+
+    def _restart(self) -> None:
+        socket = self.directory / KUBELET_SOCKET
+        self._node.stop_kubelet()
+        before = identity(socket)
+        self._node.start_kubelet()
+        wait_for(lambda: identity(socket) not in {None, before}, "it serves again")
+
+    def _run(self, sketch: Sketch) -> Outcome:
+        uid = self._pods.create(described(sketch))
+        self._names[uid] = sketch.name
+        status = self._pods.wait(sketch.name, lambda now: settled(sketch, now), "it was started")
+        rejected = status["phase"] == "Failed" and "containerStatuses" not in status
+        if not rejected:
+            return Outcome(uid)
+        return Outcome(uid, status.get("reason", ""), status.get("message", ""))
+
+
+def described(sketch: Sketch) -> dict[str, Any]:
+    """The pod as the API server takes it, bound to the node."""
+    kinds = {ContainerKind.APP: "containers"}
+    spec: dict[str, Any] = {
+        "nodeName": NODE,
+        "restartPolicy": "OnFailure",
+        "volumes": [{"name": "state", "emptyDir": {}}],
+    }
+    for one in sketch.containers:
+        spec.setdefault(kinds.get(one.kind, "initContainers"), []).append(_container(one))
+    metadata = {"name": sketch.name}
+    return prepared({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def _container(one: SketchedContainer) -> dict[str, Any]:
+    then = "true" if one.ends else "sleep 600"
+    script = FAILS_AT_FIRST.format(state=STATE, name=one.name, starts=one.starts, then=then)
+    sidecar = {"restartPolicy": "Always"} if one.kind is ContainerKind.SIDECAR else {}
+    return {
+        "name": one.name,
+        "image": "local",
+        "command": ["sh", "-c", script],
+        "resources": {"limits": {name: str(amount) for name, amount in one.asks.items()}},
+        "volumeMounts": [{"name": "state", "mountPath": STATE}],
+        **sidecar,
+    }
+
+
+def settled(sketch: Sketch, status: Mapping[str, Any]) -> bool:
+    """Rejected, or each container started as often as it is to be."""
+    if status["phase"] == "Failed":
+        return True
+    found = {one["name"]: one for one in _statuses(status)}
+    return all(one.name in found and _is_settled(one, found[one.name]) for one in sketch.containers)
+
+
+def _is_settled(one: SketchedContainer, status: Mapping[str, Any]) -> bool:
+    state = "terminated" if one.ends else "running"
+    return state in status["state"] and status["restartCount"] == one.starts - 1
+
+
+def _statuses(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from status.get("initContainerStatuses", ())
+    yield from status.get("containerStatuses", ())
