@@ -19,6 +19,7 @@ from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import Device, UnknownDeviceID
 from gpumanager.allocator.journal import Allocation, Journal, State
+from gpumanager.allocator.journal_file import JournalUnwritable
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, conflict, over, rejected, since
 from gpumanager.allocator.promises import Promises
@@ -141,6 +142,7 @@ class Allocator:
             due = tuple(n for n, at in self._ended.items() if began - at >= self._around.grace)
             await self._promises.release(due)
             await self._promises.forget()
+            await self._promises.tidy()
             return due
 
     async def reconcile_every(self, period: float) -> None:
@@ -203,9 +205,10 @@ class Allocator:
     # Allocate: what is promised.
 
     async def _promise(self, decided: Allocation, open_: Transaction, resource: str) -> Answer:
-        await self._promises.put(decided)
         try:
-            directory = await self._promises.serve(decided, self._blocks(decided, open_))
+            directory = await self._promises.promise(decided, self._blocks(decided, open_))
+        except JournalUnwritable:
+            raise
         except (GpuManagerError, OSError):
             await self._promises.release([decided.allocation])
             await self._abandon(open_)

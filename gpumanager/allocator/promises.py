@@ -1,22 +1,28 @@
 """The promises in force: the journal, its file, and the directories that serve them.
 
 A promise is on the disk before anybody hears of it, and it is released there before its directory
-goes, so that whenever the agent stops a restart finds either all of it or nothing to hold.
+goes, so that whenever the agent stops a restart finds either all of it or nothing to hold. A
+directory of which the journal says nothing was never promised to anybody.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, Journal
-from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
 from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Promises:
@@ -25,6 +31,8 @@ class Promises:
     def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
         self._file = file
         self._virtual = virtual
+        self._disk = ThreadPoolExecutor(1, "journal")
+        """One thread: whoever gives up waiting for a change, the next comes after it."""
         self.journal = Journal()
 
     def live(self) -> tuple[Allocation, ...]:
@@ -35,17 +43,48 @@ class Promises:
 
         Raises JournalUnreadable.
         """
-        self.journal = await asyncio.to_thread(self._file.load)
+        self.journal = await self._on_disk(self._file.load)
         await self.forget()
         for allocation in self.live():
             try:
                 await self.serve(allocation, allocation.blocks)
             except (GpuManagerError, OSError) as error:
                 logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
+        await self.tidy()
+
+    async def tidy(self) -> None:
+        """Make room for changes while nobody waits; what cannot be written is said."""
+        try:
+            await self._on_disk(self._file.tidy, self.journal)
+        except JournalUnwritable as error:
+            logger.error("%s", error)  # noqa: TRY400
 
     async def put(self, *changed: Allocation) -> None:
         """Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
+
+    async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """`put` it and `serve` it, both at once; its directory.
+
+        Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
+        """
+        journal = self.journal.put(allocation)
+        saving = self._on_disk(self._file.save, journal)
+        try:
+            return await self.serve(allocation, memory_blocks)
+        finally:
+            try:
+                await saving
+            except JournalUnwritable:
+                await self._withdraw(allocation)
+                raise
+            self.journal = journal
+
+    async def _withdraw(self, allocation: Allocation) -> None:
+        """It was not promised after all; a directory that stays is found when reconciling."""
+        if allocation.allocation not in self.journal.allocations:
+            with contextlib.suppress(GpuManagerError, OSError):
+                await self._virtual.close(allocation.allocation)
 
     def doubt(self, names: Iterable[AllocationID]) -> None:
         """Others are given what these hold; on the disk with the promise to those others."""
@@ -75,5 +114,9 @@ class Promises:
         return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
 
     async def _save(self, journal: Journal) -> None:
-        await asyncio.to_thread(self._file.save, journal)
+        await self._on_disk(self._file.save, journal)
         self.journal = journal
+
+    def _on_disk(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        """Begun at once, without anybody awaiting it."""
+        return asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)

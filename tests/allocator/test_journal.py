@@ -1,84 +1,59 @@
-"""The journal's text and its file: nothing answered is lost, whenever the node stops."""
+"""The journal's words: what is written is read again, and damage is never taken for the whole."""
 
-import json
-from pathlib import Path
+import hashlib
+import zlib
 
 import pytest
-from admission_node import Crash, CrashingFile
 from hypothesis import given
 from hypothesis import strategies as st
+from journals import allocation, histories, journal, written
 
-from gpumanager.allocator.journal import (
-    Allocation,
-    Claimant,
-    Journal,
-    Malformed,
-    State,
-    decode,
-    encode,
-    pack,
-    unpack,
+from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.journal_log import Log, change, line, read, salvage
+from gpumanager.allocator.journal_text import Malformed, dump, pack, record
+
+A, AB, B = (
+    journal(allocation("a")),
+    journal(allocation("a"), allocation("b")),
+    journal(allocation("b")),
 )
-from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
-from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
-from gpumanager.placement.values import Evaluator
-from gpumanager.virtual.values import AllocationID
-
-CLAIMANT = Claimant(PodUID("uid-a"), "default", "a", "main")
+LOG = written(A, AB, B)
 
 
-def allocation(name: str, **changes: object) -> Allocation:
-    values: dict[str, object] = {
-        "allocation": AllocationID(name),
-        "admission": name,
-        "core_ids": tuple(f"0000000a-c-{i}" for i in range(30)),
-        "memory_ids": ("0000000a-m-0", "0000000a-m-2"),
-        "gpus": (GpuUUID("GPU-0000000a"),),
-        "evaluator": Evaluator.SHARE,
-        "why": "fullest GPU that still fits",
-        "time": 12.5,
-    }
-    return Allocation(**(values | changes))  # type: ignore[arg-type]
+def document(kept: Journal, version: int = 1) -> bytes:
+    """A journal as it was before there were logs."""
+    records = [record(a) for a in kept.allocations.values()]
+    lines = "\n".join(dump(one) for one in records)
+    checksum = hashlib.sha256(lines.encode()).hexdigest()
+    return dump({"version": version, "checksum": checksum, "allocations": records}).encode()
 
 
-def journal(*allocations: Allocation) -> Journal:
-    return Journal().put(*allocations)
+@given(histories)
+def test_what_is_written_is_read_again(history: list[list[Allocation]]) -> None:
+    journals = [journal(*kept) for kept in history]
+
+    assert read(written(*journals)) == Log(journals[-1])
 
 
-texts = st.text(max_size=8)
-ids = st.lists(
-    st.one_of(texts, st.builds("{}-{}".format, texts, st.integers(0, 30))), max_size=12
-).map(tuple)
-allocations = st.builds(
-    allocation,
-    name=texts,
-    admission=texts,
-    core_ids=ids,
-    memory_ids=ids,
-    state=st.sampled_from(State),
-    evaluator=st.sampled_from(Evaluator),
-    why=texts,
-    time=st.floats(0, 1e12),
-    ceiling=st.none() | st.integers(1, 100),
-    burst_us=st.integers(0, 1_000_000),
-    candidate=st.none() | st.just(CLAIMANT),
-    pod=st.none() | st.just(CLAIMANT),
-    doubted=st.booleans(),
-    released=st.booleans(),
-)
+@given(histories.map(lambda history: journal(*history[0])))
+def test_a_journal_of_before_is_read(kept: Journal) -> None:
+    assert read(document(kept)) == Log(kept)
 
 
-def is_a_range(device_id: str) -> bool:
-    return tuple(unpack([device_id])) != (device_id,)
+def test_room_behind_the_last_line_says_nothing() -> None:
+    assert read(LOG + b"\n" * 5000) == Log(B)
 
 
-@given(st.lists(allocations, max_size=4))
-def test_what_is_written_is_read_again(kept: list[Allocation]) -> None:
-    unambiguous = [a for a in kept if not any(is_a_range(i) for i in (*a.core_ids, *a.memory_ids))]
-    written = journal(*unambiguous)
+def test_a_change_is_only_what_has_changed() -> None:
+    kept = allocation("kept")
+    before = journal(kept, allocation("goes"), allocation("settles"))
+    after = journal(kept, allocation("settles", why="settled"), allocation("comes"))
 
-    assert decode(encode(written)) == written
+    found = change(before, after)
+
+    assert [a.allocation for a in found.put] == ["settles", "comes"]
+    assert list(found.drop) == ["goes"]
+    assert not change(after, after)
 
 
 def test_only_who_an_allocation_was_settled_for_counts_as_its_pod() -> None:
@@ -100,18 +75,49 @@ def test_neighbouring_ids_are_written_as_a_range() -> None:
     ]
 
 
+@given(st.sets(st.integers(0, 30)), st.integers(0, 511))
+def test_half_a_last_line_is_left_out(sectors: set[int], offset: int) -> None:
+    """Whichever sectors of it reached the disk, in whatever order."""
+    before = written(A, AB)
+    room = b"\n" * (offset + 30 * 512 - len(before) % 512)
+    changed = Journal().put(*(allocation(f"{n}") for n in range(9)))
+    last = line(3, change(AB, changed))
+    contents = bytearray(before + room)
+    for sector in sectors:
+        start = max(0, sector * 512 - offset)
+        part = last[start : max(0, (sector + 1) * 512 - offset)]
+        contents[len(before) + start : len(before) + start + len(part)] = part
+
+    found = read(bytes(contents))
+
+    all_there = contents[len(before) :].startswith(last)
+    touched = bytes(contents) != before + room
+    assert found == (Log(changed) if all_there else Log(AB, torn=touched))
+
+
 @given(st.data())
 def test_a_damaged_journal_is_never_taken_for_a_whole_one(data: st.DataObject) -> None:
-    contents = encode(journal(allocation("a"), allocation("b")))
-    place = data.draw(st.integers(0, len(contents) - 1))
+    """One byte changed: it is refused; only the last line may be taken for one half written."""
+    place = data.draw(st.integers(0, len(LOG) - 1))
     byte = data.draw(st.integers(0, 255))
-    damaged = contents[:place] + bytes([byte]) + contents[place + 1 :]
+    last = LOG.rindex(b"\n", 0, len(LOG) - 1) + 1
+    damaged = LOG[:place] + bytes([byte]) + LOG[place + 1 :]
 
     try:
-        read = decode(damaged)
+        found = read(damaged)
     except Malformed:
+        assert place < last
         return
-    assert read == decode(contents)
+    assert found == Log(B) if damaged == LOG else place >= last - 1
+    assert found in (Log(B), Log(AB, torn=True))
+
+
+def test_a_line_that_is_missing_is_noticed() -> None:
+    lines = written(A, AB, A, B).splitlines(keepends=True)
+    del lines[3]
+
+    with pytest.raises(Malformed, match="whole lines follow"):
+        read(b"".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -121,87 +127,46 @@ def test_a_damaged_journal_is_never_taken_for_a_whole_one(data: st.DataObject) -
         (b"\xff\xfe\x00", "not a journal"),
         (b"[]", "not a journal"),
         (b"{}", "not a journal"),
-        (encode(journal(allocation("a")))[:-40], "not a journal"),
-        (encode(Journal()).replace(b'"version": 1', b'"version": 2'), "version 2; this agent"),
-        (encode(journal(allocation("a"))).replace(b"12.5", b"13.5"), "checksum"),
         (b"[" * 100_000, "not a journal"),
+        (document(A)[:-40], "not a journal"),
+        (document(A, version=7), "version 7; this agent"),
+        (document(A).replace(b"12.5", b"13.5"), "checksum"),
+        (b"\n" * 100, "not a journal"),
+        (LOG[1:], "not a journal"),
+        (written(AB)[:-1], "line 3 of the 3 it begins with"),
+        (LOG.replace(b"12.5", b"13.5", 1), "line 2"),
+        (LOG.replace(b'"allocation": "b"', b'"allocation": "c"', 1), "line 3 is damaged"),
     ],
-    ids=["empty", "binary", "list", "no fields", "torn", "newer", "changed", "deep"],
-)
-def test_a_journal_that_cannot_be_used_says_why_and_what_to_do(
-    tmp_path: Path, contents: bytes, cause: str
-) -> None:
-    path = tmp_path / "allocations.json"
-    path.write_bytes(contents)
-
-    with pytest.raises(JournalUnreadable, match=cause) as raised:
-        JournalFile(path).load()
-
-    assert str(path) in str(raised.value)
-    assert "remove it" in str(raised.value)
-
-
-def test_an_absent_journal_is_empty(tmp_path: Path) -> None:
-    assert JournalFile(tmp_path / "allocations.json").load() == Journal()
-
-
-def test_a_journal_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(JournalUnwritable):
-        JournalFile(tmp_path / "file" / "allocations.json").save(Journal())
-
-
-class TearingFile(JournalFile):
-    """Stops with half of the new contents on the disk."""
-
-    def _write(self, contents: bytes) -> None:
-        super()._write(contents[: len(contents) // 2])
-        raise Crash
-
-
-OLD, NEW = journal(allocation("a")), journal(allocation("a"), allocation("b"))
-
-
-@pytest.mark.parametrize(
-    ("step", "after", "left"),
-    [
-        ("_write", False, OLD),
-        ("_write", True, OLD),
-        ("_replace", False, OLD),
-        ("_replace", True, NEW),
-        ("_force_directory", False, NEW),
-        ("_force_directory", True, NEW),
+    ids=[
+        "empty",
+        "binary",
+        "list",
+        "no fields",
+        "deep",
+        "one document, torn",
+        "one document, newer",
+        "one document, changed",
+        "only room",
+        "first line",
+        "torn where it begins",
+        "changed where it begins",
+        "changed in the middle",
     ],
 )
-def test_a_crash_leaves_the_old_journal_or_the_new_one(
-    tmp_path: Path, step: str, *, after: bool, left: Journal
-) -> None:
-    path = tmp_path / "allocations.json"
-    JournalFile(path).save(OLD)
-
-    with pytest.raises(Crash):
-        CrashingFile(path, step, after=after).save(NEW)
-
-    assert JournalFile(path).load() == left
-    JournalFile(path).save(NEW)
-    assert JournalFile(path).load() == NEW
+def test_what_cannot_be_used_says_why(contents: bytes, cause: str) -> None:
+    with pytest.raises(Malformed, match=cause):
+        read(contents)
 
 
-def test_a_half_written_journal_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "allocations.json"
-    JournalFile(path).save(OLD)
+def test_a_log_of_a_newer_agent_is_refused() -> None:
+    rest = b'0 {"kept": 0, "version": 3}'
 
-    with pytest.raises(Crash):
-        TearingFile(path).save(NEW)
-
-    assert JournalFile(path).load() == OLD
+    with pytest.raises(Malformed, match="version 3; this agent knows up to 2"):
+        read(b"%08x %s\n" % (zlib.crc32(rest), rest))
 
 
-def test_a_journal_is_readable_by_people(tmp_path: Path) -> None:
-    path = tmp_path / "allocations.json"
-    JournalFile(path).save(NEW)
+def test_of_a_damaged_log_every_whole_promise_is_salvaged() -> None:
+    damaged = written(A, AB, B).replace(b'"drop": ["a"]', b'"drop": ["x"]')
 
-    document = json.loads(path.read_text())
-
-    assert document["allocations"][0]["core_ids"] == ["0000000a-c-0..29"]
+    assert salvage(damaged) == AB
+    assert salvage(b"nothing of ours\n") == Journal()

@@ -1,5 +1,7 @@
 """Agents that die and start again: what was promised is served, what ended is released."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from admission_node import (
     pod,
 )
 
+from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
 from gpumanager.units import MEMORY_BLOCK
 
 
@@ -69,14 +72,19 @@ async def test_a_pod_that_waits_long_for_its_image_keeps_what_it_was_promised(
     assert node.limits(waiting)[0].cores == 20
 
 
+EXTENDING = [(step, ROOM, 0) for step in ("_append", "_force")]
+RENEWING = [(step, 0, 1) for step in ("_write", "_replace", "_force_directory")]
+"""Steps of writing one line, and of a file without room for it; each begins with a new file."""
+
+
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("step", ["_write", "_replace", "_force_directory"])
+@pytest.mark.parametrize(("step", "room", "skip"), [*EXTENDING, *RENEWING])
 async def test_an_agent_that_dies_while_promising_has_answered_nothing_it_forgets(
-    node: Node, step: str, *, after: bool
+    node: Node, step: str, room: int, skip: int, *, after: bool
 ) -> None:
     before = pod("before", container(30, 4))
     await node.run(before)
-    dying = CrashingFile(node.directory / JOURNAL, step, after=after)
+    dying = CrashingFile(node.directory / JOURNAL, step, after=after, skip=skip, room=room)
     node.allocator = node.new_allocator(dying)
     await node.allocator.recover()
 
@@ -89,3 +97,73 @@ async def test_an_agent_that_dies_while_promising_has_answered_nothing_it_forget
     following = pod("b", container(70, 12))
     await node.run(following)
     assert node.limits(following)[0].cores == 70
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", ["_write", "_replace", "_force_directory"])
+async def test_an_agent_that_dies_while_recovering_recovers_the_next_time(
+    node: Node, step: str, *, after: bool
+) -> None:
+    before = pod("before", container(30, 4))
+    await node.run(before)
+    dying = node.new_allocator(CrashingFile(node.directory / JOURNAL, step, after=after))
+
+    with pytest.raises(Crash):
+        await dying.recover()
+    await node.restart_agent()
+
+    assert node.limits(before)[0].memory == 4 * MEMORY_BLOCK
+
+
+class FullDisk(JournalFile):
+    """No room for a new file, and none in the old one, while `full`."""
+
+    full = False
+
+    def _append(self, text: bytes) -> None:
+        self._refuse()
+        super()._append(text)
+
+    def _write(self, contents: bytes) -> None:
+        self._refuse()
+        super()._write(contents)
+
+    def _refuse(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_on_a_full_disk_nothing_is_promised_and_nothing_is_lost(node: Node) -> None:
+    disk = FullDisk(node.directory / JOURNAL)
+    node.allocator = node.new_allocator(disk)
+    before, refused, after = (
+        pod(name, container(30, 4)) for name in ("before", "refused", "after")
+    )
+    await node.run(before)
+
+    disk.full = True
+    with pytest.raises(JournalUnwritable, match="No space left"):
+        await node.admit(refused)
+    directories = set(node.virtual.open_now)
+    disk.full = False
+    node.fail(refused.uid)
+    await node.run(after)
+
+    assert directories == {node.answers[before.uid, "main"].envs["VCUDA_ALLOCATION"]}
+    assert node.limits(before)[0].memory == node.limits(after)[0].memory == 4 * MEMORY_BLOCK
+
+
+async def test_an_agent_starts_and_serves_what_runs_on_a_disk_that_takes_nothing(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = pod("before", container(30, 4))
+    await node.run(before)
+    node.virtual.open_now.clear()
+    disk = FullDisk(node.directory / JOURNAL)
+    disk.full = True
+
+    node.allocator = node.new_allocator(disk)
+    await node.allocator.recover()
+
+    assert node.limits(before)[0].memory == 4 * MEMORY_BLOCK
+    assert "No GPU is given out until it can be written" in caplog.text

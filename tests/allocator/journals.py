@@ -1,0 +1,76 @@
+"""Journals for tests: any, and some."""
+
+from hypothesis import strategies as st
+
+from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
+from gpumanager.allocator.journal_log import change, line, opening
+from gpumanager.allocator.journal_text import unpack
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.values import Evaluator
+from gpumanager.virtual.values import AllocationID
+
+CLAIMANT = Claimant(PodUID("uid-a"), "default", "a", "main")
+
+
+def allocation(name: str, **changes: object) -> Allocation:
+    values: dict[str, object] = {
+        "allocation": AllocationID(name),
+        "admission": name,
+        "core_ids": tuple(f"0000000a-c-{i}" for i in range(30)),
+        "memory_ids": ("0000000a-m-0", "0000000a-m-2"),
+        "gpus": (GpuUUID("GPU-0000000a"),),
+        "evaluator": Evaluator.SHARE,
+        "why": "fullest GPU that still fits",
+        "time": 12.5,
+    }
+    return Allocation(**(values | changes))  # type: ignore[arg-type]
+
+
+def journal(*allocations: Allocation) -> Journal:
+    return Journal().put(*allocations)
+
+
+texts = st.text(max_size=8)
+ids = st.lists(
+    st.one_of(texts, st.builds("{}-{}".format, texts, st.integers(0, 30))), max_size=12
+).map(tuple)
+allocations = st.builds(
+    allocation,
+    name=texts,
+    admission=texts,
+    core_ids=ids,
+    memory_ids=ids,
+    state=st.sampled_from(State),
+    evaluator=st.sampled_from(Evaluator),
+    why=texts,
+    time=st.floats(0, 1e12),
+    ceiling=st.none() | st.integers(1, 100),
+    burst_us=st.integers(0, 1_000_000),
+    candidate=st.none() | st.just(CLAIMANT),
+    pod=st.none() | st.just(CLAIMANT),
+    doubted=st.booleans(),
+    released=st.booleans(),
+)
+
+
+def is_a_range(device_id: str) -> bool:
+    return tuple(unpack([device_id])) != (device_id,)
+
+
+def unambiguous(kept: list[Allocation]) -> list[Allocation]:
+    """Without those whose IDs look like ranges: no plugin makes such."""
+    return [a for a in kept if not any(is_a_range(i) for i in (*a.core_ids, *a.memory_ids))]
+
+
+histories = st.lists(st.lists(allocations, max_size=4).map(unambiguous), min_size=1, max_size=5)
+"""Journals, one after another."""
+
+
+def written(first: Journal, *later: Journal) -> bytes:
+    """A log that begins with one journal and goes on to others."""
+    contents, number = opening(first)
+    for before, after in zip((first, *later), later, strict=False):
+        contents += line(number, change(before, after))
+        number += 1
+    return contents
