@@ -153,7 +153,8 @@ def _holds(ledger: Ledger, others: tuple[Allocation, ...], draft: Allocation, gr
     if draft.core_ids and draft.memory_ids:
         return True
     strangers = [other for other in others if other.admission != draft.admission]
-    return ledger.has_room(ledger.books(strangers), grant.gpus[0], grant.request)
+    gpu = grant.gpus[0]
+    return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
 
 
 def _placed(

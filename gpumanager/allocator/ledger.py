@@ -43,6 +43,14 @@ class Ledger:
                     self._add(uses[uuid], allocation)
         return Books({gpu.uuid: _book(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
 
+    def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
+        """What the allocations leave free of one GPU."""
+        use = _Use()
+        for allocation in allocations:
+            if gpu.uuid in allocation.gpus and not allocation.doubted:
+                self._add(use, allocation)
+        return _book(gpu, use)
+
     def fits(self, others: Iterable[Allocation], allocation: Allocation) -> bool:
         """True if `allocation` can hold what it says, on its GPUs, beside `others`."""
         others = tuple(other for other in others if not other.doubted)
@@ -59,7 +67,7 @@ class Ledger:
         if allocation.blocks > blocks(gpu.memory):
             return False
         shares = [a for a in (*beside, allocation) if not a.whole]
-        book = self.books(shares).of(gpu)
+        book = self.book(shares, gpu)
         return book.free_cores >= 0 and book.free_blocks >= 0
 
     def _exclude(self, one: Allocation, other: Allocation) -> bool:
@@ -74,9 +82,8 @@ class Ledger:
         use.blocks |= memory
         use.whole |= allocation.whole
 
-    def has_room(self, books: Books, gpu: Gpu, request: Request) -> bool:
-        """True if `request`, or its part on each GPU, is free on `gpu`."""
-        book = books.of(gpu)
+    def has_room(self, book: GpuBook, gpu: Gpu, request: Request) -> bool:
+        """True if `request`, or its part on each GPU, is free on `gpu`, whose book this is."""
         if request.whole_gpus:
             return book.untouched and blocks(gpu.memory) >= request.blocks
         return book.free_cores >= request.cores and book.free_blocks >= request.blocks

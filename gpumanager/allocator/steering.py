@@ -79,7 +79,7 @@ def locate(
 
 def roomiest(ledger: Ledger, books: Books, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
-    fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books, gpu, request)]
+    fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books.of(gpu), gpu, request)]
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
