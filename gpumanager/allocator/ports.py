@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from gpumanager.allocator.journal import Claimant
+from gpumanager.gpu.values import Gpu
 from gpumanager.virtual.values import AllocationID, Limit
 
 
@@ -20,3 +22,16 @@ class VirtualManager(Protocol):
 
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        """Those that have a directory, served or not."""
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        """What its directory says; nothing where that cannot be read."""
+
+
+class Annotations(Protocol):
+    """Keeps what a pod's annotations say of its GPUs true."""
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """This container has these GPUs, whatever was planned. Returns at once."""

@@ -12,6 +12,7 @@ import signal
 from typing import Any, Final
 
 import vcuda_shim
+from gpumanager.allocator import inheritance
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
@@ -30,6 +31,7 @@ from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.values import LiveContainers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
@@ -49,6 +51,7 @@ SHIMS: Final = Shims(
 )
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
+RECONCILE_SECONDS: Final = 10.0
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -73,12 +76,12 @@ async def serve(settings: AgentSettings) -> None:
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
         peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
     )
-    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
+    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual, runtime))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
+    allocator.on_devices_changed = plugin.refresh
     greeting = asyncio.create_task(runtime.say_who())
     try:
         await allocator.recover()
-        await close_leftovers(virtual, allocator)
         await plugin.start()
         await _until_stopped(stopping, allocator, plugin, virtual, settings)
     finally:
@@ -106,7 +109,11 @@ def container_runtime(settings: AgentSettings) -> ContainerRuntime:
 
 
 def surroundings(
-    settings: AgentSettings, pods: PodsSource, volumes: DriverVolumes, virtual: VirtualSockets
+    settings: AgentSettings,
+    pods: PodsSource,
+    volumes: DriverVolumes,
+    virtual: VirtualSockets,
+    runtime: LiveContainers,
 ) -> Surroundings:
     return Surroundings(
         virtual=virtual,
@@ -117,16 +124,11 @@ def surroundings(
             PodResources(settings.pod_resources_socket),
         ),
         pods=pods,
+        runtime=runtime,
+        original=settings.checkpoint_path / inheritance.FILE_NAME,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
     )
-
-
-async def close_leftovers(virtual: VirtualSockets, allocator: Allocator) -> None:
-    """Remove the directories that a crash left behind: the journal does not know them."""
-    for name in set(virtual.allocations()) - set(allocator.journal.allocations):
-        log.info("removing what is left of allocation %s", name)
-        await virtual.close(name)
 
 
 def allow_many_files() -> None:
@@ -144,7 +146,9 @@ async def _until_stopped(
 ) -> None:
     measuring = asyncio.create_task(virtual.measure_every(MEASURE_SECONDS))
     sharing = asyncio.create_task(virtual.share_every(TICK_SECONDS))
-    reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
+    reconciling = asyncio.create_task(
+        allocator.reconcile_every(min(RECONCILE_SECONDS, settings.allocation_check_period))
+    )
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
     background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)

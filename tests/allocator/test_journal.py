@@ -6,11 +6,12 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import allocation, histories, journal, written
+from journals import CLAIMANT, allocation, histories, journal, written
 
-from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_log import Log, change, line, read, salvage
 from gpumanager.allocator.journal_text import Malformed, dump, pack, record
+from gpumanager.virtual.values import AllocationID
 
 A, AB, B = (
     journal(allocation("a")),

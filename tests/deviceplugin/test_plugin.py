@@ -47,6 +47,12 @@ class Nowhere:
 
     async def close(self, allocation: AllocationID) -> None: ...
 
+    def allocations(self) -> tuple[AllocationID, ...]:
+        return ()
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        return ()
+
 
 class Kubelet:
     """The registration service of a kubelet ≥ 1.36: it dials back before Register returns."""
