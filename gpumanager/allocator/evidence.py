@@ -7,16 +7,18 @@ limits in them. The kubelet's list of pods: who has ended. Each may be missing.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gpumanager.allocator.admission import View
 from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import LiveContainer, LiveContainers
@@ -36,6 +38,7 @@ class Evidence:
     """All of it. None: nobody could tell.
 
     envs: what containers were given to see with their cores, as the kubelet keeps it.
+    tenants: pods with processes on each GPU, by the driver.
     """
 
     checkpoint: Checkpoint | None = None
@@ -43,6 +46,7 @@ class Evidence:
     live: tuple[LiveContainer, ...] | None = None
     directories: Mapping[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
     view: View | None = None
+    tenants: Mapping[GpuUUID, frozenset[PodUID]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -94,6 +98,20 @@ def allocation_of(container: LiveContainer) -> AllocationID | None:
         return AllocationID(Path(source).name)
     named = container.envs.get(ENV_ALLOCATION)
     return AllocationID(named) if named else None
+
+
+def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
+    """The allocations on whose GPUs their pods have processes."""
+    return frozenset(
+        a.allocation
+        for a in promised
+        if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
+    )
+
+
+def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
+    """systemd has no `-` in the name of a slice, so that cgroups may name a pod with `_`."""
+    return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
 def lived_on(live: Iterable[LiveContainer]) -> frozenset[AllocationID]:

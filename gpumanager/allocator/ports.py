@@ -1,11 +1,12 @@
 """What the allocator needs of the world, as Protocols: each has a real and a simulated side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from gpumanager.allocator.journal import Claimant
-from gpumanager.gpu.values import Gpu
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.virtual.values import AllocationID, Limit
 
 
@@ -28,6 +29,13 @@ class VirtualManager(Protocol):
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says; nothing where that cannot be read."""
+
+
+class Tenants(Protocol):
+    """Whose processes are on the GPUs."""
+
+    async def pods(self) -> Mapping[GpuUUID, frozenset[PodUID]] | None:
+        """The pods with a process on each GPU, as their cgroups name them; None: not known."""
 
 
 class Annotations(Protocol):

@@ -1,7 +1,7 @@
 """The reconciler: looks at everybody's books, frees what is gone, holds what nobody recorded.
 
 A pass looks first, without the allocator's lock, and acts then, under it. What looks ended for the
-grace period is released, unless a container still runs with it; what the kubelet gives to a pod and
+grace period is released, unless somebody still runs with it; what the kubelet gives to a pod and
 the journal has not for as long, is held. Directories go by ownership: none that a promise has, a
 container mounts, or the kubelet says was answered.
 """
@@ -14,13 +14,15 @@ from typing import Final
 from gpumanager.allocator.admission import View
 from gpumanager.allocator.adoption import adopt_booked, unrecorded
 from gpumanager.allocator.answer import ENV_ALLOCATION
-from gpumanager.allocator.evidence import Evidence, Key, lived_on, who_lives
+from gpumanager.allocator.evidence import Evidence, Key, computing, lived_on, who_lives
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import over, since
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
@@ -64,7 +66,13 @@ class Reconciler:
         asked = doubtful or self._passes % ASKED_EVERY == 0
         live = await who_lives(self._around.runtime) if asked else None
         envs = await self._around.books.envs() if unknown else {}
-        return Look(began, Evidence(checkpoint=checkpoint, envs=envs, live=live, view=view))
+        tenants = await self._tenants() if asked else {}
+        return Look(began, Evidence(checkpoint, envs, live, view=view, tenants=tenants))
+
+    async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
+        if self._around.tenants is None:
+            return {}
+        return await self._around.tenants.pods() or {}
 
     async def act(
         self, look: Look, under: Callable[[Allocation], bool]
@@ -90,7 +98,7 @@ class Reconciler:
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
     ) -> tuple[AllocationID, ...]:
         self._ended = since(self._ended, ended, now)
-        kept = lived_on(evidence.live or ())
+        kept = lived_on(evidence.live or ()) | computing(self._promises.live(), evidence)
         self._promises.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
         return tuple(name for name in long if name not in kept)

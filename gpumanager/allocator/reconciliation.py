@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpumanager.allocator.adoption import unrecorded
-from gpumanager.allocator.evidence import Evidence, allocation_of
+from gpumanager.allocator.evidence import Evidence, allocation_of, is_tenant
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.lifecycle import has_ended
 from gpumanager.gpu.values import Topology
@@ -31,6 +31,7 @@ KINDS = {
     "unknown-container": "a container runs with an allocation that the journal does not have",
     "directory": "there is a directory of an allocation that the journal does not have",
     "doubled": "two pods that live hold the same device",
+    "stranger": "a pod has processes on a GPU of which it was promised nothing",
     "gpu-gone": "a pod that lives holds a GPU that this node has not",
 }
 """What each kind means."""
@@ -50,6 +51,7 @@ def disagreements(
         *_of_containers(live, evidence, ended),
         *_directories(live, evidence),
         *_doubled(standing),
+        *_strangers(live, evidence),
         *_gone(topology, standing),
     )
 
@@ -95,6 +97,14 @@ def _doubled(live: Iterable[Allocation]) -> Iterator[Disagreement]:
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
+
+
+def _strangers(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+    for gpu, pods in evidence.tenants.items():
+        holders = {a.owner for a in live if gpu in a.gpus and a.owner}
+        for uid in pods:
+            if not any(is_tenant(holder, (uid,)) for holder in holders):
+                yield Disagreement("stranger", uid, f"has processes on {gpu}")
 
 
 def _gone(topology: Topology, live: Iterable[Allocation]) -> Iterator[Disagreement]:

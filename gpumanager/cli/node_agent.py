@@ -18,6 +18,7 @@ from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
@@ -31,6 +32,7 @@ from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
@@ -52,6 +54,7 @@ SHIMS: Final = Shims(
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
 RECONCILE_SECONDS: Final = 10.0
+"""Between two looks at everybody's books, or less by --allocation-check-period."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -80,6 +83,7 @@ async def serve(settings: AgentSettings) -> None:
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     allocator.on_devices_changed = plugin.refresh
     greeting = asyncio.create_task(runtime.say_who())
+    pruning = asyncio.create_task(prune_every(PRUNE_SECONDS, volumes, runtime))
     try:
         await allocator.recover()
         await plugin.start()
@@ -88,6 +92,7 @@ async def serve(settings: AgentSettings) -> None:
         await plugin.stop()
         await virtual.stop()
         greeting.cancel()
+        pruning.cancel()
         await runtime.close()
 
 
@@ -125,6 +130,7 @@ def surroundings(
         ),
         pods=pods,
         runtime=runtime,
+        tenants=GpuTenants(NvmlMeter(), Containers(CgroupFiles.here())),
         original=settings.checkpoint_path / inheritance.FILE_NAME,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,

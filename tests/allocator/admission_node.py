@@ -142,6 +142,16 @@ class Runtime:
 
 
 @dataclass
+class Tenanted:
+    """Whose processes the driver lists, if it does."""
+
+    found: dict[GpuUUID, frozenset[PodUID]] | None = None
+
+    async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
+        return self.found
+
+
+@dataclass
 class Annotated:
     """What pods were told of their GPUs."""
 
@@ -199,6 +209,7 @@ class Node:
         self.answers: dict[tuple[PodUID, str], Answer] = {}
         self.share_mode = True
         self.runtime = Runtime()
+        self.tenants = Tenanted()
         self.annotated = Annotated()
         self.allocator = self.new_allocator()
 
@@ -213,6 +224,7 @@ class Node:
                 pods=self.listing,
                 files=DeviceFiles(Path("/dev"), control_if_present=()),
                 runtime=self.runtime,
+                tenants=self.tenants,
                 annotations=self.annotated,
                 original=self.directory / ORIGINAL,
                 share_mode=self.share_mode,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from admission_node import AdmissionRefused, Node, container, pod
 
+from gpumanager.allocator.reconciler import ASKED_EVERY
 from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
@@ -116,6 +117,35 @@ async def test_a_container_with_an_allocation_that_nobody_knows_is_reported(node
     await node.allocator.reconcile()
 
     assert "unknown-container" in kinds(node)
+
+
+async def test_a_pod_that_still_computes_keeps_its_gpu(node: Node) -> None:
+    one = pod("a", container(30, 4))
+    await node.run(one)
+    gpu = node.topology.gpus[0].uuid
+    node.tenants.found = {gpu: frozenset({one.uid})}
+    node.delete(one.uid)
+
+    await later(node)
+    await later(node)
+    assert [a.owner for a in node.allocator.journal.live()] == [one.uid]
+
+    node.tenants.found = {gpu: frozenset()}
+    await later(node)
+    assert node.allocator.journal.live() == ()
+
+
+async def test_a_pod_with_processes_on_a_gpu_it_was_not_promised_is_reported(node: Node) -> None:
+    one = pod("a", container(30, 4))
+    await node.run(one)
+    held, other = (gpu.uuid for gpu in node.topology.gpus)
+    node.tenants.found = {held: frozenset({one.uid}), other: frozenset({one.uid})}
+    for _ in range(ASKED_EVERY):
+        await later(node)
+
+    assert [(d.kind, d.what, d.detail) for d in node.allocator.disagreements] == [
+        ("stranger", one.uid, f"has processes on {other}")
+    ]
 
 
 async def test_a_swap_is_healed_counted_and_its_pods_are_corrected(node: Node) -> None:

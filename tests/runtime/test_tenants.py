@@ -1,0 +1,28 @@
+"""Whose processes are on the GPUs: the driver's pids, and the pods of their cgroups."""
+
+import os
+from collections.abc import Mapping
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
+
+GPU = GpuUUID("GPU-0")
+
+
+async def test_processes_of_no_pod_and_processes_that_are_gone_are_left_out() -> None:
+    containers = Containers(CgroupFiles.here())
+    gone = 4_194_303
+
+    pods = await GpuTenants(lambda: {GPU: {os.getpid(): None, gone: 7}}, containers).pods()
+
+    assert pods == {GPU: frozenset()}
+
+
+async def test_a_driver_that_does_not_tell_is_not_one_without_processes() -> None:
+    def silent() -> Mapping[GpuUUID, Mapping[int, object]]:
+        raise GpuManagerError("NVML is away")
+
+    assert await GpuTenants(silent, Containers(CgroupFiles.here())).pods() is None
