@@ -243,7 +243,7 @@ class Node:
     async def admit(self, pod: PodView, *, order: Sequence[str] | None = None) -> None:
         """As HandlePodAdditions does; raises AdmissionRefused after setting the pod Failed."""
         self.listing.listed[pod.uid] = pod
-        self._forget_ended(pod.uid)
+        self.forget_ended(pod.uid)
         reusable: dict[str, set[str]] = {VCORE: set(), VMEMORY: set()}
         try:
             for one in pod.containers:
@@ -291,7 +291,7 @@ class Node:
         return chosen | free
 
     def free(self, resource: str) -> set[str]:
-        every = {device.device_id for device in self.allocator.devices(resource)}
+        every = {one.device_id for one in self.allocator.devices(resource) if one.healthy}
         held = [ids for (_, _, r), ids in self.held.items() if r == resource]
         return every.difference(*held)
 
@@ -314,8 +314,9 @@ class Node:
     def delete(self, uid: PodUID) -> None:
         self.listing.listed.pop(uid, None)
 
-    def _forget_ended(self, admitted: PodUID) -> None:
-        active = {p.uid for p in self.listing.listed.values() if not p.ended} | {admitted}
+    def forget_ended(self, *admitted: PodUID) -> None:
+        """As at each allocation: whoever has ended holds nothing."""
+        active = {p.uid for p in self.listing.listed.values() if not p.ended} | {*admitted}
         self.held = {key: ids for key, ids in self.held.items() if key[0] in active}
 
     def write_checkpoint(self) -> None:

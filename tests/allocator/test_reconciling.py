@@ -148,6 +148,13 @@ async def test_a_pod_with_processes_on_a_gpu_it_was_not_promised_is_reported(nod
     ]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_disagreement_is_documented(kind: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "recovery.md"
+
+    assert f"| `{kind}` | {KINDS[kind]} |" in page.read_text()
+
+
 async def test_a_swap_is_healed_counted_and_its_pods_are_corrected(node: Node) -> None:
     first, second = pod("a", container(30, 4)), pod("b", container(30, 2))
     await node.admit(first)

@@ -2,6 +2,10 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+
+from cgroup_node import CgroupNode
+from cgroup_texts import PATHS, UID, v2
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
@@ -10,6 +14,16 @@ from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
 
 GPU = GpuUUID("GPU-0")
+
+
+async def test_a_process_counts_for_its_pod(tmp_path: Path) -> None:
+    node = CgroupNode(tmp_path)
+    node.process(os.getpid(), v2(PATHS["cgroupfs, burstable"]))
+    containers = Containers(node.mounted(), node.proc)
+
+    pods = await GpuTenants(lambda: {GPU: {os.getpid(): 1}}, containers).pods()
+
+    assert pods == {GPU: frozenset({UID})}
 
 
 async def test_processes_of_no_pod_and_processes_that_are_gone_are_left_out() -> None:
