@@ -91,7 +91,7 @@ class Allocator:
     async def recover(self) -> None:
         """Take up the journal after a start: every live promise is served again."""
         async with self._lock:
-            await recover(self._ledger, self._promises, self._around, await self._eyes.look())
+            await recover(self._ledger, self._promises, self._around, self._eyes)
             self._foreign = self.foreign()
 
     async def kubelet_started(self) -> None:

@@ -11,9 +11,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpumanager.allocator.admission import View
 from gpumanager.allocator.adoption import adopt_booked, adopt_used, unrecorded
-from gpumanager.allocator.evidence import Evidence, directories, lived_on, who_lives
+from gpumanager.allocator.evidence import Evidence, Eyes, directories, lived_on, who_lives
 from gpumanager.allocator.inheritance import (
     Inherited,
     OriginalUnreadable,
@@ -28,14 +27,13 @@ from gpumanager.allocator.surroundings import Surroundings
 logger = logging.getLogger(__name__)
 
 
-async def recover(
-    ledger: Ledger, promises: Promises, around: Surroundings, view: View | None
-) -> None:
+async def recover(ledger: Ledger, promises: Promises, around: Surroundings, eyes: Eyes) -> None:
     """Every promise in force is known and served again; never refuses to start."""
     whole = await promises.load()
     checkpoint = await around.books.read()
     if not whole or unrecorded(promises.live(), checkpoint or ()):
-        evidence = await _gather(around, Evidence(checkpoint=checkpoint, view=view))
+        seen = Evidence(checkpoint=checkpoint, view=await eyes.look())
+        evidence = await _gather(around, seen)
         found = held_besides(ledger, promises.live(), evidence, _original(around), around.clock())
         promises.journal = promises.journal.put(*found)
         promises.lingering = lived_on(evidence.live or ())
