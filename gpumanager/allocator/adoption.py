@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from gpumanager.allocator.advertised import MADE_UP
 from gpumanager.allocator.answer import ENV_ALLOCATION
 from gpumanager.allocator.device_ids import UnknownDeviceID
 from gpumanager.allocator.evidence import Evidence, Key, allocation_of
@@ -30,6 +31,9 @@ from gpumanager.virtual.values import AllocationID, Limit
 BY_KUBELET: Final = "adopted: the kubelet's books give it these devices"
 BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
+UNPROVED: Final = (BY_CONTAINER, BY_DIRECTORY)
+"""Of these only the amounts are known; together with others they may be more than a GPU has."""
+
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 
 
@@ -176,13 +180,18 @@ def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
 
 
 def _with_free_ids(ledger: Ledger, taken: tuple[Allocation, ...], draft: Allocation) -> Allocation:
-    """As many IDs of its GPUs as it says, from the end, of those that nobody has."""
+    """As many IDs of its GPUs as it says, from the end, of those that nobody has.
+
+    Made-up ones where there are too few: nothing is free then, and its limits stay what they are.
+    """
     held = {i for a in taken for i in (*a.core_ids, *a.memory_ids)}
 
     def free(resource: str, count: int) -> tuple[str, ...]:
         slots = ledger.ids.of(resource)
         own = [i for i, slot in slots if slot.gpu.uuid in draft.gpus and i not in held]
-        return tuple(own[len(own) - min(count, len(own)) :])
+        found = own[len(own) - min(count, len(own)) :]
+        made_up = (f"{MADE_UP}{draft.allocation}-{resource}-{n}" for n in range(count - len(found)))
+        return (*found, *made_up)
 
     return replace(
         draft,

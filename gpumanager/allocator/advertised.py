@@ -16,6 +16,10 @@ ORIGINAL = "tencent.com/"
 """How the original's IDs begin; those that we made up for a pod of it do not."""
 
 
+MADE_UP = "unproved-"
+"""How IDs begin that only count what somebody uses of whom no ID is known."""
+
+
 def advertised(
     ids: DeviceIDs,
     live: tuple[Allocation, ...],
@@ -37,7 +41,7 @@ def _foreign(ids: DeviceIDs, live: Iterable[Allocation], resource: str) -> Itera
         for device_id in allocation.ids(resource):
             if allocation.inherited and device_id.startswith(ORIGINAL):
                 yield Device(device_id, healthy=True, numa_node=None)
-            elif not allocation.inherited and device_id not in ids:
+            elif not (allocation.inherited or device_id in ids or device_id.startswith(MADE_UP)):
                 yield Device(device_id, healthy=False, numa_node=None)
 
 

@@ -7,7 +7,9 @@ from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.kubelet.pods import ContainerKind, PodView
-from gpumanager.units import MEMORY_BLOCK
+from gpumanager.names import VCORE
+from gpumanager.units import MEMORY_BLOCK, Bytes
+from gpumanager.virtual.values import AllocationID, Limit
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 
@@ -139,6 +141,24 @@ async def test_what_was_held_without_proof_is_free_once_the_kubelet_says_so(node
 
     assert node.allocator.journal.live() == ()
     assert node.virtual.kept == {}
+
+
+async def test_more_than_a_gpu_has_may_look_used_and_then_nothing_is_free(node: Node) -> None:
+    """Directories that nobody has removed yet; whoever really has one keeps its limits."""
+    for number in range(3):
+        limit = Limit(node.topology.gpus[0].uuid, Bytes(8 * MEMORY_BLOCK), 60, 60)
+        node.virtual.kept[AllocationID(f"left-{number}")] = (limit,)
+    node.runtime.answers = False
+
+    await node.restart_agent()
+
+    assert {limits[0].cores for limits in node.virtual.open_now.values()} == {60}
+    advertised = node.allocator.devices(VCORE)
+    assert len(advertised) == 200
+    assert all(one.healthy for one in advertised)
+    tiny = pod("tiny", container(1, 1))
+    await node.run(tiny)
+    assert node.gpus_of(tiny) == ("/dev/nvidia1",)
 
 
 async def test_a_pod_that_has_ended_is_not_held_again(node: Node) -> None:
