@@ -39,13 +39,13 @@ VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 
 def unrecorded(known: Iterable[Allocation], checkpoint: Checkpoint) -> tuple[Key, ...]:
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
-    known = tuple(known)
+    recorded: dict[frozenset[str], set[PodUID | None]] = {}
+    for one in known:
+        recorded.setdefault(frozenset(one.core_ids), set()).add(one.pod.uid if one.pod else None)
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
-    return tuple(key for key, ids in cores.items() if not _is_recorded(known, key[0], ids))
-
-
-def _is_recorded(known: tuple[Allocation, ...], uid: PodUID, ids: frozenset[str]) -> bool:
-    return any(frozenset(a.core_ids) == ids and (a.pod is None or a.pod.uid == uid) for a in known)
+    return tuple(
+        key for key, ids in cores.items() if recorded.get(ids, set()).isdisjoint({None, key[0]})
+    )
 
 
 def adopt_booked(

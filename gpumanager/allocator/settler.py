@@ -42,13 +42,14 @@ class Settler:
         self, containers: tuple[Container, ...], view: View | None, checkpoint: Checkpoint
     ) -> None:
         """Containers that were answered by us, as the kubelet keeps it, and are not recorded."""
-        lacking = {(one.uid, one.name) for one in containers}
-        lacking &= set(unrecorded(self._promises.live(), checkpoint))
+        names = {(one.uid, one.name) for one in containers}
+        held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
+        lacking = set(unrecorded(self._promises.live(), held))
         if not lacking:
             return
         envs = {k: e for k, e in (await self._around.books.envs()).items() if ENV_ALLOCATION in e}
         lacking &= set(envs)
-        held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in lacking)
+        held = tuple(h for h in held if (h.pod_uid, h.container) in lacking)
         evidence = Evidence(held, envs, view=view)
         now = self._around.clock()
         for one in adopt_booked(self._ledger, self._promises.live(), evidence, now):
