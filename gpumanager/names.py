@@ -27,6 +27,9 @@ PROFILE_LATENCY: Final = "latency"
 ANNOTATION_PREDICATE_TIME: Final = "tencent.com/predicate-time"
 ANNOTATION_PREDICATE_GPU_INDEX: Final = "tencent.com/predicate-gpu-idx-"
 ANNOTATION_PREDICATE_NODE: Final = "tencent.com/predicate-node"
+ANNOTATION_PLAN: Final = "tencent.com/vcuda-plan"
+"""Pod annotation by our scheduler, new: JSON, the UUIDs of the GPUs of each container."""
+
 ANNOTATION_GPU_ASSIGNED: Final = "tencent.com/gpu-assigned"
 
 CONTAINER_VCUDA: Final = PurePosixPath("/etc/vcuda")

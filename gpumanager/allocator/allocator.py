@@ -8,27 +8,33 @@ world is decided in the pure modules beside this one.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
+from gpumanager.allocator.advertised import advertised
 from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import Device, UnknownDeviceID
+from gpumanager.allocator.evidence import Eyes
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_file import JournalUnwritable
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import Checkpoint, conflict, over, rejected, since
+from gpumanager.allocator.lifecycle import Conflict, conflict, rejected
 from gpumanager.allocator.promises import Promises
-from gpumanager.allocator.settlement import Container, NotSettled, corrected, match, rivals, settle
+from gpumanager.allocator.reconciler import Reconciler
+from gpumanager.allocator.reconciliation import Disagreement
+from gpumanager.allocator.recovery import recover
+from gpumanager.allocator.settler import Settler
 from gpumanager.allocator.steering import Question, could_hold, steer
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.kubelet.pods import PodsUnavailable, PodView
+from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE
 from gpumanager.virtual.values import AllocationID
 
@@ -39,14 +45,17 @@ class Allocator:
     """Call `recover` once, then `kubelet_started` before each registration with a kubelet."""
 
     def __init__(self, topology: Topology, surroundings: Surroundings) -> None:
-        self._topology = topology
         self._ledger = Ledger(topology)
         self._around = surroundings
         self._promises = Promises(surroundings.journal, surroundings.virtual)
         self._admission = Admission()
         self._view: View | None = None
-        self._blind = False
-        self._ended: dict[AllocationID, float] = {}
+        self._eyes = Eyes(surroundings.pods)
+        self._reconciler = Reconciler(self._ledger, self._promises, surroundings)
+        self._settler = Settler(self._ledger, self._promises, surroundings)
+        self._wake = asyncio.Event()
+        self._foreign: frozenset[str] = frozenset()
+        self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -55,23 +64,28 @@ class Allocator:
         return self._promises.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """All devices of a resource, GPU by GPU; then those of GPUs that are missing.
+        """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
+        return advertised(self._ledger.ids, self._promises.live(), resource, self._ledger.closed)
 
-        The kubelet fails a pod that it admits anew if one of its devices is not there any more.
-        """
-        closed = self._ledger.closed
-        own = self._ledger.ids.of(resource)
-        present = {device_id for device_id, _ in own}
-        held = {i for a in self._promises.live() for i in a.ids(resource) if i not in present}
-        return (
-            *(Device(i, slot.gpu.uuid not in closed, slot.gpu.numa_node) for i, slot in own),
-            *(Device(i, healthy=False, numa_node=None) for i in sorted(held)),
-        )
+    def foreign(self) -> frozenset[str]:
+        """Device IDs that are advertised only because pods hold them."""
+        held = (i for a in self._promises.live() for i in (*a.core_ids, *a.memory_ids))
+        return frozenset(i for i in held if i not in self._ledger.ids)
+
+    @property
+    def mismatches(self) -> int:
+        """Swaps so far: containers that began with what was promised for another pod."""
+        return self._settler.mismatches
+
+    @property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """What the last reconciliation found."""
+        return self._reconciler.disagreements
 
     @property
     def topology(self) -> Topology:
         """The GPUs of this node, as far as known."""
-        return self._topology
+        return self._ledger.topology
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
@@ -80,22 +94,18 @@ class Allocator:
     async def adopt(self, topology: Topology) -> None:
         """From now on these are the GPUs of this node; raises IndistinctGPUs."""
         async with self._lock:
-            ledger = Ledger(topology)
-            ledger.closed = self._ledger.closed
-            self._topology, self._ledger = topology, ledger
+            self._ledger.adopt(topology)
 
     async def recover(self) -> None:
-        """Take up the journal after a start: every live promise is served again.
-
-        Raises JournalUnreadable.
-        """
+        """Take up the journal after a start: every live promise is served again."""
         async with self._lock:
-            await self._promises.recover()
+            await recover(self._ledger, self._promises, self._around, self._eyes)
+            self._foreign = self.foreign()
 
     async def kubelet_started(self) -> None:
         """Nothing of ours can be under admission now: pods listed already are not new."""
         async with self._lock:
-            view = await self._look()
+            view = await self._eyes.look()
             self._admission = Admission(frozenset(pod.uid for pod in view or ()), None)
 
     async def preferred(
@@ -111,9 +121,7 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._hear(resource, size)
-            await self._promises.release(
-                conflict(self._promises.live(), open_.admission, available, self._view).over
-            )
+            await self._promises.release(self._conflict(open_, available).over)
             question = Question(resource, size, tuple(available), tuple(must_include))
             offer = steer(self._ledger, self._promises.live(), open_, question)
             self._keep(replace(open_, awaiting=resource, plan=offer.plan))
@@ -141,41 +149,51 @@ class Allocator:
 
         Safe to repeat. Raises NotSettled, after which the kubelet tries again.
         """
-        view = await self._look()
+        view = await self._eyes.look()
         checkpoint, containers = await self._around.books.containers(
             resource, ids, view, self._promises.live(), admitting=self._admitting()
         )
         async with self._lock:
-            for allocation, container in match(self._promises.live(), containers):
-                await self._settle(allocation, container, view, checkpoint)
+            await self._settler.settle(containers, view, checkpoint)
 
     async def reconcile(self) -> tuple[AllocationID, ...]:
-        """Release what has looked ended for the grace period; returns what was released."""
+        """Look at everybody's books and act; returns what was released.
+
+        Raises JournalUnwritable.
+        """
         began = self._around.clock()
-        view, checkpoint = await self._look(), await self._around.books.read()
+        look = await self._reconciler.look(began, await self._eyes.look())
         async with self._lock:
-            known = [a for a in self._promises.live() if a.time < began and not self._under(a)]
-            ended = over(known, view, checkpoint)
-            self._ended = since(self._ended, ended, began)
-            due = tuple(n for n, at in self._ended.items() if began - at >= self._around.grace)
-            await self._promises.release(due)
-            await self._promises.forget()
-            await self._promises.tidy()
-            return due
+            released = await self._reconciler.act(look, self._under)
+        await self._tell_of_devices()
+        return released
+
+    def reconcile_soon(self) -> None:
+        """Something has changed: `reconcile_every` does not wait for its time."""
+        self._wake.set()
 
     async def reconcile_every(self, period: float) -> None:
-        """`reconcile` every `period` seconds, for as long as the task lives."""
+        """`reconcile` every `period` seconds and when woken, for as long as the task lives."""
         while True:
-            await asyncio.sleep(period)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), period)
+            self._wake.clear()
             try:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:
                 logger.warning("reconciling failed, will be tried again: %s", error)
 
+    async def _tell_of_devices(self) -> None:
+        """The kubelet hears of it when IDs that only pods had are released."""
+        foreign = self.foreign()
+        if foreign != self._foreign and self.on_devices_changed is not None:
+            await self.on_devices_changed()
+        self._foreign = foreign
+
     # Admission: who is asking.
 
     async def _hear(self, resource: str, size: int, *, again: bool = False) -> Transaction:
-        self._view = await self._look()
+        self._view = await self._eyes.look()
         call = self._call(resource, size, again=again)
         before = self._admission.open
         live = self._promises.live()
@@ -242,13 +260,17 @@ class Allocator:
             demand = Demand(resource, self._ledger.ids.known(ids), self._around.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
-        found = conflict(self._promises.live(), open_.admission, ids, self._view)
+        found = self._conflict(open_, ids)
         await self._promises.release(found.over)
         if found.refused:
             return found.refused
         self._promises.doubt(found.doubted)
         live, share_mode = self._promises.live(), self._around.share_mode
         return decide(self._ledger, live, open_, demand, share_mode=share_mode)
+
+    def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
+        promises = self._promises
+        return conflict(promises.live(), open_.admission, ids, self._view, promises.lingering)
 
     async def _abandon(self, open_: Transaction) -> None:
         """The pod is refused for good: what else it was promised is free.
@@ -275,46 +297,9 @@ class Allocator:
             return Answer()
         return answer(
             allocation,
-            tuple(gpu for gpu in self._topology.gpus if gpu.uuid in allocation.gpus),
+            tuple(gpu for gpu in self.topology.gpus if gpu.uuid in allocation.gpus),
             volumes=self._around.volumes,
             files=self._around.files,
             directory=directory,
             memory_blocks=self._blocks(allocation, open_) or (0 if open_.request else None),
         )
-
-    # PreStartContainer: whose it is.
-
-    async def _settle(
-        self,
-        allocation: Allocation,
-        container: Container,
-        view: View | None,
-        checkpoint: Checkpoint,
-    ) -> None:
-        pod = next((pod for pod in view or () if pod.uid == container.uid), None)
-        settled = settle(self._ledger, allocation, container, pod)
-        found = rivals(self._promises.live(), settled, checkpoint)
-        if found.standing:
-            raise NotSettled(f"its devices are still held by {found.standing[0].pod}")
-        await self._promises.release(a.allocation for a in found.over)
-        live = self._promises.live()
-        others = [corrected(a, checkpoint) for a in live if a.allocation != settled.allocation]
-        if not self._ledger.fits(others, settled):
-            raise NotSettled(
-                f"{settled.cores} cores and {settled.blocks} blocks do not fit on its GPU now"
-            )
-        await self._promises.serve(settled, settled.blocks)
-        if settled != allocation:
-            await self._promises.put(settled)
-
-    async def _look(self) -> View | None:
-        if self._around.pods is None:
-            return None
-        try:
-            view = await self._around.pods.pods()
-        except PodsUnavailable as error:
-            logger.log(logging.DEBUG if self._blind else logging.WARNING, "%s", error)
-            self._blind = True
-            return None
-        self._blind = False
-        return view

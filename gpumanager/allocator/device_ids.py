@@ -68,6 +68,10 @@ class DeviceIDs:
             for slot in _slots(gpu, resource)
         }
         self._order = {device_id: place for place, device_id in enumerate(self._slots)}
+        self._foreign: dict[str, int] = {}
+
+    def __contains__(self, device_id: str) -> bool:
+        return device_id in self._slots
 
     def encode(self, slot: Slot) -> str:
         return f"{self._prefixes[slot.gpu.uuid]}-{LETTERS[slot.resource]}-{slot.index}"
@@ -91,11 +95,17 @@ class DeviceIDs:
         return tuple(item for item in self._slots.items() if item[1].resource == resource)
 
     def mask(self, ids: Iterable[str]) -> int:
-        """The known ones of `ids` as a set of bits, for counting unions fast."""
+        """`ids` as a set of bits, for counting unions fast; each foreign one has its bit too."""
         mask = 0
         for device_id in ids:
-            mask |= 1 << self._order[device_id] if device_id in self._order else 0
+            mask |= 1 << self._place(device_id)
         return mask
+
+    def _place(self, device_id: str) -> int:
+        known = self._order.get(device_id)
+        if known is not None:
+            return known
+        return self._foreign.setdefault(device_id, len(self._order) + len(self._foreign))
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The known ones of `ids`, each once, GPU by GPU and slot by slot."""

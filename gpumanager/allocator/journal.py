@@ -49,6 +49,7 @@ class Allocation:
     candidate: who it was thought to be for; pod: who it is for.
     doubted: the kubelet has since given its devices to another pod, so its own was rejected or has
     ended, and nobody has told us; it counts nowhere unless it is settled after all.
+    inherited: gpu-manager promised it before us; its containers have the directory that it made.
     time: seconds since the epoch, of the first answer.
     """
 
@@ -67,6 +68,7 @@ class Allocation:
     pod: Claimant | None = None
     doubted: bool = False
     released: bool = False
+    inherited: bool = False
 
     @property
     def cores(self) -> int:

@@ -11,11 +11,12 @@ answers a promise writes it here first.
 import contextlib
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_log import FILL, change, line, opening, read
+from gpumanager.allocator.journal_log import FILL, change, line, opening, read, salvage
 from gpumanager.allocator.journal_text import Malformed
 from gpumanager.errors import GpuManagerError
 
@@ -35,10 +36,7 @@ class JournalUnreadable(GpuManagerError):
     """The journal exists and cannot be used; nothing must be promised as if there were none."""
 
     def __init__(self, path: Path, cause: str) -> None:
-        super().__init__(
-            f"{path}: cannot read the journal of allocations: {cause}. Restore it from a copy or, "
-            "when no pod with GPUs runs on this node, remove it and start again"
-        )
+        super().__init__(f"{path}: cannot read the journal of allocations: {cause}")
 
 
 class JournalUnwritable(GpuManagerError):
@@ -80,6 +78,22 @@ class JournalFile:
         if log.torn:
             logger.warning("%s: its last line was never finished, and is left out", self.path)
         return log.journal
+
+    def set_aside(self) -> tuple[Journal, Path]:
+        """Put a file that cannot be used out of the way; what is whole in it, and where it is now.
+
+        Where it cannot be moved it stays until it is replaced by the next change.
+        """
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns():x}")
+        try:
+            whole = salvage(self.path.read_bytes())
+        except (OSError, Malformed):
+            whole = Journal()
+        try:
+            self.path.rename(aside)
+        except OSError:
+            return whole, self.path
+        return whole, aside
 
     def save(self, journal: Journal) -> None:
         """Returns once the journal would survive a power cut. Raises JournalUnwritable."""

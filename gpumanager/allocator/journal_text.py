@@ -70,6 +70,7 @@ def record(allocation: Allocation) -> dict[str, Any]:
         "pod": _claimant_record(allocation.pod),
         "doubted": allocation.doubted,
         "released": allocation.released,
+        "inherited": allocation.inherited,
     }
 
 
@@ -91,6 +92,7 @@ def allocation_of(record: Mapping[str, Any]) -> Allocation:
         pod=_claimant(record["pod"]),
         doubted=bool(record["doubted"]),
         released=bool(record["released"]),
+        inherited=bool(record.get("inherited", False)),
     )
 
 

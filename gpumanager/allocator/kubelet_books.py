@@ -16,9 +16,11 @@ from gpumanager.allocator.admission import View
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.settlement import Container, NotSettled, holding
+from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointUnreadable, DeviceHolder, read_checkpoint
 from gpumanager.kubelet.pod_resources import NamedHolder
 from gpumanager.kubelet.pods import PodUID
+from gpumanager.names import VCORE
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,24 @@ class KubeletBooks:
             logger.debug("%s", error)
             return None
 
+    async def envs(self) -> dict[tuple[PodUID, str], dict[str, str]]:
+        """What each container was given to see with its cores; empty where that is not known."""
+        try:
+            answered = await asyncio.to_thread(read_answers, self._path)
+        except CheckpointUnreadable as error:
+            logger.debug("%s", error)
+            return {}
+        return {(one.pod_uid, one.container): one.envs for one in answered if one.resource == VCORE}
+
+    async def listed(self, view: View | None, uids: Mapping[Names, PodUID]) -> Checkpoint:
+        """By PodResources `List`: never while a pod may be under admission.
+
+        uids: of pods that `view` does not have.
+        """
+        if self._pod_resources is None:
+            return ()
+        return _with_uids(await self._pod_resources.list(), {**uids, **_uids(view)})
+
     async def containers(
         self,
         resource: str,
@@ -75,7 +95,7 @@ class KubeletBooks:
         books += await self._by_get(resource, set(ids), view, live)
         found = holding(books, resource, ids, view)
         if not found and not admitting:
-            books += await self._by_list(view)
+            books += await self.listed(view, {})
             found = holding(books, resource, ids, view)
         if not found:
             raise NotSettled(
@@ -95,11 +115,6 @@ class KubeletBooks:
                 uids = {(who.namespace, who.name): who.uid} | _uids(view)
                 books += _with_uids(named, uids)
         return books
-
-    async def _by_list(self, view: View | None) -> Checkpoint:
-        if self._pod_resources is None:
-            return ()
-        return _with_uids(await self._pod_resources.list(), _uids(view))
 
 
 def _uids(view: View | None) -> dict[Names, PodUID]:

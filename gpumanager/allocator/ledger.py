@@ -30,10 +30,14 @@ class Ledger:
     """Counts on one topology."""
 
     def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self.ids = DeviceIDs(topology)
         self.closed: frozenset[GpuUUID] = frozenset()
         """GPUs on which nothing new is placed; who has them keeps them."""
+        self.adopt(topology)
+
+    def adopt(self, topology: Topology) -> None:
+        """From now on these are the GPUs; raises IndistinctGPUs, and then nothing has changed."""
+        self.ids = DeviceIDs(topology)
+        self.topology = topology
         self._mask = lru_cache(maxsize=4096)(self.ids.mask)
 
     def books(self, allocations: Iterable[Allocation]) -> Books:

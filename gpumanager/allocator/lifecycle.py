@@ -5,8 +5,9 @@ by the next new pod (admission is serial); one that ended, by the kubelet's list
 list cannot be read, the checkpoint stands in for it. When in doubt a promise lives on. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpumanager.allocator.admission import Transaction, View
 from gpumanager.allocator.decision import Refused
@@ -15,6 +16,8 @@ from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
 from gpumanager.virtual.values import AllocationID
+
+K = TypeVar("K")
 
 Checkpoint = tuple[DeviceHolder, ...]
 
@@ -50,16 +53,21 @@ def rejected(
 
 
 def conflict(
-    live: Iterable[Allocation], admission: str, ids: Iterable[str], view: View | None
+    live: Iterable[Allocation],
+    admission: str,
+    ids: Iterable[str],
+    view: View | None,
+    lingering: Collection[AllocationID] = (),
 ) -> Conflict:
-    """Who else holds one of `ids`, and whether that can be.
+    """Who else holds one of `ids`, and whether that can be. lingering: a container still runs.
 
     A holder that has ended gives way. One that is only promised may be a rejected pod that still
     looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
     """
     wanted = set(ids)
     holders = [a for a in live if a.admission != admission and _holds(a, wanted)]
-    over = tuple(a.allocation for a in holders if has_ended(a.owner, view))
+    ended = (a for a in holders if a.allocation not in lingering)
+    over = tuple(a.allocation for a in ended if has_ended(a.owner, view))
     rest = [a for a in holders if a.allocation not in over]
     for holder in rest:
         if holder.state is State.SETTLED and view is not None:
@@ -111,8 +119,6 @@ def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) ->
     return all(h.pod_uid != holder for h in checkpoint)
 
 
-def since(
-    before: Mapping[AllocationID, float], ended: Iterable[AllocationID], now: float
-) -> dict[AllocationID, float]:
-    """Since when each has looked ended; one that looks alive again starts anew."""
-    return {name: before.get(name, now) for name in ended}
+def since(before: Mapping[K, float], seen: Iterable[K], now: float) -> dict[K, float]:
+    """Since when each has been seen; one that was not seen in between starts anew."""
+    return {name: before.get(name, now) for name in seen}

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, Journal
-from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
+from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.values import AllocationID
@@ -34,16 +34,31 @@ class Promises:
         self._disk = ThreadPoolExecutor(1, "journal")
         """One thread: whoever gives up waiting for a change, the next comes after it."""
         self.journal = Journal()
+        self.lingering: frozenset[AllocationID] = frozenset()
+        """Whose container was seen to run although its pod has ended."""
 
     def live(self) -> tuple[Allocation, ...]:
         return self.journal.live()
 
-    async def recover(self) -> None:
-        """Take up the journal: what is released goes, what lives is served again.
+    async def load(self) -> bool:
+        """Take up the journal; False where there is none, or only what is whole of a damaged one.
 
-        Raises JournalUnreadable.
+        A damaged one is kept under another name, which is said loudly.
         """
-        self.journal = await self._on_disk(self._file.load)
+        try:
+            self.journal = await self._on_disk(self._file.load)
+        except JournalUnreadable as error:
+            self.journal, aside = await self._on_disk(self._file.set_aside)
+            logger.error(  # noqa: TRY400 - it says all there is to say
+                "%s. Kept as %s; %d promises in it are whole, others are taken from what the "
+                "kubelet and the container runtime know",
+                *(error, aside, len(self.journal.allocations)),
+            )
+            return False
+        return self._file.path.exists()
+
+    async def serve_all(self) -> None:
+        """What is released goes, what lives is served again."""
         await self.forget()
         for allocation in self.live():
             try:
@@ -100,16 +115,24 @@ class Promises:
     async def forget(self) -> None:
         """Remove the directories of what is released; what cannot be removed is tried later."""
         for name in [n for n, a in self.journal.allocations.items() if a.released]:
-            try:
-                await self._virtual.close(name)
-            except (GpuManagerError, OSError) as error:
-                logger.warning("allocation %s is not removed yet: %s", name, error)
+            if self.journal.allocations[name].inherited:
+                self.journal = self.journal.drop([name])
                 continue
-            self.journal = self.journal.drop([name])
+            if await self.close(name):
+                self.journal = self.journal.drop([name])
+
+    async def close(self, name: AllocationID) -> bool:
+        """Remove its directory, and say whether it is gone."""
+        try:
+            await self._virtual.close(name)
+        except (GpuManagerError, OSError) as error:
+            logger.warning("allocation %s is not removed yet: %s", name, error)
+            return False
+        return True
 
     async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
         """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
-        if allocation.whole or not allocation.core_ids:
+        if allocation.whole or allocation.inherited or not allocation.core_ids:
             return None
         return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
 

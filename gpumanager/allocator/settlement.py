@@ -142,6 +142,8 @@ def settle(
 
     Raises NotSettled for a share without memory.
     """
+    if allocation.inherited:
+        return replace(allocation, pod=_claimant(allocation, container, pod))
     if not container.memory_ids and not allocation.whole:
         raise NotSettled(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
     return replace(

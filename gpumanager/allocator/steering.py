@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpumanager.allocator.admission import Transaction, asking
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.plan import follow
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import ContainerKind, PodView
 from gpumanager.names import VCORE
@@ -96,7 +97,10 @@ def _room(books: Books, gpu: Gpu) -> float:
 def _plan(ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction) -> Grant | None:
     if transaction.request is None:
         return None
-    answer = place(ledger.topology, ledger.books(live), transaction.request)
+    books, one = ledger.books(live), transaction.candidate
+    if one and (grant := follow(ledger, books, one.pod, one.container, transaction.request)):
+        return grant
+    answer = place(ledger.topology, books, transaction.request)
     return answer if isinstance(answer, Grant) else None
 
 

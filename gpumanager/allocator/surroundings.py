@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.ports import VirtualManager
+from gpumanager.allocator.ports import Annotations, Tenants, VirtualManager
 from gpumanager.kubelet.pods import PodsSource
+from gpumanager.runtime.values import LiveContainers
 from gpumanager.volume.values import DriverVolumes
 
 
@@ -16,7 +18,10 @@ from gpumanager.volume.values import DriverVolumes
 class Surroundings:
     """Services and settings of one allocator.
 
-    pods: None where the kubelet's list may not be read. share_mode: whether less than a whole GPU
+    pods: None where the kubelet's list may not be read. runtime: who runs; None where nobody tells.
+    tenants: whose processes are on the GPUs, by the driver.
+    annotations: None where the API server is not to be told. original: gpu-manager's checkpoint,
+    whose pods are taken over. share_mode: whether less than a whole GPU
     is given. grace: seconds for which a pod has to look ended before reconciling releases what it
     held. clock: seconds since the epoch.
     """
@@ -27,6 +32,10 @@ class Surroundings:
     books: KubeletBooks
     pods: PodsSource | None = None
     files: DeviceFiles = field(default_factory=DeviceFiles)
+    runtime: LiveContainers | None = None
+    tenants: Tenants | None = None
+    annotations: Annotations | None = None
+    original: Path | None = None
     share_mode: bool = True
     grace: float = 30.0
     clock: Callable[[], float] = time.time

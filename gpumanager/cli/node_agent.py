@@ -12,12 +12,14 @@ import signal
 from typing import Any, Final
 
 import vcuda_shim
+from gpumanager.allocator import inheritance
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.cli.gpu_health import Kubelet, health_watch, unless
+from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
@@ -31,6 +33,8 @@ from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.runtime.values import LiveContainers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
@@ -50,6 +54,8 @@ SHIMS: Final = Shims(
 )
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
+RECONCILE_SECONDS: Final = 10.0
+"""Between two looks at everybody's books, or less by --allocation-check-period."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -77,13 +83,14 @@ async def serve(settings: AgentSettings) -> None:
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
         peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
     )
-    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
+    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual, runtime))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plugin.register_anew)
+    allocator.on_devices_changed = plugin.refresh
     greeting = asyncio.create_task(runtime.say_who())
+    pruning = asyncio.create_task(prune_every(PRUNE_SECONDS, volumes, runtime))
     try:
         await allocator.recover()
-        await close_leftovers(virtual, allocator)
         await plugin.start()
         health = health_watch(settings, allocator)
         watching = asyncio.create_task(health.watch(Kubelet(allocator, plugin, search)))
@@ -94,6 +101,7 @@ async def serve(settings: AgentSettings) -> None:
         await plugin.stop()
         await virtual.stop()
         greeting.cancel()
+        pruning.cancel()
         await runtime.close()
 
 
@@ -115,7 +123,11 @@ def container_runtime(settings: AgentSettings) -> ContainerRuntime:
 
 
 def surroundings(
-    settings: AgentSettings, pods: PodsSource, volumes: DriverVolumes, virtual: VirtualSockets
+    settings: AgentSettings,
+    pods: PodsSource,
+    volumes: DriverVolumes,
+    virtual: VirtualSockets,
+    runtime: LiveContainers,
 ) -> Surroundings:
     return Surroundings(
         virtual=virtual,
@@ -126,16 +138,12 @@ def surroundings(
             PodResources(settings.pod_resources_socket),
         ),
         pods=pods,
+        runtime=runtime,
+        tenants=GpuTenants(NvmlMeter(), Containers(CgroupFiles.here())),
+        original=settings.checkpoint_path / inheritance.FILE_NAME,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
     )
-
-
-async def close_leftovers(virtual: VirtualSockets, allocator: Allocator) -> None:
-    """Remove the directories that a crash left behind: the journal does not know them."""
-    for name in set(virtual.allocations()) - set(allocator.journal.allocations):
-        log.info("removing what is left of allocation %s", name)
-        await virtual.close(name)
 
 
 def allow_many_files() -> None:
@@ -153,7 +161,9 @@ async def _until_stopped(
 ) -> None:
     measuring = asyncio.create_task(virtual.measure_every(MEASURE_SECONDS))
     sharing = asyncio.create_task(virtual.share_every(TICK_SECONDS))
-    reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
+    reconciling = asyncio.create_task(
+        allocator.reconcile_every(min(RECONCILE_SECONDS, settings.allocation_check_period))
+    )
     serving = asyncio.create_task(plugin.served(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
     background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)

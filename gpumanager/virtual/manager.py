@@ -21,7 +21,9 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.names import CONFIG_NAME
 from gpumanager.virtual.allocation import ServedAllocation
+from gpumanager.virtual.config import Config
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
 from gpumanager.virtual.overheads import plain
@@ -180,6 +182,15 @@ class VirtualSockets:
         """What it uses, served or not; raises RegionUnreadable for an unknown one."""
         served = self._served.get(allocation)
         return read_usage(self.directory(allocation)) if served is None else served.usage()
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        """What its directory says, served or not; nothing where that cannot be read."""
+        try:
+            with Config(self.directory(allocation) / CONFIG_NAME, writable=False) as config:
+                return config.limits()
+        except GpuManagerError as error:
+            log.warning("%s", error)
+            return ()
 
     def allocations(self) -> tuple[AllocationID, ...]:
         """Those that have a directory, served or not: also what a crash has left over."""

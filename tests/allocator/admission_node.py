@@ -5,6 +5,7 @@ any order, lets app containers reuse what init containers had, writes its checkp
 resource of a container, and forgets ended pods only when it next allocates.
 """
 
+import base64
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -14,12 +15,17 @@ from pathlib import Path
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer, DeviceFiles
 from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.inheritance import FILE_NAME as ORIGINAL
+from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.journal_file import ROOM, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
@@ -76,20 +82,28 @@ def pod(name: str, *containers: ContainerView, **annotations: str) -> PodView:
 
 @dataclass
 class RememberingVirtual:
-    """Serves nobody; remembers what is open, with which limits."""
+    """Serves nobody; remembers what is open, with which limits, and which directories there are."""
 
     root: Path
+    kept: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
     open_now: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
     failing: bool = False
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         if self.failing:
             raise OSError("no space left on device")
-        self.open_now[allocation] = tuple(limits)
+        self.open_now[allocation] = self.kept[allocation] = tuple(limits)
         return self.root / "alloc" / allocation
 
     async def close(self, allocation: AllocationID) -> None:
         self.open_now.pop(allocation, None)
+        self.kept.pop(allocation, None)
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        return tuple(self.kept)
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        return self.kept[allocation]
 
 
 @dataclass
@@ -112,6 +126,39 @@ class Clock:
     def __call__(self) -> float:
         self.now += 0.001
         return self.now
+
+
+@dataclass
+class Runtime:
+    """The container runtime: who runs, if it tells."""
+
+    containers: list[LiveContainer] = field(default_factory=list)
+    answers: bool = True
+
+    async def list(self) -> tuple[LiveContainer, ...]:
+        if not self.answers:
+            raise GpuManagerError("/run/containerd.sock: no such file")
+        return tuple(self.containers)
+
+
+@dataclass
+class Tenanted:
+    """Whose processes the driver lists, if it does."""
+
+    found: dict[GpuUUID, frozenset[PodUID]] | None = None
+
+    async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
+        return self.found
+
+
+@dataclass
+class Annotated:
+    """What pods were told of their GPUs."""
+
+    gpus: dict[tuple[PodUID, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        self.gpus[pod.uid, pod.container] = tuple(gpu.uuid for gpu in gpus)
 
 
 class Crash(BaseException):
@@ -161,6 +208,9 @@ class Node:
         self.held: dict[Key, set[str]] = {}
         self.answers: dict[tuple[PodUID, str], Answer] = {}
         self.share_mode = True
+        self.runtime = Runtime()
+        self.tenants = Tenanted()
+        self.annotated = Annotated()
         self.allocator = self.new_allocator()
 
     def new_allocator(self, journal: JournalFile | None = None) -> Allocator:
@@ -173,6 +223,10 @@ class Node:
                 books=KubeletBooks(self.directory / "kubelet_internal_checkpoint"),
                 pods=self.listing,
                 files=DeviceFiles(Path("/dev"), control_if_present=()),
+                runtime=self.runtime,
+                tenants=self.tenants,
+                annotations=self.annotated,
+                original=self.directory / ORIGINAL,
                 share_mode=self.share_mode,
                 grace=0.0,
                 clock=self.clock,
@@ -189,7 +243,7 @@ class Node:
     async def admit(self, pod: PodView, *, order: Sequence[str] | None = None) -> None:
         """As HandlePodAdditions does; raises AdmissionRefused after setting the pod Failed."""
         self.listing.listed[pod.uid] = pod
-        self._forget_ended(pod.uid)
+        self.forget_ended(pod.uid)
         reusable: dict[str, set[str]] = {VCORE: set(), VMEMORY: set()}
         try:
             for one in pod.containers:
@@ -237,8 +291,7 @@ class Node:
         return chosen | free
 
     def free(self, resource: str) -> set[str]:
-        devices = self.allocator.devices(resource)
-        every = {device.device_id for device in devices if device.healthy}
+        every = {one.device_id for one in self.allocator.devices(resource) if one.healthy}
         held = [ids for (_, _, r), ids in self.held.items() if r == resource]
         return every.difference(*held)
 
@@ -261,8 +314,9 @@ class Node:
     def delete(self, uid: PodUID) -> None:
         self.listing.listed.pop(uid, None)
 
-    def _forget_ended(self, admitted: PodUID) -> None:
-        active = {p.uid for p in self.listing.listed.values() if not p.ended} | {admitted}
+    def forget_ended(self, *admitted: PodUID) -> None:
+        """As at each allocation: whoever has ended holds nothing."""
+        active = {p.uid for p in self.listing.listed.values() if not p.ended} | {*admitted}
         self.held = {key: ids for key, ids in self.held.items() if key[0] in active}
 
     def write_checkpoint(self) -> None:
@@ -272,13 +326,30 @@ class Node:
                 "ContainerName": name,
                 "ResourceName": resource,
                 "DeviceIDs": {"0": sorted(ids)},
-                "AllocResp": "",
+                "AllocResp": self._response(uid, name) if resource == VCORE else "",
             }
             for (uid, name, resource), ids in self.held.items()
         ]
         document = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1}
         path = self.directory / "kubelet_internal_checkpoint"
         path.write_text(json.dumps(document))
+
+    def _response(self, uid: PodUID, name: str) -> str:
+        answered = self.answers.get((uid, name))
+        envs = answered.envs if answered else {}
+        return base64.b64encode(
+            pb.ContainerAllocateResponse(envs=envs).SerializeToString()
+        ).decode()
+
+    def live_container(self, pod: PodView, name: str = "main") -> LiveContainer:
+        """As the runtime tells of it, once it runs."""
+        answer = self.answers[pod.uid, name]
+        return LiveContainer(
+            Container(ContainerID(f"id-{pod.uid}-{name}"), pod.uid, pod.namespace, pod.name, name),
+            mounts=tuple(Bind(one.host_path, one.container_path) for one in answer.mounts),
+            envs=answer.envs,
+            annotations=answer.annotations,
+        )
 
     def limits(self, pod: PodView, name: str = "main") -> tuple[Limit, ...]:
         allocation = self.answers[pod.uid, name].envs["VCUDA_ALLOCATION"]

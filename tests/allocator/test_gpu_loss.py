@@ -108,7 +108,7 @@ async def test_devices_of_a_gpu_that_is_missing_stay_while_they_are_held_and_no_
     assert node.gpus_of(other) == ("/dev/nvidia1",)
 
     node.fail(held.uid)
-    node._forget_ended(other.uid)
+    node.forget_ended(other.uid)
     node.write_checkpoint()
     await node.allocator.reconcile()
     await node.allocator.reconcile()

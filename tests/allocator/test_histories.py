@@ -1,17 +1,31 @@
 """Any history of a node: admissions, rejections, ends, restarts, with and without a view of pods.
 
-After each step: no device belongs to two settled pods, the books of no GPU are overdrawn, every
-container that runs has exactly the limits of its own spec, and together they fit on their GPUs.
+Agents die at every step of writing their journal, lose it, or find it damaged; disks are full; the
+container runtime does not answer; GPUs fall ill. After each step: no device belongs to two settled
+pods, the books of no GPU are overdrawn, every container that runs has exactly the limits of its own
+spec, and together they fit on their GPUs. In the end everybody's books agree, and no directory is
+left over.
 """
 
 import asyncio
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from admission_node import BLOCKS, AdmissionRefused, Node, container, gpus, pod
+from admission_node import (
+    BLOCKS,
+    JOURNAL,
+    AdmissionRefused,
+    Crash,
+    CrashingFile,
+    Node,
+    container,
+    gpus,
+    pod,
+)
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -24,6 +38,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from gpumanager.allocator.adoption import UNPROVED
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.journal_file import ROOM
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.settlement import NotSettled
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
@@ -31,6 +48,12 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import place
 from gpumanager.placement.values import Books, Grant, Request
 from gpumanager.units import MEMORY_BLOCK
+
+STEPS = [
+    *[(step, ROOM) for step in ("_append", "_force")],
+    *[(step, 0) for step in ("_write", "_replace", "_force_directory")],
+]
+"""Of writing a line, and of writing a file: with room for lines and without."""
 
 kinds = st.sampled_from(
     [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP, ContainerKind.APP]
@@ -100,6 +123,8 @@ class Histories(RuleBasedStateMachine):
         for one in started.containers:
             if one.kind is ContainerKind.INIT:
                 del self.running[started.uid, one.name]
+            else:
+                self.node.runtime.containers.append(self.node.live_container(started, one.name))
         return started
 
     def start(self, started: PodView, name: str) -> bool:
@@ -123,6 +148,8 @@ class Histories(RuleBasedStateMachine):
     @rule(ended=consumes(runs), deleted=st.booleans())
     def a_pod_ends(self, ended: PodView, deleted: bool) -> None:  # noqa: FBT001
         self.running = {k: one for k, one in self.running.items() if k[0] != ended.uid}
+        live = self.node.runtime.containers
+        live[:] = [one for one in live if one.container.pod_uid != ended.uid]
         if deleted:
             self.node.delete(ended.uid)
         else:
@@ -146,6 +173,98 @@ class Histories(RuleBasedStateMachine):
         idle = self.new_pod([(0, 0, ContainerKind.APP)])
         self.node.listing.listed[idle.uid] = idle
 
+    @rule(shape=shapes, step=st.sampled_from(STEPS), after=st.booleans(), skip=st.integers(0, 3))
+    def the_agent_dies_while_a_pod_is_admitted(
+        self,
+        shape: list[tuple[int, int, ContainerKind]],
+        step: tuple[str, int],
+        after: bool,  # noqa: FBT001
+        skip: int,
+    ) -> None:
+        name, room = step
+        file = CrashingFile(self.node.directory / JOURNAL, name, after=after, skip=skip, room=room)
+        self.node.virtual.open_now.clear()
+        self.node.allocator = self.node.new_allocator(file)
+        admitted = self.new_pod(shape)
+        try:
+            self.run(self.node.allocator.recover())
+            self.run(self.node.allocator.kubelet_started())
+            self.run(self.node.admit(admitted))
+        except Crash:
+            self.node.fail(admitted.uid)
+        except AdmissionRefused:
+            pass
+        else:
+            self.node.fail(admitted.uid)
+        self.run(self.node.restart_agent())
+
+    @rule(started=consumes(waiting), step=st.sampled_from(STEPS), after=st.booleans())
+    def the_agent_dies_while_a_container_starts(
+        self,
+        started: PodView,
+        step: tuple[str, int],
+        after: bool,  # noqa: FBT001
+    ) -> None:
+        name, room = step
+        self.node.allocator = self.node.new_allocator()
+        self.run(self.node.restart_agent())
+        file = CrashingFile(self.node.directory / JOURNAL, name, after=after, skip=1, room=room)
+        self.node.virtual.open_now.clear()
+        self.node.allocator = self.node.new_allocator(file)
+        self.run(self.node.allocator.recover())
+        with contextlib.suppress(Crash, NotSettled):
+            self.run(self.node.start(started, started.containers[0].name))
+        self.run(self.node.restart_agent())
+        self.a_pod_ends(ended=started, deleted=True)
+
+    @rule(how=st.sampled_from(["lost", "damaged", "cut"]))
+    def the_journal_is_gone_or_damaged(self, how: str) -> None:
+        path = self.node.directory / JOURNAL
+        if not path.exists():
+            return
+        contents = path.read_bytes()
+        if how == "lost":
+            path.unlink()
+        elif how == "damaged":
+            path.write_bytes(contents[:60] + b"?" + contents[61:])
+        else:
+            path.write_bytes(contents.rstrip()[:-10])
+        self.run(self.node.restart_agent())
+        self.was_blind |= any(a.why in UNPROVED for a in self.node.allocator.journal.live())
+
+    @rule(answers=st.booleans())
+    def the_container_runtime_is_lost_or_found(self, answers: bool) -> None:  # noqa: FBT001
+        self.node.runtime.answers = answers
+
+    @rule(ill=st.sets(st.integers(0, 2)))
+    def gpus_fall_ill_or_recover(self, ill: set[int]) -> None:
+        gpus = (gpu.uuid for gpu in self.node.topology.gpus if gpu.index in ill)
+        self.node.allocator.mark_unhealthy(gpus)
+
+    @rule()
+    def everybody_agrees_in_the_end(self) -> None:
+        self.node.listing.readable = self.node.runtime.answers = True
+        self.node.forget_ended()
+        self.node.write_checkpoint()
+        for _ in range(3):
+            self.node.clock.now += 60
+            self.run(self.node.allocator.reconcile())
+        live = self.node.allocator.journal.live()
+        held = {(uid, frozenset(ids)) for (uid, _, r), ids in self.node.held.items() if r == VCORE}
+        assert {(uid, ids) for uid, ids in held} <= {
+            (owner, frozenset(a.core_ids)) for a in live for owner in self.owners(a)
+        }
+        assert {uid for a in live if a.pod for uid in [a.pod.uid]} <= self.active()
+        assert set(self.node.virtual.kept) <= {a.allocation for a in live}
+        assert [d for d in self.node.allocator.disagreements if d.kind != "unbooked"] == []
+
+    def owners(self, allocation: Allocation) -> set[PodUID]:
+        """Whoever may have it: anybody, until it is settled."""
+        return {allocation.pod.uid} if allocation.pod else self.active()
+
+    def active(self) -> set[PodUID]:
+        return {p.uid for p in self.node.listing.listed.values() if not p.ended}
+
     @rule(readable=st.booleans())
     def the_list_of_pods_is_lost_or_found(self, readable: bool) -> None:  # noqa: FBT001
         self.node.listing.readable = readable
@@ -167,7 +286,8 @@ class Histories(RuleBasedStateMachine):
     def no_book_is_overdrawn(self) -> None:
         if not hasattr(self, "node"):
             return
-        books = Ledger(self.node.topology).books(self.node.allocator.journal.live())
+        live = self.node.allocator.journal.live()
+        books = Ledger(self.node.topology).books(a for a in live if a.why not in UNPROVED)
         for gpu in self.node.topology.gpus:
             assert books.of(gpu).free_cores >= 0
             assert books.of(gpu).free_blocks >= 0

@@ -75,7 +75,7 @@ def test_room_is_made_while_nobody_waits(path: Path) -> None:
     assert JournalFile(path).load() == NEW
 
 
-def test_a_journal_that_cannot_be_used_says_where_why_and_what_to_do(path: Path) -> None:
+def test_a_journal_that_cannot_be_used_says_where_and_why(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"")
 
@@ -83,7 +83,6 @@ def test_a_journal_that_cannot_be_used_says_where_why_and_what_to_do(path: Path)
         JournalFile(path).load()
 
     assert str(path) in str(raised.value)
-    assert "remove it" in str(raised.value)
 
 
 def test_a_journal_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:

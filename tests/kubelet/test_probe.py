@@ -32,6 +32,11 @@ class Kubelet:
         await context.abort(*self._refusal)
         raise AssertionError("abort raises")
 
+    async def allocatable(
+        self, _request: pb.AllocatableResourcesRequest, _context: Context
+    ) -> pb.AllocatableResourcesResponse:
+        return pb.AllocatableResourcesResponse()
+
 
 Serve = Callable[[Kubelet], Awaitable[Path]]
 

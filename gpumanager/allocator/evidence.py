@@ -1,0 +1,119 @@
+"""What others know of who holds GPUs, gathered where our own books are missing or doubted.
+
+The kubelet's checkpoint: which container holds which device IDs, and what we answered it. The
+container runtime: who runs, and with which allocation mounted. The directories of allocations: the
+limits in them. The kubelet's list of pods: who has ended. Each may be missing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpumanager.allocator.admission import View
+from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.lifecycle import Checkpoint
+from gpumanager.allocator.ports import VirtualManager
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
+from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.runtime.values import LiveContainer, LiveContainers
+from gpumanager.virtual.values import AllocationID, Limit
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""Seconds for the container runtime to tell who runs."""
+
+Key = tuple[PodUID, str]
+"""A pod, and the name of one of its containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All of it. None: nobody could tell.
+
+    envs: what containers were given to see with their cores, as the kubelet keeps it.
+    tenants: pods with processes on each GPU, by the driver.
+    """
+
+    checkpoint: Checkpoint | None = None
+    envs: Mapping[Key, Mapping[str, str]] = field(default_factory=dict)
+    live: tuple[LiveContainer, ...] | None = None
+    directories: Mapping[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+    view: View | None = None
+    tenants: Mapping[GpuUUID, frozenset[PodUID]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether somebody whom neither the kubelet nor the runtime has is nobody."""
+        return self.checkpoint is not None and self.live is not None
+
+
+async def who_lives(runtime: LiveContainers | None) -> tuple[LiveContainer, ...] | None:
+    """The running containers; None where nobody tells in time."""
+    if runtime is None:
+        return None
+    try:
+        return await asyncio.wait_for(runtime.list(), PATIENCE)
+    except (GpuManagerError, TimeoutError) as error:
+        logger.debug("who runs is not known: %s", error or "no answer in time")
+        return None
+
+
+class Eyes:
+    """Looks at the kubelet's list of pods; says once that it cannot be read."""
+
+    def __init__(self, pods: PodsSource | None) -> None:
+        self._pods = pods
+        self._blind = False
+
+    async def look(self) -> View | None:
+        """None where the list cannot be read."""
+        if self._pods is None:
+            return None
+        try:
+            view = await self._pods.pods()
+        except PodsUnavailable as error:
+            logger.log(logging.DEBUG if self._blind else logging.WARNING, "%s", error)
+            self._blind = True
+            return None
+        self._blind = False
+        return view
+
+
+def directories(virtual: VirtualManager) -> dict[AllocationID, tuple[Limit, ...]]:
+    """Every allocation that has a directory, with its limits."""
+    return {name: virtual.limits(name) for name in virtual.allocations()}
+
+
+def allocation_of(container: LiveContainer) -> AllocationID | None:
+    """The allocation a container was started with: by its mount; whole GPUs have none."""
+    source = container.source(str(CONTAINER_VCUDA))
+    if source is not None and Path(source).parent.name == "alloc":
+        return AllocationID(Path(source).name)
+    named = container.envs.get(ENV_ALLOCATION)
+    return AllocationID(named) if named else None
+
+
+def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
+    """The allocations on whose GPUs their pods have processes."""
+    return frozenset(
+        a.allocation
+        for a in promised
+        if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
+    )
+
+
+def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
+    """systemd has no `-` in the name of a slice, so that cgroups may name a pod with `_`."""
+    return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
+
+
+def lived_on(live: Iterable[LiveContainer]) -> frozenset[AllocationID]:
+    """The allocations that running containers have."""
+    return frozenset(filter(None, map(allocation_of, live)))

@@ -1,0 +1,71 @@
+"""What the scheduler planned for a container, as its pod's annotations say. Pure.
+
+    tencent.com/vcuda-plan: {"version": 1, "containers": {"main": {"gpus": ["GPU-1f3a…"]}}}
+    tencent.com/predicate-gpu-idx-0: "0,3"      of the first app container, as gpu-admission writes
+
+A plan is an intent: it is followed where it still fits, and never a reason to refuse a pod. One
+that cannot be understood is none.
+"""
+
+import json
+from typing import Any, Final
+
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
+from gpumanager.placement.place import evaluator_of
+from gpumanager.placement.values import Books, Grant, Request
+
+VERSION: Final = 1
+WHY: Final = "as the scheduler planned it"
+
+
+def follow(
+    ledger: Ledger, books: Books, pod: PodView, container: ContainerView, request: Request
+) -> Grant | None:
+    """The plan as a grant, if there is one and `books` have the room for it."""
+    gpus = planned(ledger.topology, pod, container)
+    if len(gpus) != max(1, request.whole_gpus):
+        return None
+    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
+        return None
+    return Grant(request, evaluator_of(request), gpus, WHY)
+
+
+def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
+    """The GPUs planned for one container, by index; empty where there is no plan to follow."""
+    wanted = _by_uuid(pod, container)
+    if wanted:
+        found = {gpu.uuid: gpu for gpu in topology.gpus if gpu.uuid in wanted}
+    else:
+        minors = _minors(pod, container)
+        wanted = {GpuUUID(str(minor)) for minor in minors}
+        found = {gpu.uuid: gpu for gpu in topology.gpus if gpu.minor in minors}
+    return tuple(found.values()) if len(found) == len(wanted) else ()
+
+
+def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
+    try:
+        plan: Any = json.loads(pod.annotations.get(ANNOTATION_PLAN, ""))
+        if plan["version"] != VERSION:
+            return set()
+        return {GpuUUID(str(uuid)) for uuid in plan["containers"][container.name]["gpus"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
+
+
+def _minors(pod: PodView, container: ContainerView) -> set[int]:
+    """The original counts the containers of `spec.containers` alone.
+
+    An init container, whose devices an app container gets again, goes where the first app will be.
+    """
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    place = apps.index(container.name) if container.name in apps else 0
+    text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
+    words = [word.strip() for word in text.split(",")]
+    return {int(word) for word in words} if all(_is_number(word) for word in words) else set()
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit()

@@ -1,0 +1,141 @@
+"""The reconciler: looks at everybody's books, frees what is gone, holds what nobody recorded.
+
+A pass looks first, without the allocator's lock, and acts then, under it. What looks ended for the
+grace period is released, unless somebody still runs with it; what the kubelet gives to a pod and
+the journal has not for as long, is held. Directories go by ownership: none that a promise has, a
+container mounts, or the kubelet says was answered.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumanager.allocator.admission import View
+from gpumanager.allocator.adoption import adopt_booked, unrecorded
+from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.evidence import Evidence, Key, computing, lived_on, who_lives
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.lifecycle import over, since
+from gpumanager.allocator.promises import Promises
+from gpumanager.allocator.reconciliation import Disagreement, disagreements
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.virtual.values import AllocationID
+
+logger = logging.getLogger(__name__)
+
+
+ASKED_EVERY: Final = 6
+"""Passes; to list the containers of a full node takes the runtime a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen, and when the look began, in seconds since the epoch."""
+
+    began: float
+    evidence: Evidence
+
+
+class Reconciler:
+    """One per allocator. disagreements: of the last pass."""
+
+    def __init__(self, ledger: Ledger, promises: Promises, around: Surroundings) -> None:
+        self._ledger = ledger
+        self._promises = promises
+        self._around = around
+        self._ended: Mapping[AllocationID, float] = {}
+        self._unrecorded: Mapping[Key, float] = {}
+        self._passes = 0
+        self.disagreements: tuple[Disagreement, ...] = ()
+
+    async def look(self, began: float, view: View | None) -> Look:
+        """Without the lock: it may take seconds.
+
+        The container runtime is asked where something would go, and else only now and then.
+        """
+        checkpoint = await self._around.books.read()
+        promised = self._promises.live()
+        unowned = {*self._around.virtual.allocations()} - {*self._promises.journal.allocations}
+        doubtful = unowned or over(promised, view, checkpoint)
+        unknown = unowned or unrecorded(promised, checkpoint or ())
+        self._passes += 1
+        asked = doubtful or self._passes % ASKED_EVERY == 0
+        live = await who_lives(self._around.runtime) if asked else None
+        envs = await self._around.books.envs() if unknown else {}
+        tenants = await self._tenants() if asked else {}
+        return Look(began, Evidence(checkpoint, envs, live, view=view, tenants=tenants))
+
+    async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
+        if self._around.tenants is None:
+            return {}
+        return await self._around.tenants.pods() or {}
+
+    async def act(
+        self, look: Look, under: Callable[[Allocation], bool]
+    ) -> tuple[AllocationID, ...]:
+        """Under the lock; returns what was released. under: whether a pod may be under admission.
+
+        Raises JournalUnwritable.
+        """
+        names = self._around.virtual.allocations()
+        evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
+        known = [a for a in self._promises.live() if a.time < look.began and not under(a)]
+        ended = over(known, evidence.view, evidence.checkpoint)
+        self._report(disagreements(self._ledger.topology, self._promises.live(), evidence, ended))
+        await self._adopt(look.began, evidence)
+        due = self._due(look.began, ended, evidence)
+        await self._promises.release(due)
+        await self._promises.forget()
+        await self._remove(evidence)
+        await self._promises.tidy()
+        return due
+
+    def _due(
+        self, now: float, ended: Iterable[AllocationID], evidence: Evidence
+    ) -> tuple[AllocationID, ...]:
+        self._ended = since(self._ended, ended, now)
+        kept = lived_on(evidence.live or ()) | computing(self._promises.live(), evidence)
+        self._promises.lingering = kept & frozenset(self._ended)
+        long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
+        return tuple(name for name in long if name not in kept)
+
+    async def _adopt(self, now: float, evidence: Evidence) -> None:
+        """Only where the list of pods says that they live: the kubelet forgets ended ones late."""
+        keys = unrecorded(self._promises.live(), evidence.checkpoint or ())
+        self._unrecorded = since(self._unrecorded, keys, now)
+        long = {k for k, at in self._unrecorded.items() if now - at >= self._around.grace}
+        if evidence.view is None or not long:
+            return
+        held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
+        found = adopt_booked(
+            self._ledger, self._promises.live(), replace(evidence, checkpoint=held), now
+        )
+        for one in found:
+            logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
+            await self._promises.put(one)
+            await self._promises.serve(one, one.blocks)
+
+    async def _remove(self, evidence: Evidence) -> None:
+        """Directories that nobody owns; none of them where nobody can say who runs."""
+        if evidence.live is None and evidence.checkpoint is None:
+            return
+        answered = {AllocationID(e[ENV_ALLOCATION]) for e in _given(evidence)}
+        owned = {*self._promises.journal.allocations, *lived_on(evidence.live or ())}
+        for name in set(evidence.directories) - owned - answered:
+            logger.info("removing the directory of allocation %s: nobody has it", name)
+            await self._promises.close(name)
+
+    def _report(self, found: tuple[Disagreement, ...]) -> None:
+        """Each is said when it is new."""
+        for one in set(found) - set(self.disagreements):
+            logger.warning("books disagree: %s: %s: %s", one.kind, one.what, one.detail)
+        self.disagreements = found
+
+
+def _given(evidence: Evidence) -> Iterable[Mapping[str, str]]:
+    """What those were given who have an allocation."""
+    return (envs for envs in evidence.envs.values() if envs.get(ENV_ALLOCATION))

@@ -1,0 +1,102 @@
+"""After a start: the journal is taken up, and what it does not know and others prove is held.
+
+A journal that cannot be used is set aside under a name, said loudly, and whatever is whole in it is
+kept. Where it is damaged or absent, or the kubelet's books have somebody whom it has not, the
+evidence is gathered: the kubelet's checkpoint (or, without one, PodResources, which is harmless
+before we are registered), the original's checkpoint, the running containers, the directories of
+allocations. What cannot be proved free is held; it is released when its pod is seen to be gone.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpumanager.allocator.adoption import adopt_booked, adopt_used, unrecorded
+from gpumanager.allocator.evidence import Evidence, Eyes, directories, lived_on, who_lives
+from gpumanager.allocator.inheritance import (
+    Inherited,
+    OriginalUnreadable,
+    inherit,
+    read_original,
+)
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.promises import Promises
+from gpumanager.allocator.surroundings import Surroundings
+
+logger = logging.getLogger(__name__)
+
+
+async def recover(ledger: Ledger, promises: Promises, around: Surroundings, eyes: Eyes) -> None:
+    """Every promise in force is known and served again; never refuses to start."""
+    whole = await promises.load()
+    checkpoint = await around.books.read()
+    if not whole or unrecorded(promises.live(), checkpoint or ()):
+        seen = Evidence(checkpoint=checkpoint, view=await eyes.look())
+        evidence = await _gather(around, seen)
+        found = held_besides(ledger, promises.live(), evidence, _original(around), around.clock())
+        promises.journal = promises.journal.put(*found)
+        promises.lingering = lived_on(evidence.live or ())
+        _say(found)
+    await promises.serve_all()
+    if whole:
+        await _clear(promises, around)
+
+
+def held_besides(
+    ledger: Ledger,
+    known: tuple[Allocation, ...],
+    evidence: Evidence,
+    original: tuple[Inherited, ...],
+    now: float,
+) -> tuple[Allocation, ...]:
+    """What is held besides what is known, as far as the evidence goes. Pure."""
+    found = list(adopt_booked(ledger, known, evidence, now))
+    for one in inherit(ledger.topology, original, evidence, now):
+        if all(one.allocation != a.allocation for a in (*known, *found)):
+            found.append(one)
+    return (*found, *adopt_used(ledger, (*known, *found), evidence, now))
+
+
+async def _clear(promises: Promises, around: Surroundings) -> None:
+    """Directories of which the journal says nothing were made by an agent that died meanwhile."""
+    for name in set(around.virtual.allocations()) - set(promises.journal.allocations):
+        logger.info("removing what is left of allocation %s", name)
+        await promises.close(name)
+
+
+async def _gather(around: Surroundings, known: Evidence) -> Evidence:
+    live = await who_lives(around.runtime)
+    checkpoint = known.checkpoint
+    if checkpoint is None:
+        uids = {
+            (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
+            for one in live or ()
+        }
+        checkpoint = await around.books.listed(known.view, uids) or None
+    return replace(
+        known,
+        checkpoint=checkpoint,
+        envs=await around.books.envs(),
+        live=live,
+        directories=directories(around.virtual),
+    )
+
+
+def _original(around: Surroundings) -> tuple[Inherited, ...]:
+    if around.original is None:
+        return ()
+    try:
+        return read_original(around.original)
+    except OriginalUnreadable as error:
+        logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
+        return ()
+
+
+def _say(found: Iterable[Allocation]) -> None:
+    for one in found:
+        logger.warning(
+            "allocation %s of %s is held again: %s (%d cores and %d blocks of %s)",
+            *(one.allocation, one.pod or "nobody known", one.why),
+            *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
+        )

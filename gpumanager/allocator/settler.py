@@ -1,0 +1,93 @@
+"""PreStartContainer, done: promises get their true owners, whatever was thought in Allocate.
+
+A swap (the container that starts is of another pod than was thought) is healed here: it gets its
+own limits, its pod's annotations are corrected, and it is counted. A container that was answered by
+an agent whose journal has been lost since is recognised by the answer that the kubelet keeps.
+"""
+
+import logging
+
+from gpumanager.allocator.admission import View
+from gpumanager.allocator.adoption import adopt_booked, unrecorded
+from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.evidence import Evidence
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.lifecycle import Checkpoint
+from gpumanager.allocator.promises import Promises
+from gpumanager.allocator.settlement import Container, NotSettled, corrected, match, rivals, settle
+from gpumanager.allocator.surroundings import Surroundings
+
+logger = logging.getLogger(__name__)
+
+
+class Settler:
+    """One per allocator, under whose lock it works. mismatches: swaps so far."""
+
+    def __init__(self, ledger: Ledger, promises: Promises, around: Surroundings) -> None:
+        self._ledger = ledger
+        self._promises = promises
+        self._around = around
+        self.mismatches = 0
+
+    async def settle(
+        self, containers: tuple[Container, ...], view: View | None, checkpoint: Checkpoint
+    ) -> None:
+        """Every one of them has its limits. Safe to repeat. Raises NotSettled."""
+        await self._take_up(containers, view, checkpoint)
+        for allocation, container in match(self._promises.live(), containers):
+            await self._settle(allocation, container, view, checkpoint)
+
+    async def _take_up(
+        self, containers: tuple[Container, ...], view: View | None, checkpoint: Checkpoint
+    ) -> None:
+        """Containers that were answered by us, as the kubelet keeps it, and are not recorded."""
+        names = {(one.uid, one.name) for one in containers}
+        held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
+        lacking = set(unrecorded(self._promises.live(), held))
+        if not lacking:
+            return
+        envs = {k: e for k, e in (await self._around.books.envs()).items() if ENV_ALLOCATION in e}
+        lacking &= set(envs)
+        held = tuple(h for h in held if (h.pod_uid, h.container) in lacking)
+        evidence = Evidence(held, envs, view=view)
+        now = self._around.clock()
+        for one in adopt_booked(self._ledger, self._promises.live(), evidence, now):
+            logger.warning("%s is held again for %s: %s", one.allocation, one.pod, one.why)
+            await self._promises.put(one)
+
+    async def _settle(
+        self,
+        allocation: Allocation,
+        container: Container,
+        view: View | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        pod = next((pod for pod in view or () if pod.uid == container.uid), None)
+        settled = settle(self._ledger, allocation, container, pod)
+        found = rivals(self._promises.live(), settled, checkpoint)
+        if found.standing:
+            raise NotSettled(f"its devices are still held by {found.standing[0].pod}")
+        await self._promises.release(a.allocation for a in found.over)
+        live = self._promises.live()
+        others = [corrected(a, checkpoint) for a in live if a.allocation != settled.allocation]
+        if not self._ledger.fits(others, settled):
+            raise NotSettled(
+                f"{settled.cores} cores and {settled.blocks} blocks do not fit on its GPU now"
+            )
+        await self._promises.serve(settled, settled.blocks)
+        if settled != allocation:
+            await self._promises.put(settled)
+        if allocation.pod is None:
+            self._say_whose(allocation, settled)
+
+    def _say_whose(self, promised: Allocation, settled: Allocation) -> None:
+        thought, pod = promised.candidate, settled.pod
+        if pod is None:
+            return
+        if thought is not None and thought.uid != pod.uid:
+            self.mismatches += 1
+            logger.warning("promised for %s, started by %s: it has its own limits", thought, pod)
+        if self._around.annotations is not None:
+            gpus = self._ledger.topology.gpus
+            self._around.annotations.correct(pod, tuple(g for g in gpus if g.uuid in settled.gpus))
