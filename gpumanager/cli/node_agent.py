@@ -14,6 +14,7 @@ from typing import Any, Final
 import vcuda_shim
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import DeviceFiles
+from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
@@ -63,15 +64,22 @@ async def serve(settings: AgentSettings) -> None:
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
 
+    def settled(allocation: AllocationID) -> Claimant | None:
+        return allocator.journal.settled(allocation)
+
     def settled_pod(allocation: AllocationID) -> PodUID | None:
         return allocator.journal.settled_pod(allocation)
 
+    containers = Containers(CgroupFiles.here())
     virtual = VirtualSockets(
         settings.virtual_manager_path,
         meter=NvmlMeter(),
         utilization=NvmlUtilization(),
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
-        peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
+        peers=PodCheck(containers, settled_pod),
+        resident=settled,
+        neighbours=containers,
+        driver=volumes.version,
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)

@@ -14,7 +14,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +22,13 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
+from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
+from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
+from gpumanager.virtual.original import driver_numbers
 from gpumanager.virtual.overheads import plain
-from gpumanager.virtual.peers import PeerCheck
+from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
@@ -52,9 +55,11 @@ class VirtualSockets:
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
-    that what is learnt of one helps with others. peers: knows whose processes call; None where
-    nobody does. deadline_seconds: for a caller to finish its HELLO. sweep_seconds: between two
-    looks for programs that have gone without a word.
+    that what is learnt of one helps with others. peers: knows whose processes call, neighbours:
+    which are of one container; None where nobody does. resident: the container that an allocation
+    is for, driver: the driver's version, both for gpu-client. deadline_seconds: for a caller to
+    finish its HELLO; call_seconds: for gpu-client to register. sweep_seconds: between two looks for
+    programs that have gone without a word.
     """
 
     def __init__(
@@ -65,7 +70,11 @@ class VirtualSockets:
         utilization: UtilizationMeter | None = None,
         models: Mapping[GpuUUID, str] | None = None,
         peers: PeerCheck | None = None,
+        resident: Callable[[AllocationID], Resident | None] = nobody,
+        neighbours: Neighbours | None = None,
+        driver: str = "",
         deadline_seconds: float = DEADLINE_SECONDS,
+        call_seconds: float = CALL_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
@@ -77,6 +86,8 @@ class VirtualSockets:
         self._sharing = Sharing()
         self._sizes = ContextSizes(models or {})
         self._peers = peers
+        self._gateway = Gateway(root, call_seconds)
+        self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -118,6 +129,7 @@ class VirtualSockets:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        await self._gateway.stop()
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
@@ -215,6 +227,7 @@ class VirtualSockets:
             measuring=self._measuring,
             sizes=self._sizes,
             on_size=self._spread_sizes,
+            clients=self._clients,
             peers=self._peers,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,

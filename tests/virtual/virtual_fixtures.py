@@ -21,7 +21,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 async def sockets(root: Path) -> AsyncIterator[VirtualSockets]:
-    manager = VirtualSockets(root, deadline_seconds=0.3)
+    manager = VirtualSockets(root, deadline_seconds=0.3, call_seconds=0.3)
     yield manager
     await manager.stop()
 
