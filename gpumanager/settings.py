@@ -15,6 +15,10 @@ from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
 DRIVERS: Final = ("nvidia",)
 CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
 QUERY_PORT: Final = 5678
+OVER_COMPAT: Final = "shim"
+CUDA_COMPAT: Final = (OVER_COMPAT, "image")
+LOAD_MISSING: Final = "missing"
+LOAD_MODULES: Final = (LOAD_MISSING, "never")
 
 NOT_USED_YET: Final = {
     "kubeconfig": "this agent does not talk to the API server yet",
@@ -70,6 +74,12 @@ class AgentSettings:
     """The root of the file system the driver is installed in."""
     device_directory: Path = Path("/dev")
     """Where the host's device nodes lie; containers see them in /dev."""
+    load_modules: str = LOAD_MISSING
+    """When the driver's kernel modules are loaded: one of LOAD_MODULES."""
+    cuda_compat: str = OVER_COMPAT
+    """What containers that share a GPU find in /usr/local/cuda/compat: one of CUDA_COMPAT."""
+    compat32: bool = False
+    """Whether 32-bit programs, which are not limited, find the driver."""
     kubelet_endpoint: str = "https://127.0.0.1:10250"
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

@@ -16,7 +16,14 @@ import click
 
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.errors import InputError
-from gpumanager.settings import CGROUP_DRIVERS, DRIVERS, NOT_USED_YET, AgentSettings
+from gpumanager.settings import (
+    CGROUP_DRIVERS,
+    CUDA_COMPAT,
+    DRIVERS,
+    LOAD_MODULES,
+    NOT_USED_YET,
+    AgentSettings,
+)
 from gpumanager.volume.config import read_json
 
 log = logging.getLogger(__name__)
@@ -121,6 +128,19 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option("--volume-base", type=Path, help="Keep mirrors here, not where volume.conf says.")
 @click.option("--driver-root", type=Path, default="/", help="Root the driver is installed in.")
 @click.option("--device-directory", type=Path, default="/dev", help="Where device nodes lie.")
+@click.option(
+    "--load-modules",
+    type=click.Choice(LOAD_MODULES),
+    default=DEFAULTS.load_modules,
+    help="Load the driver where /dev/nvidiactl or /dev/nvidia-uvm is missing.",
+)
+@click.option(
+    "--cuda-compat",
+    type=click.Choice(CUDA_COMPAT),
+    default=DEFAULTS.cuda_compat,
+    help="What /usr/local/cuda/compat holds in containers that share a GPU.",
+)
+@click.option("--compat32", **BOOLEAN, help="32-bit programs find the driver; none is limited.")
 @click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import resource
 import signal
+from dataclasses import replace
 from typing import Any, Final
 
 import vcuda_shim
@@ -20,6 +21,7 @@ from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.modules import HostKernel, load_modules
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
@@ -31,7 +33,7 @@ from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.values import AllocationID
@@ -60,6 +62,7 @@ async def serve(settings: AgentSettings) -> None:
     stopping = _stop_on_signals()
     allow_many_files()
     runtime = container_runtime(settings)
+    await asyncio.to_thread(load_driver, settings)
     topology = await asyncio.to_thread(discover_here, settings.driver_root / "sys")
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
@@ -96,11 +99,21 @@ async def serve(settings: AgentSettings) -> None:
         await runtime.close()
 
 
+def load_driver(settings: AgentSettings) -> None:
+    """By policy, and as far as it can be done; NVML then tells what there is."""
+    if settings.load_modules == LOAD_MISSING:
+        kernel = HostKernel(settings.device_directory, settings.driver_root)
+        if missing := load_modules(kernel):
+            log.warning("%s: missing still: %s", settings.device_directory, ", ".join(missing))
+
+
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
     """Mirror the host's driver, with and without the shims."""
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
-    return volumes
+    return replace(
+        volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
+    )
 
 
 def container_runtime(settings: AgentSettings) -> ContainerRuntime:

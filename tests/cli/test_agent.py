@@ -48,6 +48,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--kubeconfig=/k", "--incluster-mode=true"], "kubeconfig", None),
         (["--kubeconfig=/k", "--incluster-mode=false"], "kubeconfig", Path("/k")),
         (["--standalone"], "standalone", True),
+        ([], "load_modules", "missing"),
+        (["--load-modules=never"], "load_modules", "never"),
+        ([], "cuda_compat", "shim"),
+        (["--cuda-compat=image"], "cuda_compat", "image"),
+        (["--compat32"], "compat32", True),
         (["--node-labels=a.b/c=d, e=f=g,,h="], "node_labels", {"a.b/c": "d", "e": "f=g", "h": ""}),
         (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
         ([], "query_port", 5678),
@@ -191,7 +196,7 @@ def test_without_a_driver_it_says_what_to_do(
     monkeypatch.setattr(asyncio, "to_thread", inline)
     monkeypatch.setattr("gpumanager.gpu.nvml.pynvml.nvmlInit", _no_library)
 
-    assert run(["agent", "--volume-config", str(VOLUME_CONF)]) == 1
+    assert run(["agent", "--load-modules=never", "--volume-config", str(VOLUME_CONF)]) == 1
 
     assert "install the NVIDIA driver" in capsys.readouterr().err
 
