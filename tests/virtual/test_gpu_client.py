@@ -15,6 +15,12 @@ from container_process import HERE, StartProcess, eventually
 from gpu_client_play import METHOD, call, dial
 from open_door import GPU, NAME, limit, open_descriptors, say
 
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.api import vcuda_pb2 as pb
 from gpumanager.virtual.manager import VirtualSockets
@@ -329,3 +335,33 @@ async def test_a_program_of_the_original_is_told_that_its_client_was_refused(
 
     assert code == 1
     assert "rpc client exit with 255" in said
+
+
+SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
+
+
+@pytest.mark.namespaces
+async def test_a_real_agent_answers_gpu_client_of_a_running_container() -> None:
+    if reason := namespaces_available():
+        pytest.skip(reason)
+    pod = Pod("default", "sleeper", (SLEEPER,))
+    async with SimulatedNode(load_machine("t4x4")) as node:
+        await node.admit(pod)
+        running = asyncio.create_task(node.run_admitted(pod))
+        runtime = ContainerRuntime([node.disk.runtime])
+        async with asyncio.timeout(20):
+            while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
+                await asyncio.sleep(0.01)
+        await runtime.close()
+        files, name = Path(live[0].source("/etc/vcuda") or ""), live[0].container.container_id
+
+        await register(files / "vcuda.sock", pod_uid=pod.uid, container_id=name)
+        config = decode_config((files / name / "vcuda.config").read_bytes())
+        error = await refused(files / "vcuda.sock", pod_uid="another", container_id=name)
+
+        node.kill_containers()
+        await asyncio.wait_for(running, 20)
+    assert (config.pod_uid, config.container) == (pod.uid, "main")
+    assert (config.memory, config.cores, config.ceiling) == (GIB, 30, 0)
+    assert config.driver[0] > 0
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
