@@ -12,11 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 from container_process import HERE, StartProcess, eventually
-from gpu_client_play import METHOD, call, dial
+from gpu_client_play import FAILED, METHOD, call, dial
 from open_door import GPU, NAME, limit, open_descriptors, say
 
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
@@ -335,6 +339,38 @@ async def test_a_program_of_the_original_is_told_that_its_client_was_refused(
 
     assert code == 1
     assert "rpc client exit with 255" in said
+
+
+async def placed(place: Path, *words: object) -> asyncio.subprocess.Process:
+    """A program in a cgroup of its own choice."""
+    script = 'mkdir -p "$0" && echo $$ > "$0/cgroup.procs" && exec "$@"'
+    return await asyncio.create_subprocess_exec("sh", "-c", script, place, *map(str, words))
+
+
+@pytest.mark.cgroups
+async def test_the_kernel_itself_tells_which_processes_a_container_has(
+    cgroup: Path, root: Path
+) -> None:
+    pods, containers = cgroup / "kubepods/burstable", Containers(CgroupFiles.here())
+    check = PodCheck(containers, {NAME: PodUID(UID)}.get)
+    node = Node(root)
+    manager = VirtualSockets(root, peers=check, neighbours=containers, sweep_seconds=0.02)
+    door = await manager.open(NAME, [limit()]) / "vcuda.sock"
+    client = (sys.executable, HERE / "gpu_client_play.py", f"--addr={door}", f"--pod-uid={UID}")
+    program = await placed(pods / f"pod{UID}" / ID, "sleep", "60")
+    try:
+        own = await placed(pods / f"pod{UID}" / ID, *client, f"--cont-id={ID}")
+        other = await placed(pods / f"pod{UID[:-1]}0" / ID, *client, "--cont-id=other")
+
+        assert await asyncio.wait_for(own.wait(), 20) == 0
+        assert await asyncio.wait_for(other.wait(), 20) == FAILED
+        assert await eventually(lambda: node.pids() == (program.pid,))
+    finally:
+        program.kill()
+        await program.wait()
+    assert await eventually(lambda: not (node.files / ID).exists())
+    assert not (node.files / "other").exists()
+    await manager.stop()
 
 
 SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
