@@ -19,6 +19,7 @@ from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.allocator.wards import wards
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.modules import HostKernel, load_modules
@@ -31,6 +32,7 @@ from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
@@ -52,6 +54,7 @@ SHIMS: Final = Shims(
 )
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
+ORIGINALS_SECONDS: Final = 1.0
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -82,6 +85,7 @@ async def serve(settings: AgentSettings) -> None:
         peers=PodCheck(containers, settled_pod),
         resident=settled,
         neighbours=containers,
+        names=NamedContainers(containers, runtime),
         driver=volumes.version,
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
@@ -150,6 +154,13 @@ async def close_leftovers(virtual: VirtualSockets, allocator: Allocator) -> None
         await virtual.close(name)
 
 
+async def follow_originals(virtual: VirtualSockets, allocator: Allocator) -> None:
+    """Keep pods going that began under gpu-manager, until cancelled."""
+    while True:
+        virtual.serve_originals(wards(allocator.journal))
+        await asyncio.sleep(ORIGINALS_SECONDS)
+
+
 def allow_many_files() -> None:
     """Three descriptors for each allocation and one for each process: use all the system grants."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -168,7 +179,8 @@ async def _until_stopped(
     reconciling = asyncio.create_task(allocator.reconcile_every(settings.allocation_check_period))
     registering = asyncio.create_task(plugin.registered(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
-    background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)
+    following = asyncio.create_task(follow_originals(virtual, allocator))
+    background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling, following)
     for task in background:
         task.add_done_callback(_complain)
     try:

@@ -98,7 +98,9 @@ class ServedAllocation:
             self._meters = Meters(allocation, self._config.limits(), self._books)
             self._exchange_sizes()
             self._reconcile()
-            self._clients = GpuClients(clients, directory, allocation, self._config.limits, peers)
+            self._clients = GpuClients(
+                clients, directory, allocation, lambda _: self._config.limits(), peers=peers
+            )
             self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
             undo.callback(self._listener.close)
             self._undo = undo.pop_all()

@@ -6,7 +6,7 @@ HELLO, and what is named must fit.
 
 import errno
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,8 +16,8 @@ from gpumanager.virtual.original import VDevice
 from gpumanager.virtual.peers import Neighbours, PeerCheck, peer_pid, refuse_stranger
 from gpumanager.virtual.processes import Process, alive, find
 from gpumanager.virtual.protocol import Refused, refused_by_system
-from gpumanager.virtual.registrations import MOST, Registrations, TooMany, directories
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.virtual.registrations import MOST, LimitsOf, Registrations, TooMany, directories
+from gpumanager.virtual.values import AllocationID
 
 
 class Resident(Protocol):
@@ -46,20 +46,27 @@ class ForGpuClients:
     driver: tuple[int, int] = (0, 0)
 
 
+About = Callable[[VDevice], Awaitable[Resident | Refused | None]]
+"""Which container gpu-client means; None where nothing is known that it must fit."""
+
+
 class GpuClients:
-    """Those of one allocation. limits: what it has now."""
+    """Those at one socket. allocation: whose it is. limits: what a container has now."""
 
     def __init__(
         self,
         around: ForGpuClients,
         directory: Path,
         allocation: AllocationID,
-        limits: Callable[[], Sequence[Limit]],
+        limits: LimitsOf,
+        *,
         peers: PeerCheck | None,
+        about: About | None = None,
     ) -> None:
         self._around = around
         self._allocation = allocation
         self._peers = peers
+        self._about = about or self._settled
         self._registrations = Registrations(
             directory, limits, neighbours=around.neighbours, driver=around.driver
         )
@@ -71,16 +78,28 @@ class GpuClients:
             connection, begun, lambda device: self.register(process, device)
         )
 
-    def register(self, process: Process | None, device: VDevice) -> Refused | None:
+    async def register(self, process: Process | None, device: VDevice) -> Refused | None:
         """Give the caller's container its files. process: the caller; None: not known."""
         if process is None or not alive(process):
             return Refused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
         if stranger := refuse_stranger(self._peers, self._allocation, process):
             return stranger
-        resident = self._around.resident(self._allocation)
+        resident = await self._about(device)
+        if isinstance(resident, Refused):
+            return resident
         names = directories(device.container_id, device.container_name)
-        if refused := _refuse(device, names, resident):
-            return refused
+        return _refuse(device, names, resident) or self._add(device, names, resident, process)
+
+    async def _settled(self, _device: VDevice) -> Resident | None:
+        return self._around.resident(self._allocation)
+
+    def _add(
+        self,
+        device: VDevice,
+        names: tuple[str, ...],
+        resident: Resident | None,
+        process: Process,
+    ) -> Refused | None:
         pod_uid = device.pod_uid or (resident.uid if resident else "")
         container = device.container_name or (resident.container if resident else "")
         try:

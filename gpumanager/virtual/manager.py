@@ -27,6 +27,7 @@ from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
 from gpumanager.virtual.original import driver_numbers
+from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS
@@ -57,9 +58,9 @@ class VirtualSockets:
     busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
     that what is learnt of one helps with others. peers: knows whose processes call, neighbours:
     which are of one container; None where nobody does. resident: the container that an allocation
-    is for, driver: the driver's version, both for gpu-client. deadline_seconds: for a caller to
-    finish its HELLO; call_seconds: for gpu-client to register. sweep_seconds: between two looks for
-    programs that have gone without a word.
+    is for, names: those of containers by their IDs, driver: the driver's version, for gpu-client.
+    deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
+    sweep_seconds: between two looks for programs that have gone without a word.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class VirtualSockets:
         peers: PeerCheck | None = None,
         resident: Callable[[AllocationID], Resident | None] = nobody,
         neighbours: Neighbours | None = None,
+        names: ContainerNames | None = None,
         driver: str = "",
         deadline_seconds: float = DEADLINE_SECONDS,
         call_seconds: float = CALL_SECONDS,
@@ -88,6 +90,7 @@ class VirtualSockets:
         self._peers = peers
         self._gateway = Gateway(root, call_seconds)
         self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
+        self._originals = OriginalPods(root, self._clients, peers, names)
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -129,7 +132,12 @@ class VirtualSockets:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self._originals.stop()
         await self._gateway.stop()
+
+    def serve_originals(self, wards: Wards) -> None:
+        """Those pods among them that began under gpu-manager; to be repeated each second."""
+        self._originals.serve(wards)
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""

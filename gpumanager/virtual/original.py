@@ -64,8 +64,8 @@ class OriginalConfig:
 def original_config(
     pod_uid: str, container: str, limits: Sequence[Limit], driver: tuple[int, int]
 ) -> OriginalConfig:
-    """All GPUs of an allocation together: the original knows one limit for each container."""
-    cores = sum(limit.cores for limit in limits)
+    """All GPUs of a container together, as the original has them. limits: none for whole ones."""
+    cores = sum(limit.cores for limit in limits) if limits else CORES_PER_GPU
     ceiling = sum(limit.ceiling for limit in limits)
     return OriginalConfig(
         pod_uid,

@@ -1,7 +1,7 @@
 """gRPC `vcuda.VCUDAService/RegisterVDevice`, as gpu-client calls it."""
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ STATUSES: Final[Mapping[int, grpc.StatusCode]] = {
 }
 """How refusals are called in gRPC; UNAVAILABLE for what may pass."""
 
-Register = Callable[[VDevice], Refused | None]
+Register = Callable[[VDevice], Awaitable[Refused | None]]
 """Does what one caller asks for; it is known who the caller is."""
 
 Registrar = Callable[[str], Register | None]
@@ -63,7 +63,7 @@ class RegisterServer:
         if register is None:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "call /etc/vcuda/vcuda.sock")
             raise AssertionError("abort returned")  # pragma: no cover  # it always raises
-        refused = register(_device(request))
+        refused = await register(_device(request))
         if refused is not None:
             status = STATUSES.get(refused.number, grpc.StatusCode.UNAVAILABLE)
             await context.abort(status, refused.reason)

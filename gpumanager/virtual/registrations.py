@@ -51,17 +51,21 @@ class _Client:
     processes: frozenset[Process]
 
 
+LimitsOf = Callable[[str], Sequence[Limit] | None]
+"""What a container may use now, by its name: nothing for whole GPUs, None where not known."""
+
+
 class TooMany(Exception):
     """No more containers can register."""
 
 
 class Registrations:
-    """limits: what the allocation has now. driver: its major and minor version."""
+    """driver: its major and minor version."""
 
     def __init__(
         self,
         directory: Path,
-        limits: Callable[[], Sequence[Limit]],
+        limits: LimitsOf,
         *,
         neighbours: Neighbours | None = None,
         driver: tuple[int, int] = (0, 0),
@@ -72,7 +76,8 @@ class Registrations:
         self._driver = driver
         self._clients: dict[str, _Client] = {}
         self._take_up()
-        self.limits_changed()
+        for client in self._clients.values():
+            self._complaining(self._write_both, client)
 
     def add(self, names: Iterable[str], pod_uid: str, container: str, caller: Process) -> None:
         """Write the files of a container in each of these directories; safe to repeat.
@@ -86,8 +91,7 @@ class Registrations:
             earlier = known.processes if known else frozenset[Process]()
             started = self._around(caller) or _family(caller)
             client = _Client(name, pod_uid, container, frozenset({*_living(earlier), *started}))
-            self._write_pids(client)
-            self._write_config(client)
+            self._write_both(client)
             self._clients[name] = client
 
     def limits_changed(self) -> None:
@@ -126,9 +130,15 @@ class Registrations:
             processes = frozenset(found for found in map(find, pids) if found is not None)
             self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
 
+    def _write_both(self, client: _Client) -> None:
+        self._write_pids(client)
+        self._write_config(client)
+
     def _write_config(self, client: _Client) -> None:
-        config = original_config(client.pod_uid, client.container, self._limits(), self._driver)
-        self._write(client, VCUDA_CONFIG, encode_config(config))
+        limits = self._limits(client.container)
+        if limits is not None:
+            config = original_config(client.pod_uid, client.container, limits, self._driver)
+            self._write(client, VCUDA_CONFIG, encode_config(config))
 
     def _write_pids(self, client: _Client) -> None:
         pids = (process.pid for process in client.processes)
