@@ -156,8 +156,11 @@ async def close_leftovers(virtual: VirtualSockets, allocator: Allocator) -> None
 
 async def follow_originals(virtual: VirtualSockets, allocator: Allocator) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
+    journal, found = allocator.journal, wards(allocator.journal)
     while True:
-        virtual.serve_originals(wards(allocator.journal))
+        if allocator.journal is not journal:
+            journal, found = allocator.journal, wards(allocator.journal)
+        virtual.serve_originals(found)
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

@@ -4,6 +4,8 @@
         vcuda.sock                 HELLO here; the kernel says who it is
         config                     what the container may use; readable by all, written by us
         books                      who holds how much; handed over as a descriptor only
+        <container ID>/            for vcuda-controller: registrations.py
+    <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
 
 It keeps nothing that is not in those files: after a crash, opening the allocations again is all
 there is to recovery.

@@ -376,28 +376,56 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
 SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
 
 
-@pytest.mark.namespaces
-async def test_a_real_agent_answers_gpu_client_of_a_running_container() -> None:
+@dataclass(frozen=True)
+class Running:
+    """A pod of one container on a simulated node with a real agent. files: its /etc/vcuda."""
+
+    uid: str
+    container_id: str
+    files: Path
+    virtual: Path
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
     if reason := namespaces_available():
         pytest.skip(reason)
     pod = Pod("default", "sleeper", (SLEEPER,))
     async with SimulatedNode(load_machine("t4x4")) as node:
         await node.admit(pod)
-        running = asyncio.create_task(node.run_admitted(pod))
+        run = asyncio.create_task(node.run_admitted(pod))
         runtime = ContainerRuntime([node.disk.runtime])
         async with asyncio.timeout(20):
             while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
                 await asyncio.sleep(0.01)
         await runtime.close()
-        files, name = Path(live[0].source("/etc/vcuda") or ""), live[0].container.container_id
-
-        await register(files / "vcuda.sock", pod_uid=pod.uid, container_id=name)
-        config = decode_config((files / name / "vcuda.config").read_bytes())
-        error = await refused(files / "vcuda.sock", pod_uid="another", container_id=name)
-
+        files = Path(live[0].source("/etc/vcuda") or "")
+        yield Running(pod.uid, live[0].container.container_id, files, node.disk.virtual)
         node.kill_containers()
-        await asyncio.wait_for(running, 20)
-    assert (config.pod_uid, config.container) == (pod.uid, "main")
+        await asyncio.wait_for(run, 20)
+
+
+@pytest.mark.namespaces
+async def test_a_real_agent_answers_gpu_client_of_a_running_container(running: Running) -> None:
+    door, name = running.files / "vcuda.sock", running.container_id
+
+    await register(door, pod_uid=running.uid, container_id=name)
+    error = await refused(door, pod_uid="another", container_id=name)
+
+    config = decode_config((running.files / name / "vcuda.config").read_bytes())
+    assert (config.pod_uid, config.container) == (running.uid, "main")
     assert (config.memory, config.cores, config.ceiling) == (GIB, 30, 0)
     assert config.driver[0] > 0
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.namespaces
+async def test_a_real_agent_listens_where_gpu_manager_did_for_the_pod(running: Running) -> None:
+    directory, name = running.virtual / running.uid, running.container_id
+    directory.mkdir()
+
+    assert await eventually((directory / "vcuda.sock").exists, within=10)
+    await register(directory / "vcuda.sock", pod_uid=running.uid, container_id=name)
+
+    config = decode_config((directory / name / "vcuda.config").read_bytes())
+    assert (config.container, config.memory, config.cores) == ("main", GIB, 30)
