@@ -38,6 +38,9 @@ CONTAINER_VCUDA: Final = PurePosixPath("/etc/vcuda")
 CONTAINER_DRIVER: Final = PurePosixPath("/usr/local/nvidia")
 """Where a container finds the driver's libraries and programs."""
 
+CONTAINER_COMPAT: Final = PurePosixPath("/usr/local/cuda/compat")
+"""Where CUDA images have a libcuda for older drivers, which knows of no limits."""
+
 SOCKET_NAME: Final = "vcuda.sock"
 CONFIG_NAME: Final = "config"
 BOOKS_NAME: Final = "books"

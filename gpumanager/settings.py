@@ -1,16 +1,24 @@
 """Settings of the node agent, as its flags give them.
 
 Names, defaults and meanings of gpu-manager's flags are kept; flags that are new say so. A flag the
-agent accepts for its callers' sake and does not use yet is in `NOT_USED_YET`, and said aloud.
+agent reads and does not use yet is in `NOT_USED_YET`, and said aloud.
 """
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
 
 DRIVERS: Final = ("nvidia",)
+CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
+QUERY_PORT: Final = 5678
+OVER_COMPAT: Final = "shim"
+CUDA_COMPAT: Final = (OVER_COMPAT, "image")
+LOAD_MISSING: Final = "missing"
+LOAD_MODULES: Final = (LOAD_MISSING, "never")
 
 NOT_USED_YET: Final = {
     "kubeconfig": "this agent does not talk to the API server yet",
@@ -23,12 +31,19 @@ NOT_USED_YET: Final = {
 """Accepted flags without effect, and why."""
 
 
+def node_name() -> str:
+    """What the kubelet calls its node unless told otherwise."""
+    return os.uname().nodename.strip().lower()
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """What the agent runs on.
 
     share_mode: allow requests below 100 cores, as gpu-manager's flag does.
-    allocation_check_period, wait_timeout, runtime_request_timeout: seconds.
+    allocation_check_period, wait_timeout, runtime_request_timeout, sample_period: seconds.
+    kubeconfig: None: by the token of the agent's own pod. standalone: without the API server.
+    query_port: 0: none. hostname_override: the node's name.
     The fields from volume_base on are new.
     """
 
@@ -46,12 +61,25 @@ class AgentSettings:
     """What older gpu-managers had for it; Docker's own socket is passed over."""
     runtime_request_timeout: float = 5.0
     extra_devices: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    standalone: bool = False
+    hostname_override: str = field(default_factory=node_name)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    query_addr: str = "localhost"
+    query_port: int = QUERY_PORT
+    sample_period: float = 1.0
     volume_base: Path | None = None
     """Where mirrors are kept; None: where volume.conf says."""
     driver_root: Path = Path("/")
     """The root of the file system the driver is installed in."""
     device_directory: Path = Path("/dev")
     """Where the host's device nodes lie; containers see them in /dev."""
+    load_modules: str = LOAD_MISSING
+    """When the driver's kernel modules are loaded: one of LOAD_MODULES."""
+    cuda_compat: str = OVER_COMPAT
+    """What containers that share a GPU find in /usr/local/cuda/compat: one of CUDA_COMPAT."""
+    compat32: bool = False
+    """Whether 32-bit programs, which are not limited, find the driver."""
     kubelet_endpoint: str = "https://127.0.0.1:10250"
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

@@ -10,6 +10,7 @@ PROTOS = (
     "gpumanager/deviceplugin/api/deviceplugin_v1beta1.proto",
     "gpumanager/kubelet/api/podresources_v1.proto",
     "gpumanager/runtime/api/runtime_v1.proto",
+    "gpumanager/virtual/api/vcuda.proto",
 )
 
 

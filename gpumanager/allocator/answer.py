@@ -13,6 +13,7 @@ from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import Gpu
 from gpumanager.names import (
     ANNOTATION_DEVICE,
+    CONTAINER_COMPAT,
     CONTAINER_DRIVER,
     CONTAINER_VCUDA,
     VCORE,
@@ -92,7 +93,7 @@ def answer(
         devices=files.of(gpus),
         mounts=_mounts(allocation, volumes, directory),
         envs={
-            "LD_LIBRARY_PATH": f"{CONTAINER_DRIVER}/lib64",
+            "LD_LIBRARY_PATH": _library_path(volumes),
             "NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus),
             ENV_ALLOCATION: allocation.allocation,
         },
@@ -116,8 +117,18 @@ def _mounts(
     allocation: Allocation, volumes: DriverVolumes, directory: Path | None
 ) -> tuple[Mount, ...]:
     driver = volumes.whole if allocation.whole else volumes.shared
-    mounts = (Mount(str(CONTAINER_DRIVER), str(driver)),)
-    return mounts if directory is None else (*mounts, Mount(str(CONTAINER_VCUDA), str(directory)))
+    mounts = [Mount(str(CONTAINER_DRIVER), str(driver))]
+    if directory is not None:
+        mounts.append(Mount(str(CONTAINER_VCUDA), str(directory)))
+    if volumes.over_compat and not allocation.whole:
+        mounts.append(Mount(str(CONTAINER_COMPAT), str(driver / "lib64")))
+    return tuple(mounts)
+
+
+def _library_path(volumes: DriverVolumes) -> str:
+    """The loader passes over libraries of the other width."""
+    directories = ("lib64", "lib") if volumes.compat32 else ("lib64",)
+    return ":".join(f"{CONTAINER_DRIVER}/{name}" for name in directories)
 
 
 def _annotations(

@@ -106,10 +106,14 @@ class Journal:
     def get(self, allocation: AllocationID) -> Allocation | None:
         return self.allocations.get(allocation)
 
-    def settled_pod(self, allocation: AllocationID) -> PodUID | None:
-        """The pod it is for, once that is known for certain."""
+    def settled(self, allocation: AllocationID) -> Claimant | None:
+        """Whom it is for, once that is known for certain."""
         known = self.allocations.get(allocation)
-        return known.pod.uid if known and known.state is State.SETTLED and known.pod else None
+        return known.pod if known and known.state is State.SETTLED else None
+
+    def settled_pod(self, allocation: AllocationID) -> PodUID | None:
+        claimant = self.settled(allocation)
+        return claimant.uid if claimant else None
 
     def live(self) -> tuple[Allocation, ...]:
         """Those that hold something."""

@@ -1,20 +1,29 @@
 """`gpumanager agent`: the node agent. Its flags, and nothing else.
 
-The flags of gpu-manager keep their names (with `-` or `_`), defaults and meaning; Go's way to write
-`--share-mode=true` is understood. What the agent is made of is in `node_agent`.
+The flags of gpu-manager keep their names (with `-` or `_`), defaults and meaning, and so do those
+of its older versions and of klog; Go's way to write `--share-mode=true` is understood. What the
+agent is made of is in `node_agent`.
 """
 
 import asyncio
 import logging
-import sys
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.errors import InputError
-from gpumanager.settings import DRIVERS, NOT_USED_YET, AgentSettings
+from gpumanager.settings import (
+    CGROUP_DRIVERS,
+    CUDA_COMPAT,
+    DRIVERS,
+    LOAD_MODULES,
+    NOT_USED_YET,
+    AgentSettings,
+)
 from gpumanager.volume.config import read_json
 
 log = logging.getLogger(__name__)
@@ -30,11 +39,26 @@ BOOLEAN: Final[Mapping[str, Any]] = {
 """A flag as Go has it: `--name`, `--name=true`, `--name=false`."""
 
 
+_EMPTY: Final = re.compile(r"--[a-z][a-z_-]*=")
+
+
 class Flags(click.Command):
-    """A command that takes `_` for `-` in the names of its flags, as gpu-manager does."""
+    """A command that takes `_` for `-` in the names of its flags, as gpu-manager does.
+
+    `--name=` means what leaving it out does. What a flag is not good for yet is in its help.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [_with_dashes(word) for word in args])
+        given = [word for word in args if not _EMPTY.fullmatch(word)]
+        return super().parse_args(ctx, [_with_dashes(word) for word in given])
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        for param in params:
+            reason = NOT_USED_YET.get((param.name or "").replace("_", "-"))
+            if isinstance(param, click.Option) and reason:
+                param.help = f"Accepted, not used: {reason}."
+        return params
 
 
 def _with_dashes(word: str) -> str:
@@ -56,15 +80,28 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> flo
     return seconds
 
 
-def _accepted(command: click.Command) -> click.Command:
-    """Add the flags that are accepted and not used yet."""
-    for name, reason in NOT_USED_YET.items():
-        help_text = f"Accepted, not used: {reason}."
-        command.params.append(click.Option([f"--{name}"], expose_value=False, help=help_text))
-    return command
+def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
+    """`k=v,k2=v2`; what is no pair is said and left out, as gpu-manager does."""
+    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+    for name, equals, value in pairs:
+        if not name or not equals:
+            log.warning("--node-labels: %r is no label; write name=value", name + equals + value)
+    return {name: value for name, equals, value in pairs if name and equals}
 
 
-@_accepted
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: str | None) -> None:
+    """`--version`, `--version=true`, and `--version=raw` with all that is known."""
+    if wanted is None or wanted.lower() in {"false", "0"}:
+        return
+    import importlib.metadata
+    import platform
+
+    version = importlib.metadata.version("gpu-manager")
+    more = f", Python {platform.python_version()}, {platform.machine()}"
+    click.echo(f"gpumanager {version}{more if wanted == 'raw' else ''}")
+    context.exit()
+
+
 @click.command("agent", cls=Flags)
 @click.option("--driver", type=click.Choice(DRIVERS), default="nvidia", show_default=True)
 @click.option("--volume-config", type=Path, help="volume.conf; by default the one shipped.")
@@ -96,6 +133,19 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option("--volume-base", type=Path, help="Keep mirrors here, not where volume.conf says.")
 @click.option("--driver-root", type=Path, default="/", help="Root the driver is installed in.")
 @click.option("--device-directory", type=Path, default="/dev", help="Where device nodes lie.")
+@click.option(
+    "--load-modules",
+    type=click.Choice(LOAD_MODULES),
+    default=DEFAULTS.load_modules,
+    help="Load the driver where /dev/nvidiactl or /dev/nvidia-uvm is missing.",
+)
+@click.option(
+    "--cuda-compat",
+    type=click.Choice(CUDA_COMPAT),
+    default=DEFAULTS.cuda_compat,
+    help="What /usr/local/cuda/compat holds in containers that share a GPU.",
+)
+@click.option("--compat32", **BOOLEAN, help="32-bit programs find the driver; none is limited.")
 @click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
@@ -111,11 +161,35 @@ def _accepted(command: click.Command) -> click.Command:
     default=str(DEFAULTS.health_recovery),
     help="How long a GPU has to be good before it is used again.",
 )
-@click.option("--hostname-override", expose_value=False, help="The node's name, for messages.")
-@click.option("-v", "--v", "verbosity", type=int, default=0, help="Log level; 4 and above: all.")
+@click.option("--hostname-override", default="", help="The node's name, if not the host's.")
+@click.option("--kubeconfig", type=Path, help="For the API server; else the agent's own token.")
+@click.option("--incluster-mode", **BOOLEAN, help="The agent's own token, whatever --kubeconfig.")
+@click.option("--standalone", **BOOLEAN, help="Work without the API server.")
+@click.option("--node-labels", callback=_labels, default="", help="For the node: k=v,k2=v2.")
+@click.option("--query-addr", default=DEFAULTS.query_addr, help="Where to show what is used.")
+@click.option("--query-port", type=click.IntRange(0, 65535), default=DEFAULTS.query_port)
+@click.option("--sample-period", callback=_seconds, default=str(DEFAULTS.sample_period))
+@click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
+@click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
+@click.option("--vmodule", "modules", default="", help="Log levels of single modules: cri=4,…")
+@click.option("--log-dir", "directory", type=Path, help="Log to a file there too.")
+@click.option("--logtostderr", "to_stderr", **{**BOOLEAN, "default": None})
+@click.option("--alsologtostderr", "also_to_stderr", **BOOLEAN)
+@click.option("--stderrthreshold", "threshold", default="ERROR", help="With --logtostderr=false.")
+@click.option("--log-backtrace-at", "line", default="", help="FILE:LINE at which to log a stack.")
+@click.option("--log-flush-frequency", expose_value=False, help="No effect: nothing is held back.")
+@click.option(
+    "--version",
+    is_flag=False,
+    flag_value="true",
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Say the version and leave; =raw says more.",
+)
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
-    _start_logging(flags["verbosity"])
+    start_logging(_log_flags(flags))
     _say_what_is_not_used()
     settings = read_settings(flags)
     from gpumanager.cli.node_agent import serve
@@ -123,11 +197,24 @@ def command(**flags: Any) -> None:
     asyncio.run(serve(settings))
 
 
+def _log_flags(flags: dict[str, Any]) -> LogFlags:
+    """Taken out of `flags`."""
+    modules, threshold = flags.pop("modules"), flags.pop("threshold")
+    names = ("level", "directory", "to_stderr", "also_to_stderr", "line")
+    given = {name: flags.pop(name) for name in names}
+    return LogFlags(modules=parse_modules(modules), threshold=parse_threshold(threshold), **given)
+
+
 def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
-    """Of the flags of `command`; raises InputError."""
-    extra = flags["extra_config"]
-    others = {name: flags[name] for name in flags if name not in _NO_SETTINGS}
-    return AgentSettings(**others, extra_devices=read_extra_config(extra) if extra else ())
+    """What the flags say; raises InputError."""
+    given = dict(flags)
+    del given["driver"]
+    extra = given.pop("extra_config")
+    if given.pop("incluster_mode"):
+        given["kubeconfig"] = None
+    if not given["hostname_override"]:
+        del given["hostname_override"]
+    return AgentSettings(**given, extra_devices=read_extra_config(extra) if extra else ())
 
 
 def read_extra_config(path: Path) -> tuple[str, ...]:
@@ -138,20 +225,6 @@ def read_extra_config(path: Path) -> tuple[str, ...]:
     if not isinstance(devices, list) or not all(isinstance(one, str) for one in devices):
         raise InputError(path, 'write {"default": {"devices": ["/dev/…"]}}')
     return tuple(devices)
-
-
-_NO_SETTINGS: Final = {"driver", "extra_config", "verbosity"}
-"""Flags that are no setting by themselves."""
-_EVERYTHING = 4
-"""The klog level from which gpu-manager's deployments log everything."""
-
-
-def _start_logging(verbosity: int) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbosity >= _EVERYTHING else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-    )
 
 
 def _say_what_is_not_used() -> None:

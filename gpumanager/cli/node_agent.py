@@ -9,19 +9,23 @@ import asyncio
 import logging
 import resource
 import signal
+from dataclasses import replace
 from typing import Any, Final
 
 import vcuda_shim
 from gpumanager.allocator import inheritance
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import DeviceFiles
+from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.allocator.wards import wards
 from gpumanager.cli.gpu_health import Kubelet, health_watch, unless
 from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.modules import HostKernel, load_modules
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
@@ -31,11 +35,12 @@ from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
 from gpumanager.runtime.values import LiveContainers
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.values import AllocationID
@@ -56,6 +61,7 @@ MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
 RECONCILE_SECONDS: Final = 10.0
 """Between two looks at everybody's books, or less by --allocation-check-period."""
+ORIGINALS_SECONDS: Final = 1.0
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -66,6 +72,7 @@ async def serve(settings: AgentSettings) -> None:
     stopping = _stop_on_signals()
     allow_many_files()
     runtime = container_runtime(settings)
+    await asyncio.to_thread(load_driver, settings)
     search = Search.here(settings.driver_root / "sys")
     topology = await unless(stopping, search.first())
     if topology is None:
@@ -73,15 +80,23 @@ async def serve(settings: AgentSettings) -> None:
     log.info("GPUs of this node:\n%s", render_tree(topology))
     volumes = await asyncio.to_thread(publish_driver, settings, config)
 
+    def settled(allocation: AllocationID) -> Claimant | None:
+        return allocator.journal.settled(allocation)
+
     def settled_pod(allocation: AllocationID) -> PodUID | None:
         return allocator.journal.settled_pod(allocation)
 
+    containers = Containers(CgroupFiles.here())
     virtual = VirtualSockets(
         settings.virtual_manager_path,
         meter=NvmlMeter(),
         utilization=NvmlUtilization(),
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
-        peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
+        peers=PodCheck(containers, settled_pod),
+        resident=settled,
+        neighbours=containers,
+        names=NamedContainers(containers, runtime),
+        driver=volumes.version,
     )
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual, runtime))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
@@ -105,11 +120,21 @@ async def serve(settings: AgentSettings) -> None:
         await runtime.close()
 
 
+def load_driver(settings: AgentSettings) -> None:
+    """By policy, and as far as it can be done; NVML then tells what there is."""
+    if settings.load_modules == LOAD_MISSING:
+        kernel = HostKernel(settings.device_directory, settings.driver_root)
+        if missing := load_modules(kernel):
+            log.warning("%s: missing still: %s", settings.device_directory, ", ".join(missing))
+
+
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
     """Mirror the host's driver, with and without the shims."""
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
-    return volumes
+    return replace(
+        volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
+    )
 
 
 def container_runtime(settings: AgentSettings) -> ContainerRuntime:
@@ -146,6 +171,16 @@ def surroundings(
     )
 
 
+async def follow_originals(virtual: VirtualSockets, allocator: Allocator) -> None:
+    """Keep pods going that began under gpu-manager, until cancelled."""
+    journal, found = allocator.journal, wards(allocator.journal)
+    while True:
+        if allocator.journal is not journal:
+            journal, found = allocator.journal, wards(allocator.journal)
+        virtual.serve_originals(found)
+        await asyncio.sleep(ORIGINALS_SECONDS)
+
+
 def allow_many_files() -> None:
     """Three descriptors for each allocation and one for each process: use all the system grants."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -166,7 +201,8 @@ async def _until_stopped(
     )
     serving = asyncio.create_task(plugin.served(settings.wait_timeout))
     told = asyncio.create_task(stopping.wait())
-    background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling)
+    following = asyncio.create_task(follow_originals(virtual, allocator))
+    background: tuple[asyncio.Task[Any], ...] = (measuring, sharing, reconciling, following)
     for task in background:
         task.add_done_callback(_complain)
     try:

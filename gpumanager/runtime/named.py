@@ -29,6 +29,11 @@ class NamedContainers:
             return None
         return await self.named(found.container_id)
 
+    async def name_of(self, container_id: str) -> str | None:
+        """Its name in its pod; None for one that does not run, and raises RuntimeUnavailable."""
+        found = await self.named(ContainerID(container_id))
+        return None if found is None else found.name
+
     async def named(self, container_id: ContainerID) -> Container | None:
         """A container's names never change, so that the first answer is kept."""
         if container_id not in self._known:

@@ -36,3 +36,8 @@ class Containers:
         """The same, of whichever process has this pid now; None where none has."""
         process = find(pid)
         return None if process is None else self.of(process)
+
+    def beside(self, process: Process) -> tuple[int, ...]:
+        """The pids of its container, ascending; empty where its cgroup names none."""
+        found = self.of(process)
+        return self._files.processes(found) if found and found.container_id else ()

@@ -54,6 +54,7 @@ class AgentProcess:
             "container-runtime-endpoint": disk.runtime,
             "allocation-check-period": CHECK_SECONDS,
             "query-port": 0,
+            "load-modules": "never",
             **self._flags,
         }
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]

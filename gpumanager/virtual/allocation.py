@@ -6,10 +6,9 @@ that live are watched again, all others are emptied, and the socket takes the de
 
 import errno
 import logging
-import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,9 @@ from gpumanager.compute.values import Grant, Reading
 from gpumanager.virtual.alive import locked
 from gpumanager.virtual.books import BOOKS, Books, boot_id
 from gpumanager.virtual.config import CONFIG, Config
+from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
+from gpumanager.virtual.mapping import descriptors
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
@@ -26,7 +27,9 @@ from gpumanager.virtual.peers import PeerCheck, peer_pid, refuse_observer, refus
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
+    Greeting,
     Hello,
+    Http2,
     Refused,
     refusal,
     refused_by_system,
@@ -71,6 +74,7 @@ class ServedAllocation:
         measuring: Measuring | None = None,
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
+        clients: ForGpuClients,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
@@ -80,8 +84,7 @@ class ServedAllocation:
         self._measuring = measuring
         self._peers = peers
         self._sizes = sizes or ContextSizes()
-        self._config_path = str(directory / CONFIG.name)
-        self._books_path = str(directory / BOOKS.name)
+        self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._seats: dict[Process, Seat] = {}
         self._departed = self._fled = 0
         with ExitStack() as undo:
@@ -95,6 +98,9 @@ class ServedAllocation:
             self._meters = Meters(allocation, self._config.limits(), self._books)
             self._exchange_sizes()
             self._reconcile()
+            self._clients = GpuClients(
+                clients, directory, allocation, lambda _: self._config.limits(), peers=peers
+            )
             self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
             undo.callback(self._listener.close)
             self._undo = undo.pop_all()
@@ -107,6 +113,7 @@ class ServedAllocation:
         self._config.write(limits)
         self.write_contexts()
         self._meters = Meters(self.allocation, self._config.limits(), self._books)
+        self._clients.limits_changed()
 
     @property
     def seated(self) -> bool:
@@ -161,6 +168,7 @@ class ServedAllocation:
 
         What a program held went with it, though its process may run another one by now.
         """
+        self._clients.refresh()
         for process, seat in list(self._seats.items()):
             found = find(process.pid)
             if found != process or (
@@ -177,9 +185,11 @@ class ServedAllocation:
             self._books.release(seat.slot, process)
 
     def _answer(
-        self, connection: socket.socket, hello: Hello | Refused
+        self, connection: socket.socket, hello: Greeting
     ) -> Coroutine[None, None, None] | None:
         """One WELCOME, now or after measuring. A caller that has gone meanwhile is no error."""
+        if isinstance(hello, Http2):
+            return self._clients.answer(connection, hello.begun)
         if isinstance(hello, Hello) and hello.measure and not hello.observer:
             return self._answer_measured(connection, hello)
         self._answer_now(connection, hello)
@@ -226,13 +236,13 @@ class ServedAllocation:
     def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
         pid = peer_pid(connection)
         try:
-            with self._descriptors(hello) as descriptors:
+            with descriptors(*self._paths, observer=hello.observer) as opened:
                 if hello.observer:
                     if stranger := refuse_observer(self._peers, self.allocation, pid):
                         return stranger
-                    _send_welcome(connection, NO_SLOT, descriptors)
+                    _send_welcome(connection, NO_SLOT, opened)
                     return None
-                return self._admit_process(connection, pid, hello, descriptors)
+                return self._admit_process(connection, pid, hello, opened)
         except OSError as error:
             return refused_by_system("opening the regions", error)
 
@@ -270,19 +280,6 @@ class ServedAllocation:
         if stranger and process not in self._seats:
             self._watcher.forget(process)
         return stranger or process
-
-    @contextmanager
-    def _descriptors(self, hello: Hello) -> Iterator[list[int]]:
-        """Opened anew for each process: a lock of theirs belongs to the open file description."""
-        opened: list[int] = []
-        try:
-            opened.append(os.open(self._config_path, os.O_RDONLY | os.O_CLOEXEC))
-            access = os.O_RDONLY if hello.observer else os.O_RDWR
-            opened.append(os.open(self._books_path, access | os.O_CLOEXEC))
-            yield opened
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
 
 
 def _send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import SOCKET_NAME
-from gpumanager.virtual.protocol import HELLO_SIZE, Hello, Refused, parse_hello
+from gpumanager.virtual.protocol import HELLO_SIZE, Greeting, parse_hello
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ BATCH: Final = 16
 PAUSE_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
 
-Answer = Callable[[socket.socket, Hello | Refused], Coroutine[None, None, None] | None]
-"""Sends one WELCOME, at once or in what it returns; the listener closes the connection after it."""
+Answer = Callable[[socket.socket, Greeting], Coroutine[None, None, None] | None]
+"""Answers, at once or in what it returns; the listener closes the connection after it."""
 
 
 class SocketPathTooLong(GpuManagerError):
@@ -122,7 +122,7 @@ class Listener:
         caller.read()
 
     def answer(
-        self, connection: socket.socket, hello: Hello | Refused
+        self, connection: socket.socket, hello: Greeting
     ) -> Coroutine[None, None, None] | None:
         return self._answer(connection, hello)
 

@@ -4,6 +4,8 @@
         vcuda.sock                 HELLO here; the kernel says who it is
         config                     what the container may use; readable by all, written by us
         books                      who holds how much; handed over as a descriptor only
+        <container ID>/            for vcuda-controller: registrations.py
+    <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
 
 It keeps nothing that is not in those files: after a crash, opening the allocations again is all
 there is to recovery.
@@ -14,7 +16,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +26,14 @@ from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.names import CONFIG_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
+from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
+from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
+from gpumanager.virtual.original import driver_numbers
+from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
-from gpumanager.virtual.peers import PeerCheck
+from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
@@ -54,9 +60,11 @@ class VirtualSockets:
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
-    that what is learnt of one helps with others. peers: knows whose processes call; None where
-    nobody does. deadline_seconds: for a caller to finish its HELLO. sweep_seconds: between two
-    looks for programs that have gone without a word.
+    that what is learnt of one helps with others. peers: knows whose processes call, neighbours:
+    which are of one container; None where nobody does. resident: the container that an allocation
+    is for, names: those of containers by their IDs, driver: the driver's version, for gpu-client.
+    deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
+    sweep_seconds: between two looks for programs that have gone without a word.
     """
 
     def __init__(
@@ -67,7 +75,12 @@ class VirtualSockets:
         utilization: UtilizationMeter | None = None,
         models: Mapping[GpuUUID, str] | None = None,
         peers: PeerCheck | None = None,
+        resident: Callable[[AllocationID], Resident | None] = nobody,
+        neighbours: Neighbours | None = None,
+        names: ContainerNames | None = None,
+        driver: str = "",
         deadline_seconds: float = DEADLINE_SECONDS,
+        call_seconds: float = CALL_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
@@ -79,6 +92,9 @@ class VirtualSockets:
         self._sharing = Sharing()
         self._sizes = ContextSizes(models or {})
         self._peers = peers
+        self._gateway = Gateway(root, call_seconds)
+        self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
+        self._originals = OriginalPods(root, self._clients, peers, names)
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -120,6 +136,12 @@ class VirtualSockets:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self._originals.stop()
+        await self._gateway.stop()
+
+    def serve_originals(self, wards: Wards) -> None:
+        """Those pods among them that began under gpu-manager; to be repeated each second."""
+        self._originals.serve(wards)
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
@@ -226,6 +248,7 @@ class VirtualSockets:
             measuring=self._measuring,
             sizes=self._sizes,
             on_size=self._spread_sizes,
+            clients=self._clients,
             peers=self._peers,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,

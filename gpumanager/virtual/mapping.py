@@ -13,7 +13,8 @@ person to look at.
 
 import mmap
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +128,22 @@ def lost_with_the_machine(path: Path) -> bool:
     with suppress(FileNotFoundError), path.open("rb") as file:
         return not any(file.read(16))
     return True
+
+
+@contextmanager
+def descriptors(config: str, books: str, *, observer: bool) -> Iterator[list[int]]:
+    """Of the two files, to hand over; an observer may not write.
+
+    Opened anew for each process: a lock of theirs belongs to the open file description.
+    """
+    opened: list[int] = []
+    try:
+        opened.append(os.open(config, os.O_RDONLY | os.O_CLOEXEC))
+        opened.append(os.open(books, (os.O_RDONLY if observer else os.O_RDWR) | os.O_CLOEXEC))
+        yield opened
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def begin(words: Any, layout: Layout) -> None:

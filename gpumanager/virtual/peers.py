@@ -33,6 +33,13 @@ class PeerCheck(Protocol):
         """
 
 
+class Neighbours(Protocol):
+    """Who knows which processes run together. Asked in the loop: it must not wait."""
+
+    def beside(self, process: Process) -> tuple[int, ...]:
+        """The pids of its whole container, with its own; empty where that is not known."""
+
+
 def refuse_stranger(
     peers: PeerCheck | None, allocation: AllocationID, process: Process
 ) -> Refused | None:

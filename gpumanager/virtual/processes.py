@@ -14,7 +14,7 @@ from typing import Final
 POLL_SECONDS: Final = 0.5
 
 # in /proc/<pid>/stat, counted from the state, the first field after the program's name
-_STATE, _THREADS, _START_TIME, _STACK = 0, 17, 19, 25
+_STATE, _PARENT, _THREADS, _START_TIME, _STACK = 0, 1, 17, 19, 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,12 @@ def alive(process: Process) -> bool:
 def stack_of(process: Process) -> int:
     found = find(process.pid)
     return found.stack if found == process else 0
+
+
+def parent_of(process: Process) -> int:
+    """The pid of who started it, as far as that lives; 0 for one that has ended."""
+    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    return int(fields[_PARENT]) if alive(process) and len(fields) > _PARENT else 0
 
 
 def _open_pidfd(pid: int) -> int | None:

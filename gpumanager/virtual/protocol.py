@@ -14,6 +14,9 @@ from vcuda_shim._shim import ffi, lib
 HELLO_SIZE: Final[int] = ffi.sizeof("struct vcuda_hello")
 NO_SLOT: Final[int] = lib.VCUDA_NO_SLOT
 
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What HTTP/2, and so gRPC, begins with (RFC 9113, 3.4)."""
+
 _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
 
 
@@ -40,10 +43,23 @@ class Refused:
     reason: str
 
 
-def parse_hello(received: bytes) -> Hello | Refused | None:
+@dataclass(frozen=True, slots=True)
+class Http2:
+    """A caller that speaks HTTP/2. begun: all that was received of it, its preface first."""
+
+    begun: bytes
+
+
+Greeting = Hello | Http2 | Refused
+"""What a caller began with."""
+
+
+def parse_hello(received: bytes) -> Greeting | None:
     """What the bytes received so far say; None while more must come."""
+    if received.startswith(PREFACE[: len(received)]):
+        return Http2(received) if len(received) >= len(PREFACE) else None
     if not received.startswith(_MAGIC[: len(received)]):
-        return Refused(errno.EPROTO, "this socket speaks the vcuda protocol only")
+        return Refused(errno.EPROTO, "this socket speaks the vcuda protocol, and gRPC")
     if len(received) < HELLO_SIZE:
         return None
     hello: Any = ffi.from_buffer("struct vcuda_hello *", received)

@@ -10,9 +10,13 @@ class DriverVolumes:
 
     shared: libcuda and libnvidia-ml are the shims. whole: all libraries are the driver's own.
     version: the driver's, for example `555.58.02`. warnings: what was left out of them, and why.
+    over_compat: the shared libraries are to be seen where CUDA images have a libcuda of their own.
+    compat32: 32-bit programs are to find theirs too.
     """
 
     shared: Path
     whole: Path
     version: str
     warnings: tuple[str, ...] = ()
+    over_compat: bool = False
+    compat32: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import agent, node_agent, run
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import NOT_USED_YET, AgentSettings, node_name
 
 VOLUME_CONF = Path(__file__).parents[2] / "volume.conf"
 
@@ -42,7 +42,28 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--container-runtime-endpoint=/r.sock"], "container_runtime_endpoint", "/r.sock"),
         (["--docker-endpoint", "unix:////d.sock"], "docker_endpoint", "unix:////d.sock"),
         (["--runtime-request-timeout=2s"], "runtime_request_timeout", 2.0),
-        (["--hostname-override=n1", "--v=4"], "extra_devices", ()),
+        (["--hostname-override=n1", "--v=4"], "hostname_override", "n1"),
+        (["--hostname-override="], "hostname_override", node_name()),
+        (["--kubeconfig=/k"], "kubeconfig", Path("/k")),
+        (["--kubeconfig="], "kubeconfig", None),
+        (["--kubeconfig=/k", "--incluster-mode=true"], "kubeconfig", None),
+        (["--kubeconfig=/k", "--incluster-mode=false"], "kubeconfig", Path("/k")),
+        (["--standalone"], "standalone", True),
+        ([], "load_modules", "missing"),
+        (["--load-modules=never"], "load_modules", "never"),
+        ([], "cuda_compat", "shim"),
+        (["--cuda-compat=image"], "cuda_compat", "image"),
+        (["--compat32"], "compat32", True),
+        (["--node-labels=a.b/c=d, e=f=g,,h="], "node_labels", {"a.b/c": "d", "e": "f=g", "h": ""}),
+        (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
+        ([], "query_port", 5678),
+        (["--query_port=9"], "query_port", 9),
+        (["--sample-period=3"], "sample_period", 3.0),
+        (["--device-plugin-path="], "device_plugin_path", Path("/var/lib/kubelet/device-plugins")),
+        (["--cgroup-driver=systemd", "--share-mode"], "share_mode", True),
+        (["--logtostderr", "--alsologtostderr=false", "--share-mode"], "share_mode", True),
+        (["--log-flush-frequency=5s", "--share-mode"], "share_mode", True),
+        (["--version=false", "--share-mode"], "share_mode", True),
     ],
 )
 def test_flags_are_read_as_gpu_manager_reads_them(
@@ -60,6 +81,48 @@ def test_a_flag_without_effect_says_so(
 
     assert started
     assert "--cgroup-driver has no effect" in caplog.text
+
+
+def test_a_malformed_label_is_said_and_the_others_count(
+    started: list[AgentSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    run(["agent", "--node-labels=a=b,nonsense,=c"])
+
+    assert started[0].node_labels == {"a": "b"}
+    assert "'nonsense' is no label" in caplog.text
+    assert "'=c' is no label" in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["--version", "--version=true", "--version=raw"])
+def test_the_version_is_said_and_nothing_is_started(
+    started: list[AgentSettings], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["agent", flag]) == 0
+
+    said = capsys.readouterr().out
+    assert said.startswith("gpumanager ")
+    assert ("Python" in said) == (flag == "--version=raw")
+    assert not started
+
+
+def test_every_flag_of_the_original_and_of_its_klog_is_known() -> None:
+    original = (
+        "driver extra-config volume-config query-port query-addr kubeconfig sample-period "
+        "node-labels hostname-override virtual-manager-path device-plugin-path checkpoint-path "
+        "share-mode allocation-check-period container-runtime-endpoint cgroup-driver "
+        "runtime-request-timeout wait-timeout version docker-endpoint standalone incluster-mode "
+        "logtostderr alsologtostderr v stderrthreshold vmodule log-backtrace-at log-dir"
+    )
+    known = {name for param in agent.command.params for name in param.opts}
+
+    assert {f"--{name}" for name in original.split()} <= known
+
+
+def test_help_says_which_flags_are_not_used(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["agent", "--help"])
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(reason in said.replace("- ", "-") for reason in NOT_USED_YET.values())
 
 
 def test_extra_devices_come_from_the_original_s_file(tmp_path: Path) -> None:
@@ -102,6 +165,12 @@ def test_a_broken_file_is_status_2_and_one_line_that_names_it(
     "flags",
     [
         ["--driver=amd"],
+        ["--cgroup-driver=cgroups"],
+        ["--query-port=70000"],
+        ["--sample-period=0"],
+        ["--vmodule=cri"],
+        ["--stderrthreshold=LOUD"],
+        ["--log-dir=/proc/none"],
         ["--share-mode=maybe"],
         ["--wait-timeout=soon"],
         ["--wait-timeout=-1"],
@@ -129,7 +198,7 @@ def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
     monkeypatch.setattr("gpumanager.gpu.nvml_library.pynvml.nvmlInit", _no_library)
     monkeypatch.setattr("gpumanager.gpu.search.asyncio.sleep", end)
 
-    assert run(["agent", "--volume-config", str(VOLUME_CONF)]) == 0
+    assert run(["agent", "--load-modules=never", "--volume-config", str(VOLUME_CONF)]) == 0
 
     assert "install the NVIDIA driver" in caplog.text
 

@@ -130,6 +130,21 @@ def test_a_container_that_starts_again_has_the_same_limits(
     assert len(agent.promised_to(uid)) == 1
 
 
+def test_where_an_image_has_a_libcuda_of_its_own_there_is_the_shim(
+    agent: RealAgent, pods: RealPods
+) -> None:
+    pods.create(
+        pod(
+            "compat",
+            container("main", "LD_LIBRARY_PATH=/usr/local/cuda/compat cuda-play query", 20, 4),
+        )
+    )
+
+    pods.ended("compat")
+
+    assert memory_seen(pods.log("compat", "main")) == GIB
+
+
 def test_an_init_container_hands_its_devices_on(agent: RealAgent, pods: RealPods) -> None:
     uid = pods.create(
         pod(

@@ -106,6 +106,14 @@ def test_of_the_reader_itself_nothing_is_known() -> None:
     assert Containers(CgroupFiles.here()).of_pid(os.getpid()) is None
 
 
+def test_outside_of_containers_nobody_is_beside_a_process(
+    node: CgroupNode, containers: Containers, me: Process
+) -> None:
+    node.process(me.pid, v2("/user.slice"))
+
+    assert containers.beside(me) == ()
+
+
 class Statuses:
     """A container runtime that counts how often it is asked."""
 

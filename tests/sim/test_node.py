@@ -127,6 +127,16 @@ async def test_a_container_sees_only_its_gpus(watched: Watched) -> None:
     assert watched.printed("2 devices")
 
 
+async def test_where_an_image_has_its_own_libcuda_there_is_the_shim(watched: Watched) -> None:
+    compat = (("LD_LIBRARY_PATH", "/usr/local/cuda/compat"),)
+    own = replace(container("cuda-play", "query"), environment=compat)
+
+    (result,) = await watched.node.run([pod(own)])
+
+    assert result.exit_code == 0
+    assert watched.printed("MiB free of 1 GiB")
+
+
 async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watched) -> None:
     hold = container("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
     one = pod(hold)

@@ -7,7 +7,15 @@ from hello_client import HELLO_SIZE, OBSERVER, hello
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.virtual.protocol import Hello, Refused, parse_hello, refusal, welcome
+from gpumanager.virtual.protocol import (
+    PREFACE,
+    Hello,
+    Http2,
+    Refused,
+    parse_hello,
+    refusal,
+    welcome,
+)
 from vcuda_shim._shim import lib
 
 
@@ -43,14 +51,19 @@ def test_another_version_is_refused_with_both_versions(
 
 
 def test_another_protocol_is_known_by_its_first_byte() -> None:
-    assert isinstance(parse_hello(b"PRI * HTTP/2.0\r\n"), Refused)
+    assert isinstance(parse_hello(b"GET / HTTP/1.1\r\n"), Refused)
     assert isinstance(parse_hello(b"\0"), Refused)
+
+
+def test_who_begins_with_http2_s_preface_speaks_http2_and_no_sooner() -> None:
+    assert parse_hello(PREFACE + b"more") == Http2(PREFACE + b"more")
+    assert all(parse_hello(PREFACE[:end]) is None for end in range(len(PREFACE)))
 
 
 @given(st.binary(max_size=HELLO_SIZE))
 def test_any_bytes_have_an_answer(received: bytes) -> None:
     answer = parse_hello(received)
-    assert answer is None or isinstance(answer, Refused | Hello)
+    assert answer is None or isinstance(answer, Refused | Hello | Http2)
 
 
 @given(st.binary(min_size=HELLO_SIZE - 16, max_size=HELLO_SIZE - 16))

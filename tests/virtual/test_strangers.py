@@ -5,9 +5,8 @@ import contextlib
 import errno
 import logging
 import os
-import secrets
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from hello_client import OBSERVER, Answer, exchange, hello
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.runtime.cgroup import CgroupMount
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.peers import PodCheck
@@ -190,28 +188,6 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
 
 
 # With the kernel's own cgroups.
-
-
-def _writable(mounts: tuple[CgroupMount, ...]) -> Path | None:
-    """A new cgroup of this kernel, if it lets us make one and move somebody there."""
-    for mount in mounts:
-        top = Path(mount.point, f"gm-test-{secrets.token_hex(4)}")
-        with contextlib.suppress(OSError):
-            if "cpuset" not in mount.options:  # whose cgroups take nobody without more ado
-                top.mkdir()
-                return top
-    return None
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    files = CgroupFiles.here()
-    top = _writable(files.mounts) if not files.around else None
-    if top is None:
-        pytest.skip("no cgroup can be made here: needs root and a writable /sys/fs/cgroup")
-    yield top
-    for path, _, _ in os.walk(top, topdown=False):
-        Path(path).rmdir()
 
 
 @pytest.fixture

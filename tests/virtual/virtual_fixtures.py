@@ -1,5 +1,8 @@
-"""Short directories for sockets, a running virtual manager, container processes that get killed."""
+"""Short directories for sockets, a running virtual manager, processes that get killed, cgroups."""
 
+import contextlib
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +12,8 @@ import pytest
 from container_process import ContainerProcess, StartProcess
 from open_door import NAME, limit
 
+from gpumanager.runtime.cgroup import CgroupMount
+from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.virtual.manager import VirtualSockets
 
 
@@ -21,7 +26,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 async def sockets(root: Path) -> AsyncIterator[VirtualSockets]:
-    manager = VirtualSockets(root, deadline_seconds=0.3)
+    manager = VirtualSockets(root, deadline_seconds=0.3, call_seconds=0.3)
     yield manager
     await manager.stop()
 
@@ -43,3 +48,25 @@ async def start_process() -> AsyncIterator[StartProcess]:
     yield start
     for process in started:
         await process.kill()
+
+
+def _writable(mounts: tuple[CgroupMount, ...]) -> Path | None:
+    """A new cgroup of this kernel, if it lets us make one and move somebody there."""
+    for mount in mounts:
+        top = Path(mount.point, f"gm-test-{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError):
+            if "cpuset" not in mount.options:  # whose cgroups take nobody without more ado
+                top.mkdir()
+                return top
+    return None
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    files = CgroupFiles.here()
+    top = _writable(files.mounts) if not files.around else None
+    if top is None:
+        pytest.skip("no cgroup can be made here: needs root and a writable /sys/fs/cgroup")
+    yield top
+    for path, _, _ in os.walk(top, topdown=False):
+        Path(path).rmdir()

@@ -104,6 +104,34 @@ def test_a_program_in_the_shared_volume_meets_the_shim_and_falls_through(
     ]
 
 
+def original(folder: Path) -> Path:
+    """A volume.conf of gpu-manager, whose second volume has another name, in its own order."""
+    libraries = ["libnvidia-ml.so", "libcuda.so", "libcuda-control.so", "libnvidia-compiler.so"]
+    shared = {"binaries": ["nvidia-smi", "gpu-client"], "libraries": libraries}
+    whole = {"binaries": ["nvidia-smi"], "libraries": [*libraries[:2], libraries[3]]}
+    volumes = [
+        {"name": name, "base": "/etc/gpu-manager/vdriver", "mode": "ro", "components": components}
+        for name, components in (("nvidia", shared), ("exclusive", whole))
+    ]
+    path = folder / "volume.conf"
+    path.write_text(json.dumps({"volume": volumes}))
+    return path
+
+
+def test_a_configuration_of_the_original_is_served_by_our_shims(
+    host: FakeHost, base: Path, tmp_path: Path
+) -> None:
+    host.install(host.parts.library("libcuda-control.so", "int cuInit(void) { return 1; }"))
+    config = read_config(original(tmp_path))
+
+    volumes = publish(config, root=host.root, shims=host.parts.shims(), base=base)
+
+    assert (volumes.shared, volumes.whole) == (base / "nvidia", base / "exclusive")
+    assert call(volumes.shared, "libcuda.so.1:cuInit")["libcuda.so.1:cuInit"] == 42
+    assert call(volumes.whole, "libcuda.so.1:cuInit")["libcuda.so.1:cuInit"] == 100
+    assert (volumes.shared / "lib64" / "libcuda-control.so").exists()
+
+
 def test_a_program_in_the_whole_volume_meets_only_the_driver(host: FakeHost, base: Path) -> None:
     volumes = published(host, base)
 

@@ -1,0 +1,20 @@
+"""Which pods the virtual manager may meet in directories that gpu-manager made. Pure."""
+
+from gpumanager.allocator.answer import limits
+from gpumanager.allocator.journal import Allocation, Journal, State
+from gpumanager.virtual.original_pods import Ward, Wards
+
+
+def wards(journal: Journal) -> Wards:
+    """All that are settled: whoever has no such directory is passed over there."""
+    found: dict[str, tuple[Ward, ...]] = {}
+    for allocation in journal.live():
+        if allocation.pod and allocation.state is State.SETTLED:
+            uid = allocation.pod.uid
+            found[uid] = (*found.get(uid, ()), _ward(allocation, uid, allocation.pod.container))
+    return found
+
+
+def _ward(allocation: Allocation, uid: str, container: str) -> Ward:
+    own = limits(allocation, allocation.blocks)
+    return Ward(allocation.allocation, uid, container, own)

@@ -1,0 +1,134 @@
+"""Where the log goes, by the flags that klog has.
+
+stderr is what `kubectl logs` shows, so that everything goes there unless it is told otherwise.
+Levels are klog's: messages above INFO come from `--v=4` on, as gpu-manager's deployments ask for.
+"""
+
+import fnmatch
+import logging
+import logging.handlers
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import InputError
+
+EVERYTHING: Final = 4
+"""The klog level from which gpu-manager's deployments log everything."""
+
+FILE: Final = "gpumanager.log"
+FILE_BYTES: Final = 32 << 20
+FILES_KEPT: Final = 4
+FORMAT: Final = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+
+THRESHOLDS: Final = {
+    "INFO": logging.INFO,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""klog's severities, which it also takes as the numbers from 0 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFlags:
+    """As given. to_stderr: True: only there; False: there from `threshold` on; None: not said.
+
+    modules: pairs of a pattern for a module's name, and its level. line: `file.py:123`, at which
+    to log the stack.
+    """
+
+    level: int = 0
+    directory: Path | None = None
+    to_stderr: bool | None = None
+    also_to_stderr: bool = False
+    threshold: int = logging.ERROR
+    modules: tuple[tuple[str, int], ...] = ()
+    line: str = ""
+
+
+def start_logging(flags: LogFlags, root: logging.Logger | None = None) -> None:
+    """Raises InputError for a directory that cannot be written.
+
+    Where somebody logs already, as the tests do, that stays as it is.
+    """
+    root = root or logging.getLogger()
+    handlers = _handlers(flags)
+    if root.handlers:
+        return
+    root.setLevel(min(_level(number) for number in (flags.level, *dict(flags.modules).values())))
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.addFilter(_Chosen(flags))
+        root.addHandler(handler)
+
+
+def _handlers(flags: LogFlags) -> list[logging.Handler]:
+    stderr = logging.StreamHandler(sys.stderr)
+    if flags.directory is None or flags.to_stderr:
+        return [stderr]
+    if flags.to_stderr is False and not flags.also_to_stderr:
+        stderr.setLevel(flags.threshold)
+    return [stderr, _file(flags.directory)]
+
+
+def _file(directory: Path) -> logging.Handler:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return logging.handlers.RotatingFileHandler(
+            directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT
+        )
+    except OSError as error:
+        raise InputError(directory, f"no log can be written there: {error.strerror}") from error
+
+
+class _Chosen(logging.Filter):
+    """Lets through what the levels say, and adds the stack where asked."""
+
+    def __init__(self, flags: LogFlags) -> None:
+        super().__init__()
+        self._flags = flags
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self._flags.line == f"{record.filename}:{record.lineno}" and not record.stack_info:
+            record.stack_info = _stack()
+        return record.levelno >= _level(self._number(record.module))
+
+    def _number(self, module: str) -> int:
+        of_module = (n for pattern, n in self._flags.modules if fnmatch.fnmatch(module, pattern))
+        return next(of_module, self._flags.level)
+
+
+def _stack() -> str:
+    """Down to the call that logs."""
+    import traceback
+
+    frames = traceback.extract_stack()
+    own = (logging.__file__, __file__)
+    return "Stack:\n" + "".join(
+        traceback.format_list([frame for frame in frames if frame.filename not in own])
+    )
+
+
+def _level(number: int) -> int:
+    return logging.DEBUG if number >= EVERYTHING else logging.INFO
+
+
+def parse_modules(text: str) -> tuple[tuple[str, int], ...]:
+    """`cri=4,listener*=4`; raises InputError."""
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    for name, _, number in pairs:
+        if not name or not number.isdigit():
+            raise InputError("--vmodule", f"{text!r}: write for example cri=4,listener*=4")
+    return tuple((name.removesuffix(".py"), int(number)) for name, _, number in pairs)
+
+
+def parse_threshold(text: str) -> int:
+    """Raises InputError."""
+    names: Sequence[str] = tuple(THRESHOLDS)
+    name = names[int(text)] if text in {"0", "1", "2", "3"} else text.upper()
+    if name not in THRESHOLDS:
+        raise InputError("--stderrthreshold", f"{text!r} is none of {', '.join(names)}")
+    return THRESHOLDS[name]

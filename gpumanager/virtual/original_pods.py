@@ -1,0 +1,167 @@
+"""Pods that began under gpu-manager: each has a directory of its own, with one socket for all.
+
+    <root>/<pod UID>/vcuda.sock                              mounted at /etc/vcuda
+    <root>/<pod UID>/<container ID>/vcuda.config, pids.config
+
+Their containers go on with vcuda-controller, and every program that they start calls gpu-client,
+which waits for this socket for ever. Here it is answered, so that they need not be drained.
+"""
+
+import errno
+import logging
+import os
+import shutil
+import socket
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
+from gpumanager.virtual.listener import Listener
+from gpumanager.virtual.original import VDevice
+from gpumanager.virtual.peers import PeerCheck
+from gpumanager.virtual.protocol import Greeting, Http2, Refused, refusal
+from gpumanager.virtual.values import AllocationID, Limit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ward:
+    """A container of such a pod. limits: none for whole GPUs."""
+
+    allocation: AllocationID
+    uid: str
+    container: str
+    limits: tuple[Limit, ...]
+
+
+Wards = Mapping[str, tuple[Ward, ...]]
+"""By their pods' UIDs; one at least for each."""
+
+
+class ContainerNames(Protocol):
+    """Who knows a container by its ID."""
+
+    async def name_of(self, container_id: str) -> str | None:
+        """None for one that does not run; raises GpuManagerError where nobody can tell."""
+
+
+class OriginalPods:
+    """Serves those that have a directory below `root`."""
+
+    def __init__(
+        self,
+        root: Path,
+        around: ForGpuClients,
+        peers: PeerCheck | None = None,
+        names: ContainerNames | None = None,
+    ) -> None:
+        self._root = root
+        self._around = around
+        self._peers = peers
+        self._names = names
+        self._doors: dict[str, _Door] = {}
+
+    def serve(self, wards: Wards) -> None:
+        """These live now: open what is new, remove what has ended, keep the rest current."""
+        for uid in set(self._doors) - set(wards):
+            self._close(uid)
+        for uid in self._present():
+            if uid in wards and uid not in self._doors:
+                self._open(uid, wards[uid])
+        for uid, door in self._doors.items():
+            door.keep(wards[uid])
+
+    def stop(self) -> None:
+        """Directories stay."""
+        for door in self._doors.values():
+            door.close()
+        self._doors.clear()
+
+    def _present(self) -> list[str]:
+        with suppress(OSError), os.scandir(self._root) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return []
+
+    def _open(self, uid: str, wards: tuple[Ward, ...]) -> None:
+        try:
+            self._doors[uid] = _Door(
+                self._root / uid, wards, self._around, self._peers, self._names
+            )
+            log.info("pod %s goes on with what gpu-manager gave it", uid)
+        except (OSError, GpuManagerError) as error:
+            log.warning("pod %s of gpu-manager cannot be served: %s", uid, error)
+
+    def _close(self, uid: str) -> None:
+        self._doors.pop(uid).close()
+        try:
+            shutil.rmtree(self._root / uid)
+        except OSError as error:
+            log.warning("cannot remove %s: %s", self._root / uid, error.strerror)
+
+
+class _Door:
+    """One pod's socket. Raises OSError and SocketPathTooLong, and then holds nothing."""
+
+    def __init__(
+        self,
+        directory: Path,
+        wards: tuple[Ward, ...],
+        around: ForGpuClients,
+        peers: PeerCheck | None,
+        names: ContainerNames | None,
+    ) -> None:
+        self._wards = wards
+        self._names = names
+        self._clients = GpuClients(
+            around,
+            directory,
+            wards[0].allocation,
+            self._limits_of,
+            peers=peers,
+            about=self._about,
+        )
+        self._listener = Listener(directory, self._answer)
+
+    def keep(self, wards: tuple[Ward, ...]) -> None:
+        changed, self._wards = wards != self._wards, wards
+        if changed:
+            self._clients.limits_changed()
+        self._clients.refresh()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _answer(
+        self, connection: socket.socket, greeting: Greeting
+    ) -> Coroutine[None, None, None] | None:
+        if isinstance(greeting, Http2):
+            return self._clients.answer(connection, greeting.begun)
+        with suppress(OSError):
+            connection.send(refusal(Refused(errno.EPROTO, "this socket is for gpu-client alone")))
+        return None
+
+    def _limits_of(self, container: str) -> tuple[Limit, ...] | None:
+        found = (ward.limits for ward in self._wards if ward.container == container)
+        return next(found, None)
+
+    async def _about(self, device: VDevice) -> Ward | Refused:
+        """Which of the pod's containers this is."""
+        name = device.container_name
+        if not name and len(self._wards) > 1:
+            try:
+                name = await self._name_of(device.container_id)
+            except GpuManagerError as error:
+                return Refused(errno.EAGAIN, str(error))
+        found = [ward for ward in self._wards if name in ("", ward.container)]
+        return found[0] if found else Refused(errno.EINVAL, f"no GPU was given to {name!r}")
+
+    async def _name_of(self, container_id: str) -> str:
+        found = await self._names.name_of(container_id) if self._names else None
+        if found is None:
+            raise GpuManagerError(f"the container runtime knows no container {container_id}")
+        return found

@@ -1,0 +1,26 @@
+"""Which pods are looked for in gpu-manager's directories."""
+
+from pathlib import Path
+
+from admission_node import Node, container, pod
+
+from gpumanager.allocator.wards import wards
+
+
+async def test_pods_that_are_settled_with_the_limits_of_each_container(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    two = pod("two", container(30, 8, "a"), container(100, 0, "b"))
+    promised = pod("promised", container(10, 1))
+    await node.run(two)
+    await node.admit(promised)
+
+    found = wards(node.allocator.journal)
+
+    assert set(found) == {two.uid}
+    assert {(ward.uid, ward.container) for ward in found[two.uid]} == {
+        (two.uid, "a"),
+        (two.uid, "b"),
+    }
+    shares = {ward.container: ward.limits for ward in found[two.uid]}
+    assert shares["a"] == node.limits(two, "a")
+    assert shares["b"] == ()

@@ -1,0 +1,98 @@
+"""klog's flags: which messages go where."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
+
+
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    """A root of its own."""
+    log = logging.Logger("agent")  # noqa: LOG001 - nobody else's
+    yield log
+    for handler in log.handlers:
+        handler.close()
+
+
+def say_all(log: logging.Logger) -> None:
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        log.log(level, "<%s>", logging.getLevelName(level))
+
+
+def levels(text: str) -> str:
+    names = ("DEBUG", "INFO", "WARNING", "ERROR")
+    return " ".join(name[0] for name in names if f"<{name}>" in text)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (LogFlags(), "I W E", None),
+        (LogFlags(level=3), "I W E", None),
+        (LogFlags(level=4), "D I W E", None),
+        (LogFlags(to_stderr=False), "I W E", None),
+        (LogFlags(directory=Path()), "I W E", "I W E"),
+        (LogFlags(directory=Path(), level=5), "D I W E", "D I W E"),
+        (LogFlags(directory=Path(), to_stderr=True), "I W E", None),
+        (LogFlags(directory=Path(), to_stderr=False), "E", "I W E"),
+        (LogFlags(directory=Path(), to_stderr=False, threshold=logging.WARNING), "W E", "I W E"),
+        (LogFlags(directory=Path(), to_stderr=False, also_to_stderr=True), "I W E", "I W E"),
+        (LogFlags(modules=(("test_l*", 4),)), "D I W E", None),
+        (LogFlags(modules=(("cri", 4),)), "I W E", None),
+        (LogFlags(level=4, modules=(("test_logs", 0),)), "I W E", None),
+    ],
+)
+def test_messages_go_where_klog_s_flags_say(
+    case: tuple[LogFlags, str, str | None],
+    log: logging.Logger,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags, stderr, file = case
+    directory = None if flags.directory is None else tmp_path
+    start_logging(replace(flags, directory=directory), log)
+
+    say_all(log)
+
+    path = tmp_path / "gpumanager.log"
+    assert levels(capsys.readouterr().err) == stderr
+    assert (levels(path.read_text()) if path.exists() else None) == file
+
+
+def test_the_log_s_directory_is_made(log: logging.Logger, tmp_path: Path) -> None:
+    start_logging(LogFlags(directory=tmp_path / "var" / "log"), log)
+
+    log.info("here")
+
+    assert "here" in (tmp_path / "var" / "log" / "gpumanager.log").read_text()
+
+
+def test_the_stack_is_logged_at_the_line_asked_for(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = sys._getframe().f_lineno
+    start_logging(LogFlags(line=f"test_logs.py:{here + 3}"), log)
+    log.info("before")
+    log.info("at it")
+
+    said = capsys.readouterr().err
+    assert said.count("Stack:") == 1
+    assert said.index("before") < said.index("at it") < said.index("Stack:")
+    assert said.rstrip().endswith('log.info("at it")')
+
+
+def test_modules_are_pairs_of_patterns_and_levels() -> None:
+    assert parse_modules("cri=4,listener*.py=2,") == (("cri", 4), ("listener*", 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [("0", logging.INFO), ("error", logging.ERROR), ("WARNING", logging.WARNING)]
+)
+def test_thresholds_are_names_or_numbers(text: str, level: int) -> None:
+    assert parse_threshold(text) == level
