@@ -68,17 +68,11 @@ class PodKeeper:
 
     async def _correct(self, correction: Correction) -> None:
         pod = correction.pod
+        # A pod made anew under the name has another UID, which may not change: it is refused.
         metadata = {"uid": pod.uid, "annotations": dict(correction.annotations)}
         patch = {"metadata": metadata}
         path = _path(pod)
-        try:
-            item = await despite_conflicts(lambda: self._api.patch(path, patch))
-        except ApiRefused as error:
-            if error.status not in {NOT_FOUND, CONFLICT}:
-                raise
-            raise ApiRefused(
-                f"PATCH {path}", error.status, error.reason, "the pod is gone or another by now"
-            ) from error
+        item = await despite_conflicts(lambda: self._api.patch(path, patch))
         self._pods.put(cluster_pod(item))
         self.corrected += 1
         if message := healed(correction):

@@ -45,6 +45,10 @@ class Change:
     after: Object | None
 
 
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass(slots=True)
 class Objects:
     """All objects, and the changes that are remembered."""
@@ -70,7 +74,7 @@ class Objects:
             raise Refused(409, "AlreadyExists", f'{key.resource} "{key.name}" already exists')
         metadata = {
             "uid": str(uuid.uuid4()),
-            "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creationTimestamp": _now(),
             **item["metadata"],
             "name": key.name,
             **({"namespace": key.namespace} if key.namespace else {}),
@@ -85,6 +89,8 @@ class Objects:
             after = patched(kind, before, patch)
         except KeyError:
             raise Refused(415, "UnsupportedMediaType", f"{kind} is not understood") from None
+        if after["metadata"].get("uid") != before["metadata"]["uid"]:
+            raise Refused(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
         self._agree(key, before, after["metadata"])
         part = {"status": after.get("status", {})} if status else {}
         whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
@@ -95,11 +101,14 @@ class Objects:
         before = self.get(key)
         self._agree(key, before, preconditions)
         running = (before.get("status") or {}).get("phase") not in FINAL_PHASES
-        if key.resource == "pods" and running and grace != 0 and (before.get("spec") or {}).get("nodeName"):
-            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            marked = {**before["metadata"], "deletionTimestamp": stamp}
-            return self._put(key, {**before, "metadata": marked})
-        return self.remove(key)
+        if key.resource != "pods":
+            return self.remove(key)
+        bound = bool((before.get("spec") or {}).get("nodeName"))
+        waits = running and bound and grace != 0
+        marked = {**before["metadata"], "deletionTimestamp": _now()}
+        marked["deletionGracePeriodSeconds"] = 30 if waits else 0
+        after = self._put(key, {**before, "metadata": marked})
+        return after if waits else self.remove(key)
 
     def remove(self, key: Key) -> Object:
         """It is gone at once, whatever it was."""
@@ -127,5 +136,5 @@ class Objects:
         for name in ("uid", "resourceVersion"):
             has, said = before["metadata"][name], wanted.get(name, before["metadata"][name])
             if has != said:
-                said_so = f"precondition failed: {name} is {has}, not {said}"
-                raise Refused(409, "Conflict", f'{key.resource} "{key.name}": {said_so}')
+                cause = f"precondition failed: {name} is {has}, not {said}"
+                raise Refused(409, "Conflict", f'{key.resource} "{key.name}": {cause}')
