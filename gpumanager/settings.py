@@ -13,8 +13,6 @@ from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
 DRIVERS: Final = ("nvidia",)
 
 NOT_USED_YET: Final = {
-    "kubeconfig": "this agent does not talk to the API server yet",
-    "node-labels": "this agent does not label its node yet",
     "query-addr": "the display service comes later",
     "query-port": "the display service comes later",
     "sample-period": "the sampler comes later",
@@ -56,3 +54,10 @@ class AgentSettings:
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     pod_resources_socket: Path = Path(POD_RESOURCES_SOCKET)
+    kubeconfig: Path | None = None
+    """Of the API server; None: the pod's service account, where there is one."""
+    hostname_override: str | None = None
+    """The node's name; None: NODE_NAME of the environment, or the host's name."""
+    node_labels: str = ""
+    """`k=v,k2=v2`, as the flag has them."""
+    recycle_failed_pods: bool = True

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "virtual": VALUES | {"compute"},
     "kubelet": VALUES,
     "runtime": VALUES | {"kubelet", "virtual"},
+    "cluster": VALUES | {"kubelet", "allocator"},
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},

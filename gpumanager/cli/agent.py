@@ -94,7 +94,14 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
-@click.option("--hostname-override", expose_value=False, help="The node's name, for messages.")
+@click.option("--kubeconfig", type=Path, help="Of the API server; else the service account.")
+@click.option("--hostname-override", help="The node's name; else NODE_NAME, or the host's name.")
+@click.option("--node-labels", default="", help="k=v,k2=v2: labels of the node.")
+@click.option(
+    "--recycle-failed-pods",
+    **{**BOOLEAN, "default": True},
+    help="Delete pods that failed admission here, for their owners to make them anew.",
+)
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="Log level; 4 and above: all.")
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""

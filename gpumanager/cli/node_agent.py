@@ -17,11 +17,16 @@ from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.cluster.join import Cluster, join
+from gpumanager.cluster.labels import Software
+from gpumanager.cluster.service import Facts
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.values import Topology
+from gpumanager.gpu.versions import cuda_version
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodUID
 from gpumanager.names import KUBELET_CHECKPOINT
@@ -55,7 +60,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
-    pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
+    cluster = join_cluster(settings)
+    pods = cluster.beside(KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token))
     stopping = _stop_on_signals()
     allow_many_files()
     runtime = container_runtime(settings)
@@ -76,6 +82,8 @@ async def serve(settings: AgentSettings) -> None:
     allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     greeting = asyncio.create_task(runtime.say_who())
+    telling = asyncio.create_task(tell(cluster, topology, allocator, volumes.version))
+    telling.add_done_callback(_complain)
     try:
         await allocator.recover()
         await close_leftovers(virtual, allocator)
@@ -85,6 +93,7 @@ async def serve(settings: AgentSettings) -> None:
         await plugin.stop()
         await virtual.stop()
         greeting.cancel()
+        telling.cancel()
         await runtime.close()
 
 
@@ -93,6 +102,22 @@ def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolum
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
     return volumes
+
+
+def join_cluster(settings: AgentSettings) -> Cluster:
+    """Raises InputError for a kubeconfig that is none."""
+    return join(
+        settings.kubeconfig,
+        settings.hostname_override,
+        settings.node_labels,
+        recycle=settings.recycle_failed_pods,
+    )
+
+
+async def tell(cluster: Cluster, topology: Topology, allocator: Allocator, driver: str) -> None:
+    """What the API server is told of this node, for as long as the task lives."""
+    software = Software(driver, await asyncio.to_thread(cuda_version))
+    await cluster.run(lambda: Facts(topology, allocator.journal.live(), software))
 
 
 def container_runtime(settings: AgentSettings) -> ContainerRuntime:

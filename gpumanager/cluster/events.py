@@ -67,16 +67,15 @@ class Sieve:
         last = self._last.get(notice.name)
         if last is not None and now - last < AGAIN_SECONDS:
             return False
-        after = self._budgets.get(notice.subject.uid, self._budget).take(now)
-        if after is None:
-            return False
-        _keep(self._last, notice.name, now)
-        _keep(self._budgets, notice.subject.uid, after)
-        return True
+        return self._of(notice).take(now) is not None
 
-    def forget(self, notice: Notice) -> None:
-        """It did not get out: it may be said again at once."""
-        self._last.pop(notice.name, None)
+    def passed(self, notice: Notice, now: float) -> None:
+        """It got out."""
+        _keep(self._last, notice.name, now)
+        _keep(self._budgets, notice.subject.uid, self._of(notice).take(now) or self._of(notice))
+
+    def _of(self, notice: Notice) -> Budget:
+        return self._budgets.get(notice.subject.uid, self._budget)
 
 
 def _keep(memory: "OrderedDict[str, Any]", key: str, value: Any) -> None:

@@ -3,32 +3,20 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import parse_node_labels
-from gpumanager.cluster.service import Facts, NodeCluster
-from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodView
+from gpumanager.cluster.node import Condition
+from gpumanager.cluster.service import Facts, Happening, NodeCluster
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID, PodView
 
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 3
 """So many refusals of the kubelet in a row, and the API server is asked instead."""
-
-
-def join(
-    kubeconfig: Path | None, hostname: str | None, labels: str = "", *, recycle: bool = True
-) -> NodeCluster | None:
-    """None, after one line in the log, where there is no API server. Raises InputError."""
-    try:
-        access = find_access(kubeconfig)
-    except NoAccess as error:
-        log.info("%s: no labels, annotations and events are written", error)
-        return None
-    node = node_name(hostname)
-    log.info("this is node %s at %s", node, access)
-    return NodeCluster(ApiServer(access), node, labels=parse_node_labels(labels), recycle=recycle)
 
 
 class PodsOfEither:
@@ -55,7 +43,72 @@ class PodsOfEither:
         return found
 
 
-async def run(cluster: NodeCluster | None, facts: Callable[[], Facts]) -> None:
-    """`cluster.run`, or nothing."""
-    if cluster is not None:
-        await cluster.run(facts)
+class Cluster(Protocol):
+    """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
+
+    def beside(self, kubelet: PodsSource) -> PodsSource:
+        """The kubelet's pods, and the API server's for when the kubelet shows none."""
+
+    def condition(self, condition: Condition) -> None:
+        """A condition of the node is this from now on."""
+
+    def event(self, event: Happening) -> None:
+        """This happened to the node."""
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        """This happened to a pod, by the UID that the kubelet knows."""
+
+    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
+        """This happened to every pod that holds something of `gpu`."""
+
+    def correct(self, *what: object) -> None:
+        """The journal has changed: pods' annotations are compared with it soon."""
+
+    async def run(self, facts: Callable[[], Facts]) -> None:
+        """For as long as the task lives. facts: asked before each round."""
+
+
+class Member(NodeCluster):
+    """A node of a cluster."""
+
+    def beside(self, kubelet: PodsSource) -> PodsSource:
+        return PodsOfEither(kubelet, self.watch)
+
+
+class Alone:
+    """A node without an API server: the log has what concerns people."""
+
+    def beside(self, kubelet: PodsSource) -> PodsSource:
+        return kubelet
+
+    def condition(self, condition: Condition) -> None:
+        log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
+
+    def event(self, event: Happening) -> None:
+        log.log(logging.WARNING if event.warning else logging.INFO, "%s", event.message)
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        log.log(logging.WARNING if event.warning else logging.INFO, "%s: %s", pod, event.message)
+
+    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
+        log.debug("%s: %s", gpu, event.message)
+
+    def correct(self, *_: object) -> None:
+        """There are no annotations."""
+
+    async def run(self, _: Callable[[], Facts]) -> None:
+        """There is nobody to tell."""
+
+
+def join(
+    kubeconfig: Path | None, hostname: str | None, labels: str = "", *, recycle: bool = True
+) -> Cluster:
+    """Says once where there is no API server. Raises InputError."""
+    try:
+        access = find_access(kubeconfig)
+    except NoAccess as error:
+        log.info("%s: no labels, annotations and events are written", error)
+        return Alone()
+    node = node_name(hostname)
+    log.info("this is node %s at %s", node, access)
+    return Member(ApiServer(access), node, labels=parse_node_labels(labels), recycle=recycle)

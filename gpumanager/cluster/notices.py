@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.events import Notice, Sieve, Subject, again, event
-from gpumanager.cluster.pods import PodStore
+from gpumanager.cluster.pods import ClusterPod, PodStore
 from gpumanager.cluster.writer import CONFLICT, Task
 from gpumanager.kubelet.pods import PodUID
 
@@ -36,6 +36,11 @@ class Said:
     at: float
     once: bool = False
     subject: Subject | None = None
+
+
+def pod_subject(pod: ClusterPod) -> Subject:
+    """For a static pod the kubelet's UID, by which `kubectl describe` looks for its events."""
+    return Subject("Pod", pod.view.name, pod.view.uid, pod.view.namespace)
 
 
 class Notices:
@@ -69,11 +74,13 @@ class Notices:
         reason: str,
         message: str,
         once: bool = False,
+        subject: Subject | None = None,
     ) -> None:
+        """subject: for a pod that the watch may have lost by now."""
         if len(self._queue) >= LONGEST:
             self._queue.popleft()
             self.lost += 1
-        subject = self._subject(pod)
+        subject = subject or self._subject(pod)
         said = Said(pod, warning, reason, message, self._clock(), once, subject)
         self._queue.append(said)
 
@@ -88,13 +95,10 @@ class Notices:
                 self._let_go(said)
 
     def _subject(self, uid: PodUID | None) -> Subject | None:
-        """For a static pod the kubelet's UID, by which `kubectl describe` looks for its events."""
         if uid is None:
             return Subject("Node", self._node, self._node)
         pod = self._pods.get(uid)
-        if pod is None:
-            return None
-        return Subject("Pod", pod.view.name, pod.view.uid, pod.view.namespace)
+        return None if pod is None else pod_subject(pod)
 
     async def _write(self, said: Said, subject: Subject) -> None:
         notice = Notice(subject, said.warning, said.reason, said.message)
@@ -104,12 +108,12 @@ class Notices:
         try:
             await self._create(notice, said)
         except ApiRefused as error:
-            if error.status in WORTH_ANOTHER:
-                self._sieve.forget(notice)
-                raise
-            self._let_go(said)
+            if error.status not in WORTH_ANOTHER:
+                self._let_go(said)
             raise
-        self._queue.remove(said)
+        self._sieve.passed(notice, said.at)
+        if said in self._queue:  # not pushed out meanwhile
+            self._queue.remove(said)
 
     async def _create(self, notice: Notice, said: Said) -> None:
         path = f"/api/v1/namespaces/{quote(notice.namespace)}/events"
@@ -124,5 +128,6 @@ class Notices:
                 await self._api.patch(one, again(await self._api.get(one), said.at))
 
     def _let_go(self, said: Said) -> None:
-        self._queue.remove(said)
-        self.lost += 1
+        if said in self._queue:
+            self._queue.remove(said)
+            self.lost += 1

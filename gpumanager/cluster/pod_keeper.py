@@ -10,7 +10,7 @@ from urllib.parse import quote
 from gpumanager.allocator.journal import Allocation
 from gpumanager.cluster.annotations import Correction, corrections, healed
 from gpumanager.cluster.api import ApiRefused, ApiServer
-from gpumanager.cluster.notices import Notices
+from gpumanager.cluster.notices import Notices, pod_subject
 from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
 from gpumanager.cluster.recycling import Budget, hopeless, recyclable, refused_here
 from gpumanager.cluster.writer import CONFLICT, Task, despite_conflicts
@@ -96,7 +96,13 @@ class PodKeeper:
             return
         self.recycled += 1
         message = f"deleted, for its {pod.owners[0]} to make it anew: {why}"
-        self._notices.say(pod.view.uid, warning=False, reason="GpuPodRecycled", message=message)
+        self._notices.say(
+            pod.view.uid,
+            warning=False,
+            reason="GpuPodRecycled",
+            message=message,
+            subject=pod_subject(pod),
+        )
 
 
 def cause(pod: ClusterPod) -> str:

@@ -65,6 +65,7 @@ class Writer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tally = Tally()
+        self.rounds = 0
         self._backoff = backoff or Backoff(1.0, 300.0)
         self._outage = self._calm = outage or Backoff(1.0, 60.0)
         self._clock = clock
@@ -93,6 +94,7 @@ class Writer:
         """All tasks whose time has come."""
         keys = {task.key for task in tasks}
         self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
+        self.rounds += 1
         for task in tasks:
             if self._clock() < self._silent_until:
                 return
@@ -140,9 +142,8 @@ class Writer:
     def _next(self) -> float:
         """Seconds until something that waits is due."""
         until = [one.until for one in self._waiting.values() if one.backoff.failures]
-        now = self._clock()
-        soonest = max(min(until, default=now + 3600.0), self._silent_until) - now
-        return max(LEAST_PAUSE, soonest)
+        due = min(until, default=float("inf")) if self.reachable else self._silent_until
+        return max(LEAST_PAUSE, due - self._clock())
 
 
 async def despite_conflicts(write: Callable[[], Awaitable[Any]]) -> Any:

@@ -27,9 +27,7 @@ async def simulated(server: SimulatedApiServer) -> ApiWorld:
 
 
 @pytest.fixture(params=["simulated", "real"])
-async def world(
-    request: pytest.FixtureRequest, simulated: ApiWorld
-) -> AsyncIterator[ApiWorld]:
+async def world(request: pytest.FixtureRequest, simulated: ApiWorld) -> AsyncIterator[ApiWorld]:
     """Both kinds of API server, for what has to hold of both."""
     if request.param == "simulated":
         yield simulated

@@ -1,12 +1,13 @@
 """An API server to try things on: simulated, or a real one whose administrator we are."""
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
+from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -77,10 +78,8 @@ class ApiWorld:
     async def delete(self, path: str) -> None:
         """At once and whatever it is."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        try:
+        with contextlib.suppress(ApiRefused):  # what is gone already is what we want
             await self.api.delete(path, options)
-        except Exception as error:  # noqa: BLE001 - what is gone already is what we want
-            assert "404" in str(error)
 
     async def version(self) -> str:
         """Of everything, now."""
@@ -88,11 +87,13 @@ class ApiWorld:
         return str(pods["metadata"]["resourceVersion"])
 
 
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    """Returns once `condition()` holds; fails when it does not in time."""
+async def until(look: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+    """What `look` finds, once it finds something; fails when it does not in time."""
     async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+        while True:
+            if found := await look():
+                return found
+            await asyncio.sleep(0.02)
 
 
 async def first(events: AsyncIterator[Any], count: int) -> list[Any]:
@@ -104,5 +105,3 @@ async def first(events: AsyncIterator[Any], count: int) -> list[Any]:
             if len(found) == count:
                 break
     return found
-
-

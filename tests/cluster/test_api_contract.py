@@ -33,7 +33,9 @@ async def test_a_list_comes_in_pages(world: ApiWorld) -> None:
     query: dict[str, object] = {"fieldSelector": world.selector, "limit": 2}
 
     page = await world.api.get("/api/v1/pods", **query)
-    rest = await world.api.get("/api/v1/pods", **query, **{"continue": page["metadata"]["continue"]})
+    rest = await world.api.get(
+        "/api/v1/pods", **query, **{"continue": page["metadata"]["continue"]}
+    )
 
     assert [len(one["items"]) for one in (page, rest)] == [2, 1]
     assert not rest["metadata"].get("continue")
