@@ -5,14 +5,16 @@ us as `ApiUnavailable`. Each call ends within its deadline.
 """
 
 import asyncio
+import codecs
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.http import HttpBroken, Request, Response, exchange
+from gpumanager.cluster.listing import Listing
 from gpumanager.errors import GpuManagerError
 
 Object = Mapping[str, Any]
@@ -56,6 +58,20 @@ class ApiServer:
 
     async def get(self, path: str, **query: object) -> Any:
         return await self._ask("GET", path, query)
+
+    async def list(self, path: str, take: Callable[[Any], None], **query: object) -> Any:
+        """`take` gets each item; returns the list's metadata. Only one item is held at a time."""
+        what, listing = f"list {path}", Listing()
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            request = self._request("GET", path, query)
+            async with asyncio.timeout(DEADLINE), self._answer(request, what) as response:
+                async for piece in response.pieces():
+                    for item in listing.feed(decoder.decode(piece)):
+                        take(item)
+                return listing.finish().get("metadata") or {}
+        except BROKEN as error:
+            raise self._unavailable(what, error) from error
 
     async def create(self, path: str, body: Object) -> Any:
         return await self._ask("POST", path, {}, body)

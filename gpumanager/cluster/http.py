@@ -79,7 +79,7 @@ class Response:
     async def read(self) -> bytes:
         """The whole body."""
         body = bytearray()
-        async for piece in self._pieces():
+        async for piece in self.pieces():
             body += piece
             if len(body) > LONGEST_BODY:
                 raise HttpBroken(f"an answer of more than {LONGEST_BODY} bytes")
@@ -88,7 +88,7 @@ class Response:
     async def lines(self) -> AsyncGenerator[bytes]:
         """Each line as it comes; what is left at the end is half a line and is dropped."""
         rest = bytearray()
-        async for piece in self._pieces():
+        async for piece in self.pieces():
             rest += piece
             while (end := rest.find(b"\n")) >= 0:
                 yield bytes(rest[:end])
@@ -96,7 +96,8 @@ class Response:
             if len(rest) > LONGEST_LINE:
                 raise HttpBroken(f"a line of more than {LONGEST_LINE} bytes")
 
-    def _pieces(self) -> AsyncIterator[bytes]:
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             return self._chunks()
         length = self.headers.get("Content-Length")

@@ -110,14 +110,14 @@ class PodWatch:
     async def _list(self) -> None:
         found: list[ClusterPod] = []
         query: dict[str, object] = {"resourceVersion": self._from} if self._from else {}
-        while True:
+        more = True
+        while more:
             asked = {"fieldSelector": self._field, "limit": PAGE, **query}
-            page = await self._api.get(PODS, **asked)
-            found += _readable(page.get("items"))
-            metadata = page.get("metadata") or {}
-            if not metadata.get("continue"):
-                break
-            query = {"continue": metadata["continue"]}
+            metadata = await self._api.list(
+                PODS, lambda item: found.extend(_readable(item)), **asked
+            )
+            query = {"continue": metadata.get("continue")}
+            more = bool(query["continue"])
         self.lists += 1
         self.store.replace(found)
         self._version, self._from = str(metadata.get("resourceVersion", "")), CACHED
@@ -140,7 +140,7 @@ class PodWatch:
         version = (item.get("metadata") or {}).get("resourceVersion")
         if version:
             self._version = version
-        for pod in _readable([item]) if kind != "BOOKMARK" else ():
+        for pod in _readable(item) if kind != "BOOKMARK" else ():
             (self.store.remove if kind == "DELETED" else self.store.put)(pod)
             self._changed()
 
@@ -152,12 +152,10 @@ def _error(status: Any) -> ApiRefused:
     return ApiRefused(f"watch {PODS}", code, status.get("reason", ""), status.get("message", ""))
 
 
-def _readable(items: Any) -> list[ClusterPod]:
-    """What is no pod is left out, and said."""
-    found = []
-    for item in items or ():
-        try:
-            found.append(cluster_pod(item))
-        except NotAPod as error:
-            log.warning("an object among the pods is left out: %s", error)
-    return found
+def _readable(item: Any) -> tuple[ClusterPod, ...]:
+    """The pod; nothing where it is none, which is said."""
+    try:
+        return (cluster_pod(item),)
+    except NotAPod as error:
+        log.warning("an object among the pods is left out: %s", error)
+        return ()
