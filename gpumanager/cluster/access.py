@@ -182,7 +182,7 @@ def _certificates(path: Path, cluster: Any, user: Any) -> Certificates:
 def _file_or_content(path: Path, fields: Any, name: str) -> Path | bytes | None:
     """What is carried wins over a file; a relative file lies beside the kubeconfig."""
     if content := fields.get(f"{name}-data"):
-        return base64.b64decode(content)
+        return base64.b64decode(content, validate=True)
     return path.parent / fields[name] if fields.get(name) else None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 LONGEST: Final = 16 << 20
 """Characters of one item, or of all the rest."""
 _BETWEEN: Final = re.compile(r"[\s,]*")
-_NAME: Final = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*')
+_NAME: Final = re.compile(r'("(?:[^"\\]|\\.)*")\s*:\s*')
 
 
 class Place(Enum):
@@ -72,13 +72,13 @@ class Listing:
         name = _NAME.match(self._text, at)
         if name is None or name.end() == len(self._text):
             return None
-        if name[1] == "items" and self._text[name.end()] == "[":
+        if name[1] == '"items"' and self._text[name.end()] == "[":
             self._place = Place.ITEMS
             return name.end() + 1, ()
         value, at = self._decoded(name.end())
         if at < 0:
             return None
-        self.fields[name[1]] = value
+        self.fields[json.loads(name[1])] = value
         return at, ()
 
     def _decoded(self, at: int) -> tuple[Any, int]:

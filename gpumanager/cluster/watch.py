@@ -110,14 +110,16 @@ class PodWatch:
     async def _list(self) -> None:
         found: list[ClusterPod] = []
         query: dict[str, object] = {"resourceVersion": self._from} if self._from else {}
-        more = True
-        while more:
+
+        def take(item: Any) -> None:
+            found.extend(_readable(item))
+
+        while True:
             asked = {"fieldSelector": self._field, "limit": PAGE, **query}
-            metadata = await self._api.list(
-                PODS, lambda item: found.extend(_readable(item)), **asked
-            )
-            query = {"continue": metadata.get("continue")}
-            more = bool(query["continue"])
+            metadata = await self._api.list(PODS, take, **asked)
+            if not metadata.get("continue"):
+                break
+            query = {"continue": metadata["continue"]}
         self.lists += 1
         self.store.replace(found)
         self._version, self._from = str(metadata.get("resourceVersion", "")), CACHED
