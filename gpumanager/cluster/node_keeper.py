@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from gpumanager.cluster.api import STRATEGIC, ApiServer
 from gpumanager.cluster.events import timestamp
@@ -22,7 +21,7 @@ class NodeKeeper:
     ) -> None:
         self._api = api
         self._name = name
-        self._path = f"/api/v1/nodes/{quote(name)}"
+        self._path = f"/api/v1/nodes/{name}"
         self._clock = clock
         self._node: Node | None = None
         self._read_at = 0.0

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.events import Notice, Sieve, Subject, again, event
@@ -116,7 +115,7 @@ class Notices:
             self._queue.remove(said)
 
     async def _create(self, notice: Notice, said: Said) -> None:
-        path = f"/api/v1/namespaces/{quote(notice.namespace)}/events"
+        path = f"/api/v1/namespaces/{notice.namespace}/events"
         made: Any = event(notice, self._node, said.at)
         try:
             await self._api.create(path, made)

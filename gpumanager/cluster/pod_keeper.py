@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
-from urllib.parse import quote
 
 from gpumanager.allocator.journal import Allocation
 from gpumanager.cluster.annotations import Correction, corrections, healed
@@ -112,4 +111,4 @@ def cause(pod: ClusterPod) -> str:
 
 
 def _path(pod: ClusterPod) -> str:
-    return f"/api/v1/namespaces/{quote(pod.view.namespace)}/pods/{quote(pod.view.name)}"
+    return f"/api/v1/namespaces/{pod.view.namespace}/pods/{pod.view.name}"

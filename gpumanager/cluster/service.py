@@ -63,6 +63,7 @@ class NodeCluster:
         labels: Mapping[str, str] | None = None,
         recycle: bool = True,
     ) -> None:
+        self.access = api.access
         self._labels = labels or {}
         self._wake = asyncio.Event()
         self._facts: Facts | None = None

@@ -49,7 +49,7 @@ class PodWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = PodStore()
-        self.lists = 0
+        self.lists = self.refusals = 0
         self._api = api
         self._field = f"spec.nodeName={node}"
         self._changed = changed
@@ -94,6 +94,7 @@ class PodWatch:
 
     def _failed(self, error: ApiRefused | ApiUnavailable) -> bool:
         """Each kind of trouble is said once; that a place is forgotten is none."""
+        self.refusals += 1
         if isinstance(error, ApiRefused) and error.status == GONE:
             self._version, self._from = None, NEWEST
             return False

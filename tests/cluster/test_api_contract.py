@@ -220,6 +220,15 @@ async def test_a_pod_that_runs_is_marked_when_it_is_deleted_and_waits_for_its_ku
     assert (await world.api.get(world.pod_path("a")))["metadata"]["deletionTimestamp"]
 
 
+async def test_a_pod_that_runs_is_gone_at_once_where_no_grace_is_given(world: ApiWorld) -> None:
+    await world.pod("a")
+
+    await world.api.delete(world.pod_path("a"), {"gracePeriodSeconds": 0})
+
+    with pytest.raises(ApiRefused, match="not found"):
+        await world.api.get(world.pod_path("a"))
+
+
 async def test_a_patch_of_an_unknown_kind_is_refused(world: ApiWorld) -> None:
     with pytest.raises(ApiRefused) as refused:
         await world.api.patch(world.node_path, {}, "application/nonsense")

@@ -20,7 +20,8 @@ ITEMS = st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=5)
 
 
 def taken_apart(text: str, cuts: list[int]) -> tuple[list[Any], dict[str, Any]]:
-    whole, items = Listing(), []
+    whole = Listing()
+    items: list[Any] = []
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for begin, end in itertools.pairwise(edges):
         items += whole.feed(text[begin:end])

@@ -157,8 +157,9 @@ class SimulatedApiServer:
             return self.objects.patch(call.key, call.kind, call.object(), status=status)
         if call.method == "DELETE":
             options = call.object()
-            same, grace = options.get("preconditions") or {}, options.get("gracePeriodSeconds")
-            return self.objects.delete(call.key, same, grace)
+            grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+            same = options.get("preconditions") or {}
+            return self.objects.delete(call.key, same, None if grace is None else int(grace))
         raise Refused(405, "MethodNotAllowed", f"{call.method} is not allowed here")
 
     def _list(self, call: Call) -> Object:
