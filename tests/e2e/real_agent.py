@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from node_process import NodeProcess, wait_for
-from real_node import DEVICE_PLUGINS, KUBELET_PORT, RealNode
+from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
@@ -28,8 +28,16 @@ CONTROL: Final = {"nvidiactl": 255, "nvidia-uvm": 250}
 
 LEAST_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["get", "list", "watch", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
 )
-"""What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
+"""What the agent may do; `nodes/proxy` is for the kubelet's `/pods` until Kubernetes 1.33."""
 
 REGISTERED: Final = "registered with the kubelet"
 
@@ -44,11 +52,14 @@ class RealAgent:
         self._log = disk.agent_log
         nodes = disk.base / "nodes"
         make_device_nodes(nodes, machine)
+        token = self._token()
         flags = {
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
             "device-directory": nodes,
-            "kubelet-token": self._token(),
+            "kubelet-token": token,
+            "kubeconfig": node.write_kubeconfig("agent", token.read_text()),
+            "hostname-override": NODE,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
