@@ -39,7 +39,7 @@ class Certificates:
 
     authority: Path | bytes | None = None
     certificate: Path | bytes | None = None
-    key: Path | bytes | None = None
+    key: Path | bytes | None = field(default=None, repr=False)
     verify: bool = True
 
     def state(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class Access:
     prefix: str = ""
     certificates: Certificates | None = None
     server_name: str | None = None
-    token: str | Path | None = None
+    token: str | Path | None = field(default=None, repr=False)
     _context: ssl.SSLContext | None = field(default=None, repr=False)
     _state: tuple[int, ...] = field(default=(), repr=False)
 

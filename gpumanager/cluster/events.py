@@ -59,7 +59,7 @@ class Sieve:
     """Lets a notice through, or not: repeated too soon, or too many about one subject."""
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self._budget = budget or Budget(burst=10, seconds=60.0)
+        self._budget = budget or Budget(burst=25, seconds=60.0)
         self._last: OrderedDict[str, float] = OrderedDict()
         self._budgets: OrderedDict[str, Budget] = OrderedDict()
 

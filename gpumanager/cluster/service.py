@@ -69,7 +69,7 @@ class NodeCluster:
         self._facts: Facts | None = None
         self.watch = PodWatch(api, node, changed=self._wake.set)
         self.notices = Notices(api, node, self.watch.store)
-        self.node = NodeKeeper(api, node)
+        self.node = NodeKeeper(api, node, changed=self._wake.set)
         self.pods = PodKeeper(api, self.watch.store, self.notices, recycle=recycle)
         self.writer = Writer()
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpumanager.cluster.api import ApiRefused, ApiServer, ApiUnavailable
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
 from gpumanager.cluster.pods import ClusterPod, NotAPod, PodStore, cluster_pod
 from gpumanager.kubelet.pods import PodsUnavailable, PodView
@@ -86,20 +86,22 @@ class PodWatch:
             if self._version is None:
                 await self._list()
             await self._watch()
-        except (ApiRefused, ApiUnavailable) as error:
+        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
             return self._failed(error)
         finally:
             self._since = None
         return True
 
-    def _failed(self, error: ApiRefused | ApiUnavailable) -> bool:
+    def _failed(self, error: Exception) -> bool:
         """Each kind of trouble is said once; that a place is forgotten is none."""
         self.refusals += 1
         if isinstance(error, ApiRefused) and error.status == GONE:
             self._version, self._from = None, NEWEST
             return False
         kind = type(error).__name__
-        log.log(logging.DEBUG if self._said == kind else logging.WARNING, "%s", error)
+        log.log(
+            logging.DEBUG if self._said == kind else logging.WARNING, "watching pods: %s", error
+        )
         self._said = kind
         return False
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpumanager.cluster.api import ApiRefused, ApiUnavailable
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -110,14 +110,20 @@ class Writer:
             return
         except ApiRefused as error:
             self._said(task, error)
-            backoff = backoff.failed()
-            pause = max(backoff.pause(random.random()), error.retry_after or 0.0)  # noqa: S311
-            self.tally = replace(self.tally, refused=self.tally.refused + 1)
+            backoff, pause = self._refused(backoff, error.retry_after or 0.0)
+        except NOT_UNDERSTOOD as error:
+            log.warning("%s: the answer is not understood: %r", task.what, error)
+            backoff, pause = self._refused(backoff, 0.0)
         else:
             backoff, pause = self._backoff, SETTLE_SECONDS
             self.tally = replace(self.tally, written=self.tally.written + 1)
         self._somebody()
         self._waiting[task.key] = Waiting(self._clock() + pause, backoff)
+
+    def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
+        self.tally = replace(self.tally, refused=self.tally.refused + 1)
+        later = backoff.failed()
+        return later, max(least, later.pause(random.random()))  # noqa: S311
 
     def _nobody(self, error: ApiUnavailable) -> None:
         if self.reachable:

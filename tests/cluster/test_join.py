@@ -1,8 +1,11 @@
 """Joining a cluster, and living without one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from real_agent import LEAST_RULES
 
 from gpumanager.cluster.join import PATIENCE, Alone, Member, PodsOfEither, join
 from gpumanager.kubelet.pods import PodsUnavailable, PodUID, PodView
@@ -87,3 +90,13 @@ async def test_a_kubeconfig_leads_to_its_cluster(tmp_path: Path) -> None:
 
     assert isinstance(cluster, Member)
     assert str(cluster.access) == "http://127.0.0.1:8080"
+
+
+def test_the_rules_that_are_documented_are_those_the_real_node_is_tested_with() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    block = text.partition("```yaml\n")[2].partition("```")[0]
+
+    def plain(rules: Any) -> set[tuple[str, str]]:
+        return {(what, verb) for one in rules for what in one["resources"] for verb in one["verbs"]}
+
+    assert plain(yaml.safe_load(block)["rules"]) == plain(LEAST_RULES)

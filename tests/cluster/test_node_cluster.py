@@ -136,6 +136,23 @@ async def test_a_condition_keeps_the_time_since_when_it_holds(world: ApiWorld) -
     assert after["lastHeartbeatTime"] > before["lastHeartbeatTime"]
 
 
+async def test_a_restarted_agent_does_not_begin_a_condition_anew(world: ApiWorld) -> None:
+    async def condition(message: str) -> Any:
+        node = await world.api.get(world.node_path)
+        found = (node.get("status") or {}).get("conditions") or ()
+        return next((one for one in found if one.get("message") == message), None)
+
+    times = []
+    for message in ("GPU 0 is lost", "GPU 0 is still lost"):
+        async with running(world, facts()) as member:
+            await until(lambda: labelled(world))  # the node was read, without this condition
+            member.condition(Told("GpuUnhealthy", message))
+            times.append((await until(partial(condition, message)))["lastTransitionTime"])
+        await asyncio.sleep(1.1)  # an API server's times are whole seconds
+
+    assert times[0] == times[1]
+
+
 async def test_what_happened_becomes_an_event_of_the_pod(world: ApiWorld) -> None:
     uid = (await world.pod("a"))["metadata"]["uid"]
 

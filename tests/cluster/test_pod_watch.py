@@ -213,6 +213,36 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_overrun(
     assert len(server.calls) < 40
 
 
+async def test_a_watch_that_says_nonsense_is_begun_anew(
+    simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = simulated.simulated
+    assert server
+    made = await simulated.pod("a")
+    real = ApiServer.watch
+    said: list[Any] = [{"type": "ADDED", "object": 3}, {"type": "ERROR", "object": []}, {}]
+
+    @asynccontextmanager
+    async def watch(api: ApiServer, *place: Any, **query: Any) -> AsyncIterator[Any]:
+        async with real(api, *place, **query) as events:
+            yield nonsense() if said else events
+
+    async def nonsense() -> AsyncIterator[Any]:
+        yield said.pop()
+
+    monkeypatch.setattr(ApiServer, "watch", watch)
+    async with watching(simulated) as mirror:
+        await until(lambda: spent(said))
+        await server.remove(Key("pods", "default", simulated.full("a")))
+        await has(mirror)
+
+    assert made
+
+
+async def spent(said: list[Any]) -> bool:
+    return not said
+
+
 async def test_an_object_that_is_no_pod_is_left_out(simulated: ApiWorld) -> None:
     server = simulated.simulated
     assert server

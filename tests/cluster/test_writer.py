@@ -72,6 +72,16 @@ async def test_what_is_no_longer_wanted_is_forgotten(desk: Desk) -> None:
     assert await desk.round("a") == ["a"]
 
 
+async def test_an_answer_that_is_not_understood_is_said_and_tried_again(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.errors["a"] = KeyError("metadata")
+
+    assert await desk.round("a", "b") == ["a", "b"]
+    assert "not understood" in caplog.text
+    assert await desk.round("a", after=10.2) == ["a"]
+
+
 async def test_a_server_that_asks_for_patience_gets_it(desk: Desk) -> None:
     desk.errors["a"] = refused(429, retry_after=50.0)
     await desk.round("a")
