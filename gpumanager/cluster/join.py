@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from gpumanager.allocator.journal import Claimant
 from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import parse_node_labels
 from gpumanager.cluster.node import Condition
 from gpumanager.cluster.service import Facts, Happening, NodeCluster
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID, PodView
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,8 @@ class Cluster(Protocol):
     def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
         """This happened to every pod that holds something of `gpu`."""
 
-    def correct(self, *what: object) -> None:
-        """The journal has changed: pods' annotations are compared with it soon."""
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
 
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
@@ -93,7 +94,7 @@ class Alone:
     def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
         log.debug("%s: %s", gpu, event.message)
 
-    def correct(self, *_: object) -> None:
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """There are no annotations."""
 
     async def run(self, _: Callable[[], Facts]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import Software, inventory, node_labels
 from gpumanager.cluster.node import Condition
@@ -20,7 +20,7 @@ from gpumanager.cluster.notices import Notices
 from gpumanager.cluster.pod_keeper import PodKeeper
 from gpumanager.cluster.watch import PodWatch
 from gpumanager.cluster.writer import Task, Writer
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kubelet.pods import PodUID
 
 log = logging.getLogger(__name__)
@@ -92,8 +92,9 @@ class NodeCluster:
             if one.pod is not None and gpu in one.gpus:
                 self._say(one.pod.uid, event)
 
-    def correct(self, *_: object) -> None:
-        """The journal has changed: annotations are compared with it soon."""
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
+        log.debug("%s has %s", pod, ", ".join(gpu.uuid for gpu in gpus))
         self._wake.set()
 
     async def run(self, facts: Callable[[], Facts]) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
-from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 from gpumanager.errors import GpuManagerError
@@ -33,9 +32,9 @@ T = TypeVar("T")
 
 
 class SimulatedNode:
-    """Use as an async context manager. seed: of every free choice the kubelet has.
+    """Use as an async context manager.
 
-    flags: of the agent, beside those that a simulated node needs.
+    seed: of every free choice the kubelet has. agent_flags: more flags of the agent.
     """
 
     def __init__(
@@ -44,12 +43,12 @@ class SimulatedNode:
         *,
         seed: int = 0,
         on_event: events.OnEvent = events.ignore,
-        flags: Mapping[str, object] = MappingProxyType({}),
+        agent_flags: Mapping[str, object] | None = None,
     ) -> None:
+        self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
-        self._flags = flags
         self._containers: list[ContainerProcess] = []
         self._gpus: SimulatedGpus | None = None
         self._runtime: SimulatedRuntime | None = None
@@ -96,7 +95,7 @@ class SimulatedNode:
             raise GpuManagerError(missing)
         disk = make_disk()
         kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
-        agent = AgentProcess(disk, self._flags)
+        agent = AgentProcess(disk, self._agent_flags)
         self._parts = (disk, kubelet, agent)
         self._runtime = SimulatedRuntime(disk.runtime)
         await _to_its_end(self._furnish(disk))

@@ -36,7 +36,7 @@ MAIN = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VM
 @asynccontextmanager
 async def joined(world: ApiWorld, tmp_path: Path) -> AsyncIterator[SimulatedNode]:
     flags = {"kubeconfig": kubeconfig(tmp_path, world), "hostname-override": world.node}
-    async with SimulatedNode(load_machine("t4x4"), flags=flags) as node:
+    async with SimulatedNode(load_machine("t4x4"), agent_flags=flags) as node:
         yield node
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from real_agent import LEAST_RULES
+from real_agent import API_RULES
 
 from gpumanager.cluster.join import PATIENCE, Alone, Member, PodsOfEither, join
 from gpumanager.kubelet.pods import PodsUnavailable, PodUID, PodView
@@ -99,4 +99,4 @@ def test_the_rules_that_are_documented_are_those_the_real_node_is_tested_with() 
     def plain(rules: Any) -> set[tuple[str, str]]:
         return {(what, verb) for one in rules for what in one["resources"] for verb in one["verbs"]}
 
-    assert plain(yaml.safe_load(block)["rules"]) == plain(LEAST_RULES)
+    assert plain(yaml.safe_load(block)["rules"]) == plain(API_RULES)

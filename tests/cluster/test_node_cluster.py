@@ -12,6 +12,7 @@ import pytest
 from api_world import ApiWorld, until
 from grants import facts, granted, two_gpus
 
+from gpumanager.allocator.journal import Claimant
 from gpumanager.cluster.api import ApiRefused
 from gpumanager.cluster.join import Member
 from gpumanager.cluster.labels import Software, read_inventory
@@ -311,7 +312,7 @@ async def test_the_inventory_is_written_once_and_not_again(simulated: ApiWorld) 
         await until(lambda: labelled(simulated))
         for _ in range(3):
             rounds = member.writer.rounds
-            member.correct()
+            member.correct(Claimant(PodUID("u"), "default", "p", "main"), two_gpus().gpus)
             await until(partial(later_round, member, rounds))
 
     patches = [call for call in simulated.simulated.calls if call.method == "PATCH"]

@@ -28,6 +28,10 @@ CONTROL: Final = {"nvidiactl": 255, "nvidia-uvm": 250}
 
 LEAST_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/pods"], "verbs": ["get"]},
+)
+"""What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
+
+API_RULES: Final = (
     {
         "apiGroups": [""],
         "resources": ["pods"],
@@ -37,7 +41,7 @@ LEAST_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
 )
-"""What the agent may do; `nodes/proxy` is for the kubelet's `/pods` until Kubernetes 1.33."""
+"""What it may do at the API server."""
 
 REGISTERED: Final = "registered with the kubelet"
 
@@ -52,14 +56,14 @@ class RealAgent:
         self._log = disk.agent_log
         nodes = disk.base / "nodes"
         make_device_nodes(nodes, machine)
-        token = self._token()
+        self.token = self._token()
         flags = {
+            "kubeconfig": node.write_kubeconfig("agent", self.token.read_text()),
+            "hostname-override": NODE,
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
             "device-directory": nodes,
-            "kubelet-token": token,
-            "kubeconfig": node.write_kubeconfig("agent", token.read_text()),
-            "hostname-override": NODE,
+            "kubelet-token": self.token,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
@@ -107,7 +111,7 @@ class RealAgent:
 
     def _token(self) -> Path:
         path = self._disk.base / "token"
-        path.write_text(self._node.token_of_account("gpumanager", LEAST_RULES))
+        path.write_text(self._node.token_of_account("gpumanager", (*LEAST_RULES, *API_RULES)))
         return path
 
 
