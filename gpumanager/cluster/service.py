@@ -88,9 +88,8 @@ class NodeCluster:
 
     def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
         """This happened to every pod that holds something of `gpu`."""
-        for one in self._facts.allocations if self._facts else ():
-            if one.pod is not None and gpu in one.gpus:
-                self._say(one.pod.uid, event)
+        for pod in self._holders(gpu):
+            self._say(pod, event)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
@@ -105,12 +104,25 @@ class NodeCluster:
                 self.writer.run(lambda: self._tasks(facts()), self._wake, ROUND_SECONDS)
             )
 
+    def _holders(self, gpu: GpuUUID) -> tuple[PodUID, ...]:
+        journal = self._facts.allocations if self._facts else ()
+        holders = (one.pod.uid for one in journal if one.pod is not None and gpu in one.gpus)
+        return tuple(dict.fromkeys(holders))
+
+    def _say_unhealthy(self, gpu: GpuUUID, *, once: bool) -> None:
+        """once: the agent has just begun to look, and may have said so before."""
+        message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
+        for pod in self._holders(gpu):
+            self.notices.say(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
+
     def _say(self, pod: PodUID | None, event: Happening) -> None:
         self.notices.say(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
 
     def _tasks(self, facts: Facts) -> Iterator[Task]:
-        self._facts = facts
+        before, self._facts = self._facts, facts
+        for gpu in facts.unhealthy - (before.unhealthy if before else frozenset()):
+            self._say_unhealthy(gpu, once=before is None)
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
         yield from self.node.tasks(labels, inventory(facts.topology, facts.unhealthy))
         yield from self.pods.tasks(facts.allocations, facts.topology)

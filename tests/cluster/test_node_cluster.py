@@ -193,6 +193,28 @@ async def test_all_who_hold_a_gpu_hear_of_it(world: ApiWorld) -> None:
     assert await events(world, uids[0]) == []
 
 
+async def test_a_pod_whose_gpu_falls_out_of_use_hears_of_it_and_the_inventory_says_so(
+    world: ApiWorld,
+) -> None:
+    uids = [(await world.pod(name))["metadata"]["uid"] for name in ("a", "b")]
+    grants = tuple(granted(uid, two_gpus().gpus[i]) for i, uid in enumerate(uids))
+    harmed = two_gpus().gpus[1].uuid
+
+    async with running(world, Facts(two_gpus(), grants, unhealthy=frozenset({harmed}))):
+        (event,) = await until(lambda: events(world, uids[1]))
+        text = await until(lambda: inventory_of(world))
+
+    assert event["reason"] == "GpuUnhealthy"
+    assert await events(world, uids[0]) == []
+    assert read_inventory(text)[1] == {harmed}
+
+
+async def inventory_of(world: ApiWorld) -> str | None:
+    metadata = (await world.api.get(world.node_path))["metadata"]
+    text: str | None = (metadata.get("annotations") or {}).get(ANNOTATION_INVENTORY)
+    return text
+
+
 async def events_of_rounds(member: Member) -> bool:
     return member.writer.tally.written > 0
 
