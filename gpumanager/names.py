@@ -24,6 +24,9 @@ ANNOTATION_PROFILE: Final = "tencent.com/vcuda-profile"
 
 PROFILE_LATENCY: Final = "latency"
 
+ANNOTATIONS_OURS: Final = "tencent.com/"
+"""What annotations and labels that concern us begin with."""
+
 ANNOTATION_PREDICATE_TIME: Final = "tencent.com/predicate-time"
 ANNOTATION_PREDICATE_GPU_INDEX: Final = "tencent.com/predicate-gpu-idx-"
 ANNOTATION_PREDICATE_NODE: Final = "tencent.com/predicate-node"
@@ -31,6 +34,20 @@ ANNOTATION_PLAN: Final = "tencent.com/vcuda-plan"
 """Pod annotation by our scheduler, new: JSON, the UUIDs of the GPUs of each container."""
 
 ANNOTATION_GPU_ASSIGNED: Final = "tencent.com/gpu-assigned"
+
+LABEL_MODEL: Final = "gaia.tencent.com/gpu-model"
+"""Node label, written where --node-labels names it: the model of GPU 0."""
+
+LABEL_PRODUCT: Final = "tencent.com/gpu-product"
+"""Node label, new: the GPUs' product, `NVIDIA-A100-SXM4-80GB`, or `mixed`."""
+LABEL_MEMORY: Final = "tencent.com/gpu-memory"
+"""Node label, new: MiB of the GPU with the least."""
+LABEL_COUNT: Final = "tencent.com/gpu-count"
+LABEL_DRIVER: Final = "tencent.com/gpu-driver-version"
+LABEL_CUDA: Final = "tencent.com/gpu-cuda-version"
+
+ANNOTATION_INVENTORY: Final = "tencent.com/gpu-inventory"
+"""Node annotation, new: its GPUs and how they are connected, as JSON."""
 
 CONTAINER_VCUDA: Final = PurePosixPath("/etc/vcuda")
 """Where a container finds its allocation: the socket, the configuration, the books."""

@@ -4,7 +4,6 @@ Names, defaults and meanings of gpu-manager's flags are kept; flags that are new
 agent reads and does not use yet is in `NOT_USED_YET`, and said aloud.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,19 +20,12 @@ LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 
 NOT_USED_YET: Final = {
-    "kubeconfig": "this agent does not talk to the API server yet",
-    "node-labels": "this agent does not label its node yet",
     "query-addr": "the display service comes later",
     "query-port": "the display service comes later",
     "sample-period": "the sampler comes later",
     "cgroup-driver": "which driver made a cgroup is seen in its name",
 }
 """Accepted flags without effect, and why."""
-
-
-def node_name() -> str:
-    """What the kubelet calls its node unless told otherwise."""
-    return os.uname().nodename.strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,8 @@ class AgentSettings:
     share_mode: allow requests below 100 cores, as gpu-manager's flag does.
     allocation_check_period, wait_timeout, runtime_request_timeout, sample_period: seconds.
     kubeconfig: None: by the token of the agent's own pod. standalone: without the API server.
-    query_port: 0: none. hostname_override: the node's name.
+    query_port: 0: none. hostname_override: the node's name; None: NODE_NAME of the environment,
+    or the host's.
     The fields from volume_base on are new.
     """
 
@@ -63,7 +56,7 @@ class AgentSettings:
     extra_devices: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     standalone: bool = False
-    hostname_override: str = field(default_factory=node_name)
+    hostname_override: str | None = None
     node_labels: Mapping[str, str] = field(default_factory=dict)
     query_addr: str = "localhost"
     query_port: int = QUERY_PORT
@@ -88,3 +81,4 @@ class AgentSettings:
     """Seconds between two rounds of asking every GPU how it is; events come at once."""
     health_recovery: float = 30.0
     """Good seconds after which a GPU is used again; four times as many where it needed a reset."""
+    recycle_failed_pods: bool = True

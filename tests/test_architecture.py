@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "virtual": VALUES | {"compute"},
     "kubelet": VALUES,
     "runtime": VALUES | {"kubelet", "virtual"},
+    "cluster": VALUES | {"kubelet", "allocator"},
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},

@@ -87,6 +87,11 @@ class Allocator:
         """The GPUs of this node, as far as known."""
         return self._ledger.topology
 
+    @property
+    def unhealthy(self) -> frozenset[GpuUUID]:
+        """GPUs that are given to nobody."""
+        return self._ledger.closed
+
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
         self._ledger.closed = frozenset(gpus)

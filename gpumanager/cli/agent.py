@@ -81,12 +81,9 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> flo
 
 
 def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
-    """`k=v,k2=v2`; what is no pair is said and left out, as gpu-manager does."""
-    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
-    for name, equals, value in pairs:
-        if not name or not equals:
-            log.warning("--node-labels: %r is no label; write name=value", name + equals + value)
-    return {name: value for name, equals, value in pairs if name and equals}
+    from gpumanager.cluster.labels import parse_node_labels
+
+    return parse_node_labels(text)
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: str | None) -> None:
@@ -161,11 +158,16 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     default=str(DEFAULTS.health_recovery),
     help="How long a GPU has to be good before it is used again.",
 )
-@click.option("--hostname-override", default="", help="The node's name, if not the host's.")
+@click.option("--hostname-override", help="The node's name; else NODE_NAME, or the host's name.")
 @click.option("--kubeconfig", type=Path, help="For the API server; else the agent's own token.")
 @click.option("--incluster-mode", **BOOLEAN, help="The agent's own token, whatever --kubeconfig.")
 @click.option("--standalone", **BOOLEAN, help="Work without the API server.")
 @click.option("--node-labels", callback=_labels, default="", help="For the node: k=v,k2=v2.")
+@click.option(
+    "--recycle-failed-pods",
+    **{**BOOLEAN, "default": True},
+    help="Delete pods that failed admission here, for their owners to make them anew.",
+)
 @click.option("--query-addr", default=DEFAULTS.query_addr, help="Where to show what is used.")
 @click.option("--query-port", type=click.IntRange(0, 65535), default=DEFAULTS.query_port)
 @click.option("--sample-period", callback=_seconds, default=str(DEFAULTS.sample_period))
@@ -212,8 +214,7 @@ def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
     extra = given.pop("extra_config")
     if given.pop("incluster_mode"):
         given["kubeconfig"] = None
-    if not given["hostname_override"]:
-        del given["hostname_override"]
+    given["hostname_override"] = given["hostname_override"] or None
     return AgentSettings(**given, extra_devices=read_extra_config(extra) if extra else ())
 
 

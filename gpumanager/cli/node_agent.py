@@ -23,12 +23,16 @@ from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.allocator.wards import wards
 from gpumanager.cli.gpu_health import Kubelet, health_watch, unless
 from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
+from gpumanager.cluster.join import Alone, Cluster, join
+from gpumanager.cluster.labels import Software
+from gpumanager.cluster.service import Facts
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.modules import HostKernel, load_modules
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.versions import cuda_version
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodUID
 from gpumanager.names import KUBELET_CHECKPOINT
@@ -68,6 +72,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
+    cluster = join_cluster(settings)
     pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
@@ -98,16 +103,19 @@ async def serve(settings: AgentSettings) -> None:
         names=NamedContainers(containers, runtime),
         driver=volumes.version,
     )
-    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual, runtime))
+    around = surroundings(settings, pods, volumes, virtual, runtime)
+    allocator = Allocator(topology, replace(around, annotations=cluster))
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plugin.register_anew)
     allocator.on_devices_changed = plugin.refresh
     greeting = asyncio.create_task(runtime.say_who())
     pruning = asyncio.create_task(prune_every(PRUNE_SECONDS, volumes, runtime))
+    telling = asyncio.create_task(tell(cluster, allocator, volumes.version))
+    telling.add_done_callback(_complain)
     try:
         await allocator.recover()
         await plugin.start()
-        health = health_watch(settings, allocator)
+        health = health_watch(settings, allocator, cluster)
         watching = asyncio.create_task(health.watch(Kubelet(allocator, plugin, search)))
         watching.add_done_callback(_complain)
         await _until_stopped(stopping, allocator, plugin, virtual, settings)
@@ -117,6 +125,7 @@ async def serve(settings: AgentSettings) -> None:
         await virtual.stop()
         greeting.cancel()
         pruning.cancel()
+        telling.cancel()
         await runtime.close()
 
 
@@ -134,6 +143,26 @@ def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolum
     log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
     return replace(
         volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
+    )
+
+
+def join_cluster(settings: AgentSettings) -> Cluster:
+    """Raises InputError for a kubeconfig that is none."""
+    if settings.standalone:
+        return Alone()
+    return join(
+        settings.kubeconfig,
+        settings.hostname_override,
+        settings.node_labels,
+        recycle=settings.recycle_failed_pods,
+    )
+
+
+async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
+    """What the API server is told of this node, for as long as the task lives."""
+    software = Software(driver, await asyncio.to_thread(cuda_version))
+    await cluster.run(
+        lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)
     )
 
 

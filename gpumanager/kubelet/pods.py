@@ -182,7 +182,7 @@ def parse_pods(body: bytes, source: str = "/pods") -> tuple[PodView, ...]:
     """Pods of a JSON PodList; raises PodsUnavailable where it is none."""
     try:
         items = json.loads(body)["items"] or []
-        return tuple(_pod(item) for item in items if item["metadata"].get("uid"))
+        return tuple(read_pod(item) for item in items if item["metadata"].get("uid"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PodsUnavailable(source, f"not a list of pods ({error})") from error
 
@@ -195,7 +195,8 @@ def parse_version(metrics: bytes, source: str = "/metrics") -> str:
     return found[1].decode(errors="replace")
 
 
-def _pod(item: Any) -> PodView:
+def read_pod(item: Any) -> PodView:
+    """A pod of its JSON object; raises KeyError, TypeError, AttributeError where it is none."""
     metadata, status = item["metadata"], item.get("status") or {}
     return PodView(
         uid=PodUID(metadata["uid"]),

@@ -62,9 +62,13 @@ class AgentProcess:
         return [sys.executable, "-m", "gpumanager.sim.tether", *agent]
 
     def environment(self) -> dict[str, str]:
-        """The agent finds the simulated NVML and GPUs where it would find the host's."""
+        """The agent finds the simulated NVML and GPUs where it would find the host's.
+
+        It does not find the cluster whose pod this simulation may run in.
+        """
         found = {"GPUSIM_DEV": self._disk.base / "dev", "LD_LIBRARY_PATH": self._disk.libraries}
-        return {**own_environment(), **{name: str(value) for name, value in found.items()}}
+        own = {k: text for k, text in own_environment().items() if k != "KUBERNETES_SERVICE_HOST"}
+        return {**own, **{name: str(value) for name, value in found.items()}}
 
     async def start(self, kubelet_endpoint: str) -> None:
         with self._disk.agent_log.open("ab") as log:

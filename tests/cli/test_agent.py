@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import agent, node_agent, run
-from gpumanager.settings import NOT_USED_YET, AgentSettings, node_name
+from gpumanager.settings import NOT_USED_YET, AgentSettings
 
 VOLUME_CONF = Path(__file__).parents[2] / "volume.conf"
 
@@ -43,7 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--docker-endpoint", "unix:////d.sock"], "docker_endpoint", "unix:////d.sock"),
         (["--runtime-request-timeout=2s"], "runtime_request_timeout", 2.0),
         (["--hostname-override=n1", "--v=4"], "hostname_override", "n1"),
-        (["--hostname-override="], "hostname_override", node_name()),
+        (["--hostname-override="], "hostname_override", None),
         (["--kubeconfig=/k"], "kubeconfig", Path("/k")),
         (["--kubeconfig="], "kubeconfig", None),
         (["--kubeconfig=/k", "--incluster-mode=true"], "kubeconfig", None),

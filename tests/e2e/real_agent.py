@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from node_process import NodeProcess, wait_for
-from real_node import DEVICE_PLUGINS, KUBELET_PORT, RealNode
+from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
@@ -38,6 +38,18 @@ LEAST_RULES: Final = (
 """What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33), and the
 doctor its version among the metrics."""
 
+API_RULES: Final = (
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["get", "list", "watch", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
+)
+"""What it may do at the API server."""
+
 REGISTERED: Final = "registered with the kubelet"
 
 
@@ -53,6 +65,8 @@ class RealAgent:
         make_device_nodes(nodes, machine)
         self.token = self._token()
         flags = {
+            "kubeconfig": node.write_kubeconfig("agent", self.token.read_text()),
+            "hostname-override": NODE,
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
             "container-runtime-endpoint": node.containerd_socket,
@@ -119,7 +133,7 @@ class RealAgent:
 
     def _token(self) -> Path:
         path = self._disk.base / "token"
-        path.write_text(self._node.token_of_account("gpumanager", LEAST_RULES))
+        path.write_text(self._node.token_of_account("gpumanager", (*LEAST_RULES, *API_RULES)))
         return path
 
 

@@ -147,6 +147,13 @@ class RealNode:
     def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.part("kubelet").stop(number)
 
+    def stop_api(self) -> None:
+        self.part("api").stop()
+
+    def start_api(self) -> None:
+        """Also after `stop_api`."""
+        self._start_api()
+
     def _start_etcd(self) -> None:
         etcd = self.part("etcd")
         places = ["--listen-client-urls", ETCD, "--advertise-client-urls", ETCD]
@@ -159,7 +166,8 @@ class RealNode:
         )
         tokens.write_text("\n".join(rows) + "\n")
         key = self._directory / "accounts.key"
-        _run("openssl", "genrsa", "-out", key, "2048")
+        if not key.exists():  # accounts keep their tokens over a restart
+            _run("openssl", "genrsa", "-out", key, "2048")
         api = self.part("api")
         api.start(
             self._programs / "kube-apiserver",

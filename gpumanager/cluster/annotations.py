@@ -1,0 +1,68 @@
+"""The original's annotations of a pod, kept true: which GPUs its containers really have. Pure.
+
+The scheduler wrote what it planned; what was granted may differ, because two pods of equal size
+took each other's place, or because the plan did not fit any more. Schedulers count by these
+annotations, so they are corrected to what the journal says once a container is settled.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpumanager.allocator.journal import Allocation, State
+from gpumanager.cluster.pods import ClusterPod
+from gpumanager.gpu.values import Topology
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
+
+ASSIGNED = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What has to be written to one pod. was: planned otherwise, by key."""
+
+    pod: ClusterPod
+    annotations: Mapping[str, str]
+    was: Mapping[str, str]
+
+
+def corrections(
+    journal: Iterable[Allocation], pods: Iterable[ClusterPod], topology: Topology
+) -> Iterator[Correction]:
+    """For each pod whose annotations do not say what it has."""
+    granted: dict[PodUID, dict[str, str]] = {}
+    for one in journal:
+        if one.state is State.SETTLED and one.pod is not None and not one.released:
+            granted.setdefault(one.pod.uid, {})[one.pod.container] = minors(one, topology)
+    for pod in pods:
+        true = _true(pod, granted.get(pod.view.uid, {}))
+        wrong = {k: text for k, text in true.items() if pod.view.annotations.get(k) != text}
+        if wrong and not pod.view.ended:
+            has = pod.view.annotations
+            yield Correction(pod, wrong, {key: has[key] for key in wrong if key in has})
+
+
+def healed(correction: Correction) -> str:
+    """For people: what was planned otherwise; empty where nothing was planned."""
+    places = (key for key in correction.was if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX))
+    return "; ".join(
+        f"container {correction.pod.apps[int(key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX))]}"
+        f" has GPU {correction.annotations[key]}, planned was {correction.was[key]}"
+        for key in places
+    )
+
+
+def minors(allocation: Allocation, topology: Topology) -> str:
+    """`0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
+    gpus = (topology.by_uuid(uuid) for uuid in allocation.gpus)
+    return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))
+
+
+def _true(pod: ClusterPod, granted: Mapping[str, str]) -> dict[str, str]:
+    """By the container's place in `spec.containers`; init containers have no annotation."""
+    found = {
+        f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}": granted[name]
+        for place, name in enumerate(pod.apps)
+        if granted.get(name)
+    }
+    return found | {ANNOTATION_GPU_ASSIGNED: ASSIGNED} if found else {}

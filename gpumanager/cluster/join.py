@@ -1,0 +1,78 @@
+"""Joins the agent to its cluster, or lets it live without one."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from gpumanager.allocator.journal import Claimant
+from gpumanager.cluster.access import NoAccess, find_access, node_name
+from gpumanager.cluster.api import ApiServer
+from gpumanager.cluster.node import Condition
+from gpumanager.cluster.service import Facts, Happening, NodeCluster
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.kubelet.pods import PodUID
+
+log = logging.getLogger(__name__)
+
+
+class Cluster(Protocol):
+    """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
+
+    def condition(self, condition: Condition) -> None:
+        """A condition of the node is this from now on."""
+
+    def event(self, event: Happening) -> None:
+        """This happened to the node."""
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        """This happened to a pod, by the UID that the kubelet knows."""
+
+    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
+        """This happened to every pod that holds something of `gpu`."""
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
+
+    async def run(self, facts: Callable[[], Facts]) -> None:
+        """For as long as the task lives. facts: asked before each round."""
+
+
+class Alone:
+    """A node without an API server: the log has what concerns people."""
+
+    def condition(self, condition: Condition) -> None:
+        log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
+
+    def event(self, event: Happening) -> None:
+        log.log(logging.WARNING if event.warning else logging.INFO, "%s", event.message)
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        log.log(logging.WARNING if event.warning else logging.INFO, "%s: %s", pod, event.message)
+
+    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
+        log.debug("%s: %s", gpu, event.message)
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """There are no annotations."""
+
+    async def run(self, _: Callable[[], Facts]) -> None:
+        """There is nobody to tell."""
+
+
+def join(
+    kubeconfig: Path | None,
+    hostname: str | None,
+    labels: Mapping[str, str],
+    *,
+    recycle: bool = True,
+) -> Cluster:
+    """Says once where there is no API server. Raises InputError."""
+    try:
+        access = find_access(kubeconfig)
+    except NoAccess as error:
+        log.info("%s: no labels, annotations and events are written", error)
+        return Alone()
+    node = node_name(hostname)
+    log.info("this is node %s at %s", node, access)
+    return NodeCluster(ApiServer(access), node, labels=labels, recycle=recycle)

@@ -1,0 +1,114 @@
+"""Keeps the annotations of this node's pods true, and removes the pods it failed to admit."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.cluster.annotations import Correction, corrections, healed
+from gpumanager.cluster.api import ApiRefused, ApiServer
+from gpumanager.cluster.notices import Notices, pod_subject
+from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
+from gpumanager.cluster.recycling import Budget, hopeless, recyclable, refused_here
+from gpumanager.cluster.writer import CONFLICT, Task, despite_conflicts
+from gpumanager.gpu.values import Topology
+from gpumanager.kubelet.pods import PodUID
+
+NOT_FOUND: Final = 404
+_PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$", re.DOTALL)
+
+
+class PodKeeper:
+    """recycle: whether pods are deleted at all. clock: seconds since the epoch."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        pods: PodStore,
+        notices: Notices,
+        *,
+        recycle: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.corrected = self.recycled = 0
+        self._api = api
+        self._pods = pods
+        self._notices = notices
+        self._recycle = recycle
+        self._clock = clock
+        self._budget = Budget()
+        self._waiting_since: dict[PodUID, float] = {}
+        self._explained: set[PodUID] = set()
+
+    def tasks(self, journal: Iterable[Allocation], topology: Topology) -> Iterator[Task]:
+        pods = self._pods.all()
+        self._explain(pods)
+        for correction in corrections(journal, pods, topology):
+            pod = correction.pod
+            write = partial(self._correct, correction)
+            yield Task(("annotations", pod.uid), f"annotations of {pod.full_name}", write)
+        if not self._recycle:
+            return
+        for pod in recyclable(pods, self._waiting_since, self._clock()):
+            yield Task(
+                ("recycle", pod.uid), f"recycling of {pod.full_name}", partial(self._delete, pod)
+            )
+
+    def _explain(self, pods: Iterable[ClusterPod]) -> None:
+        """Why a pod was refused, in our words alone: the kubelet wraps them in its own."""
+        refused = {pod.view.uid: pod for pod in pods if refused_here(pod)}
+        for uid in refused.keys() - self._explained:
+            self._notices.say(
+                uid, warning=True, reason="GpuRefused", message=cause(refused[uid]), once=True
+            )
+        self._explained = set(refused)
+
+    async def _correct(self, correction: Correction) -> None:
+        pod = correction.pod
+        # A pod made anew under the name has another UID, which may not change: it is refused.
+        metadata = {"uid": pod.uid, "annotations": dict(correction.annotations)}
+        patch = {"metadata": metadata}
+        path = _path(pod)
+        item = await despite_conflicts(lambda: self._api.patch(path, patch))
+        self._pods.put(cluster_pod(item))
+        self.corrected += 1
+        if message := healed(correction):
+            self._notices.say(
+                pod.view.uid, warning=False, reason="GpuPlanCorrected", message=message
+            )
+
+    async def _delete(self, pod: ClusterPod) -> None:
+        after = self._budget.take(self._clock())
+        if after is None:
+            return
+        self._budget = after
+        why = "it can never start" if hopeless(pod) else "it was not admitted"
+        same = {"uid": pod.uid, "resourceVersion": pod.version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": same}
+        try:
+            await self._api.delete(_path(pod), body)
+        except ApiRefused as error:
+            if error.status not in {NOT_FOUND, CONFLICT}:
+                raise
+            return
+        self.recycled += 1
+        message = f"deleted, for its {pod.owners[0]} to make it anew: {why}"
+        self._notices.say(
+            pod.view.uid,
+            warning=False,
+            reason="GpuPodRecycled",
+            message=message,
+            subject=pod_subject(pod),
+        )
+
+
+def cause(pod: ClusterPod) -> str:
+    """What the plugin said, where the kubelet quotes it."""
+    found = _PLUGIN_SAID.search(pod.message)
+    return found[1] if found else pod.message
+
+
+def _path(pod: ClusterPod) -> str:
+    return f"/api/v1/namespaces/{pod.view.namespace}/pods/{pod.view.name}"

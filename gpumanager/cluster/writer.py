@@ -1,0 +1,164 @@
+"""Writes to the API server, one thing after another, in the background.
+
+What is to be written is asked anew each round: it is the difference between what should be and what
+is, so nothing is queued that could be lost or grow old, and an outage leaves no backlog. What
+fails waits longer each time, by itself; where nobody answers, everything waits.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
+from gpumanager.cluster.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+CONFLICT: Final = 409
+CONFLICT_ATTEMPTS: Final = 4
+CONFLICT_SECONDS: Final = 0.1
+SETTLE_SECONDS: Final = 1.0
+"""What was just written is not written again before the watch has brought it."""
+LEAST_PAUSE: Final = 0.2
+FORBIDDEN: Final = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to write. key: the same for the same thing. what: for the log."""
+
+    key: Hashable
+    what: str
+    perform: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not before `until`."""
+
+    until: float
+    backoff: Backoff
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the tasks so far."""
+
+    written: int = 0
+    refused: int = 0
+    unavailable: int = 0
+
+
+class Writer:
+    """Performs tasks. backoff: of a task that is refused. outage: where nobody answers."""
+
+    def __init__(
+        self,
+        *,
+        backoff: Backoff | None = None,
+        outage: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tally = Tally()
+        self.rounds = 0
+        self._backoff = backoff or Backoff(1.0, 300.0)
+        self._outage = self._calm = outage or Backoff(1.0, 60.0)
+        self._clock = clock
+        self._waiting: dict[Hashable, Waiting] = {}
+        self._silent_until = 0.0
+        self._forbidden: set[str] = set()
+
+    @property
+    def reachable(self) -> bool:
+        """False while nobody answers."""
+        return not self._outage.failures
+
+    async def run(
+        self, tasks: Callable[[], Iterable[Task]], wake: asyncio.Event, period: float
+    ) -> None:
+        """A round at each `wake`, and every `period` seconds, for as long as the task lives."""
+        while True:
+            await self.round(tuple(tasks()))
+            await asyncio.sleep(LEAST_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(period, self._next())):
+                    await wake.wait()
+            wake.clear()
+
+    async def round(self, tasks: tuple[Task, ...]) -> None:
+        """All tasks whose time has come."""
+        keys = {task.key for task in tasks}
+        self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
+        self.rounds += 1
+        for task in tasks:
+            if self._clock() < self._silent_until:
+                return
+            waiting = self._waiting.get(task.key)
+            if waiting is None or waiting.until <= self._clock():
+                await self._attempt(task, waiting.backoff if waiting else self._backoff)
+
+    async def _attempt(self, task: Task, backoff: Backoff) -> None:
+        try:
+            await task.perform()
+        except ApiUnavailable as error:
+            self._nobody(error)
+            return
+        except ApiRefused as error:
+            self._said(task, error)
+            backoff, pause = self._refused(backoff, error.retry_after or 0.0)
+        except NOT_UNDERSTOOD as error:
+            log.warning("%s: the answer is not understood: %r", task.what, error)
+            backoff, pause = self._refused(backoff, 0.0)
+        else:
+            backoff, pause = self._backoff, SETTLE_SECONDS
+            self.tally = replace(self.tally, written=self.tally.written + 1)
+        self._somebody()
+        self._waiting[task.key] = Waiting(self._clock() + pause, backoff)
+
+    def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
+        self.tally = replace(self.tally, refused=self.tally.refused + 1)
+        later = backoff.failed()
+        return later, max(least, later.pause(random.random()))  # noqa: S311
+
+    def _nobody(self, error: ApiUnavailable) -> None:
+        if self.reachable:
+            log.warning("%s; what is to be written there waits", error)
+        self._outage = self._outage.failed()
+        self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
+        self.tally = replace(self.tally, unavailable=self.tally.unavailable + 1)
+
+    def _somebody(self) -> None:
+        if not self.reachable:
+            log.info("the API server answers again: what waited is written")
+        self._outage, self._silent_until = self._calm, 0.0
+
+    def _said(self, task: Task, error: ApiRefused) -> None:
+        """A permission that is missing is said once for each kind of thing."""
+        kind = task.what.partition(" ")[0]
+        known = error.status == FORBIDDEN and kind in self._forbidden
+        if error.status == FORBIDDEN:
+            self._forbidden.add(kind)
+        log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", task.what, error)
+
+    def _next(self) -> float:
+        """Seconds until something that waits is due."""
+        until = [one.until for one in self._waiting.values() if one.backoff.failures]
+        due = min(until, default=float("inf")) if self.reachable else self._silent_until
+        return max(LEAST_PAUSE, due - self._clock())
+
+
+async def despite_conflicts(write: Callable[[], Awaitable[Any]]) -> Any:
+    """`write`, again a few times where others wrote at the same moment; raises as it does."""
+    for attempt in range(1, CONFLICT_ATTEMPTS):
+        try:
+            return await write()
+        except ApiRefused as error:
+            if error.status != CONFLICT:
+                raise
+            await asyncio.sleep(CONFLICT_SECONDS * attempt)
+    return await write()

@@ -1,0 +1,140 @@
+"""The objects of a simulated cluster, their versions, and what changed since which.
+
+Each change has a number, which is the version of the object and of the whole. Changes are
+remembered for watches until they are forgotten, as a real server's compaction does.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpumanager.sim.cluster.patch import patched
+
+Object = Mapping[str, Any]
+FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
+KINDS: Final = {"pods": "Pod", "nodes": "Node", "events": "Event"}
+
+
+class Refused(Exception):
+    """What the server refuses, as in a Status object."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """namespace: empty for nodes."""
+
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """before: None for a new object; after: None for one that is gone."""
+
+    version: int
+    key: Key
+    before: Object | None
+    after: Object | None
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(slots=True)
+class Objects:
+    """All objects, and the changes that are remembered."""
+
+    version: int = 1
+    forgotten: int = 0
+    """Changes up to this version cannot be watched any more."""
+    rows: dict[Key, Object] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+
+    def list(self, resource: str, namespace: str = "") -> Iterator[Object]:
+        for key, row in self.rows.items():
+            if key.resource == resource and namespace in {"", key.namespace}:
+                yield row
+
+    def get(self, key: Key) -> Object:
+        if key not in self.rows:
+            raise Refused(404, "NotFound", f'{key.resource} "{key.name}" not found')
+        return self.rows[key]
+
+    def create(self, key: Key, item: Object) -> Object:
+        if key in self.rows:
+            raise Refused(409, "AlreadyExists", f'{key.resource} "{key.name}" already exists')
+        metadata = {
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": _now(),
+            **item["metadata"],
+            "name": key.name,
+            **({"namespace": key.namespace} if key.namespace else {}),
+        }
+        fixed = {"apiVersion": "v1", "kind": KINDS[key.resource]}
+        return self._put(key, {**item, **fixed, "metadata": metadata})
+
+    def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:
+        """status: the part that is written; the other part stays as it is."""
+        before = self.get(key)
+        try:
+            after = patched(kind, before, patch)
+        except KeyError:
+            raise Refused(415, "UnsupportedMediaType", f"{kind} is not understood") from None
+        if after["metadata"].get("uid") != before["metadata"]["uid"]:
+            raise Refused(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
+        self._agree(key, before, after["metadata"])
+        part = {"status": after.get("status", {})} if status else {}
+        whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
+        return before if whole == before else self._put(key, whole)
+
+    def delete(self, key: Key, preconditions: Object, grace: int | None = None) -> Object:
+        """A pod that still runs is only marked, unless without grace: its kubelet ends it."""
+        before = self.get(key)
+        self._agree(key, before, preconditions)
+        running = (before.get("status") or {}).get("phase") not in FINAL_PHASES
+        if key.resource != "pods":
+            return self.remove(key)
+        bound = bool((before.get("spec") or {}).get("nodeName"))
+        waits = running and bound and grace != 0
+        marked = {**before["metadata"], "deletionTimestamp": _now()}
+        marked["deletionGracePeriodSeconds"] = 30 if waits else 0
+        after = self._put(key, {**before, "metadata": marked})
+        return after if waits else self.remove(key)
+
+    def remove(self, key: Key) -> Object:
+        """It is gone at once, whatever it was."""
+        before = self.get(key)
+        self.version += 1
+        del self.rows[key]
+        self.changes.append(Change(self.version, key, before, None))
+        return before
+
+    def forget(self) -> None:
+        """Whoever watches from before now has to list again."""
+        self.forgotten = self.version
+        self.changes.clear()
+
+    def _put(self, key: Key, item: Object) -> Object:
+        before = self.rows.get(key)
+        self.version += 1
+        metadata = {**item["metadata"], "resourceVersion": str(self.version)}
+        self.rows[key] = {**item, "metadata": metadata}
+        self.changes.append(Change(self.version, key, before, self.rows[key]))
+        return self.rows[key]
+
+    def _agree(self, key: Key, before: Object, wanted: Object) -> None:
+        """UID and version, where they are given, are preconditions."""
+        for name in ("uid", "resourceVersion"):
+            has, said = before["metadata"][name], wanted.get(name, before["metadata"][name])
+            if has != said:
+                cause = f"precondition failed: {name} is {has}, not {said}"
+                raise Refused(409, "Conflict", f'{key.resource} "{key.name}": {cause}')

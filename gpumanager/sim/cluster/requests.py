@@ -1,0 +1,81 @@
+"""What a request to the simulated API server means. Pure."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from gpumanager.sim.cluster.objects import KINDS, Key, Object, Refused
+
+ROOT: Final = ("api", "v1")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, taken apart. name: empty for all of a resource. part: `status` or nothing."""
+
+    method: str
+    resource: str
+    namespace: str
+    name: str
+    part: str
+    query: Mapping[str, str]
+    kind: str
+    body: bytes
+
+    @property
+    def key(self) -> Key:
+        return Key(self.resource, self.namespace, self.name)
+
+    def object(self) -> Any:
+        """The body; raises Refused."""
+        try:
+            found = json.loads(self.body or b"{}")
+        except ValueError as error:
+            raise Refused(400, "BadRequest", f"the body is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise Refused(400, "BadRequest", "the body is no object")
+        return found
+
+
+def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
+    """Raises Refused for a path that leads nowhere."""
+    url = urlsplit(target)
+    words = [unquote(word) for word in url.path.strip("/").split("/")]
+    namespace = ""
+    if tuple(words[:2]) != ROOT:
+        raise Refused(404, "NotFound", "the server could not find the requested resource")
+    words = words[2:]
+    if words[:1] == ["namespaces"] and len(words) > 2:  # noqa: PLR2004
+        namespace, words = words[1], words[2:]
+    resource, name, part, *_ = [*words, "", "", ""]
+    if resource not in KINDS or part not in {"", "status"}:
+        raise Refused(404, "NotFound", "the server could not find the requested resource")
+    query = dict(parse_qsl(url.query))
+    return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
+
+
+def selector(text: str) -> Callable[[Object], bool]:
+    """`spec.nodeName=n,metadata.name=p` as a test of objects."""
+    terms = [term.partition("=") for term in text.split(",") if term]
+    wanted = [(path.split("."), value.removeprefix("=")) for path, _, value in terms]
+    return lambda item: all(_field(item, path) == value for path, value in wanted)
+
+
+def _field(item: Any, path: Iterable[str]) -> str:
+    for name in path:
+        item = (item or {}).get(name)
+    return str(item or "")
+
+
+def status_object(refused: Refused) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": str(refused),
+        "reason": refused.reason,
+        "code": refused.status,
+    }

@@ -1,0 +1,280 @@
+"""The simulated API server: one cluster's objects over HTTP on a port of the loopback.
+
+It can be told to be away, to hang, to refuse, to forget its history: what a real one does on a bad
+day. Everything else follows the real one, with which it shares its contract tests.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from gpumanager.sim.cluster.objects import KINDS, Change, Key, Object, Objects, Refused
+from gpumanager.sim.cluster.requests import Call, read_call, selector, status_object
+
+REQUEST_SECONDS: Final = 30.0
+LONGEST_HEAD: Final = 1 << 16
+LONGEST_BODY: Final = 3 << 20
+WATCH_SECONDS: Final = 1800.0
+BOOKMARK_SECONDS: Final = 60.0
+OK: Final = 200
+CREATED: Final = 201
+
+
+class SimulatedApiServer:
+    """Serves `objects`. token: what a caller has to show; empty: everybody is let in."""
+
+    def __init__(self, *, token: str = "", bookmark_seconds: float = BOOKMARK_SECONDS) -> None:
+        self.objects = Objects()
+        self.token = token
+        self.calls: list[Call] = []
+        self.answering = asyncio.Event()
+        """Cleared: callers are let in and wait."""
+        self.answering.set()
+        self.port = 0
+        self._bookmark_seconds = bookmark_seconds
+        self._refusals: deque[tuple[Refused, Mapping[str, str]]] = deque()
+        self._changed = asyncio.Condition()
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; the port stays the same over an outage."""
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=LONGEST_HEAD
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """An outage: nobody listens, and every connection is cut."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self.cut()
+
+    async def cut(self) -> None:
+        """Every connection ends now, in the middle of what it says."""
+        for task in tuple(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def refuse(
+        self, status: int, reason: str, times: int = 1, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """The next calls that change something are refused so."""
+        refused = Refused(status, reason, "refused as told")
+        self._refusals.extend([(refused, headers or {})] * times)
+
+    async def create(self, resource: str, item: Object) -> Object:
+        """As somebody else would."""
+        metadata = item["metadata"]
+        key = Key(resource, metadata.get("namespace", ""), metadata["name"])
+        made = self.objects.create(key, item)
+        await self._tell()
+        return made
+
+    async def change(self, key: Key, kind: str, patch: Object, *, status: bool = False) -> Object:
+        made = self.objects.patch(key, kind, patch, status=status)
+        await self._tell()
+        return made
+
+    async def remove(self, key: Key) -> None:
+        """As a kubelet does with a pod that has ended."""
+        self.objects.remove(key)
+        await self._tell()
+
+    async def forget(self) -> None:
+        """History is compacted, and watches that are open end."""
+        self.objects.forget()
+        await self.cut()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101
+        self._open.add(task)
+        try:
+            await self._exchange(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            pass  # a caller that left, or that speaks no HTTP
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            method, target, headers, body = await _read(reader)
+        await self.answering.wait()
+        try:
+            self._let_in(headers)
+            call = read_call(method, target, headers.get("content-type", ""), body)
+            self.calls.append(call)
+            if call.method == "GET" and call.query.get("watch") in {"true", "1"}:
+                await self._watch(call, writer)
+                return
+            status, answer = await self._answer(call)
+            writer.write(_response(status, answer))
+        except Refused as refused:
+            more = self._refusal_headers(refused)
+            writer.write(_response(refused.status, status_object(refused), more))
+        await writer.drain()
+
+    def _let_in(self, headers: Mapping[str, str]) -> None:
+        if self.token and headers.get("authorization") != f"Bearer {self.token}":
+            raise Refused(401, "Unauthorized", "Unauthorized")
+
+    def _refusal_headers(self, refused: Refused) -> Mapping[str, str]:
+        if self._refusals and self._refusals[0][0] is refused:
+            return self._refusals.popleft()[1]
+        return {}
+
+    async def _answer(self, call: Call) -> tuple[int, Any]:
+        if call.method == "GET":
+            return OK, self.objects.get(call.key) if call.name else self._list(call)
+        if self._refusals:
+            raise self._refusals[0][0]
+        made = self._change(call)
+        await self._tell()
+        return (CREATED if call.method == "POST" else OK), made
+
+    def _change(self, call: Call) -> Object:
+        if call.method == "POST" and not call.name:
+            item = call.object()
+            name = item.get("metadata", {}).get("name")
+            if not name:
+                raise Refused(422, "Invalid", "metadata.name: Required value")
+            return self.objects.create(replace(call, name=name).key, item)
+        if call.method == "PATCH":
+            status = call.part == "status"
+            return self.objects.patch(call.key, call.kind, call.object(), status=status)
+        if call.method == "DELETE":
+            options = call.object()
+            grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+            same = options.get("preconditions") or {}
+            return self.objects.delete(call.key, same, None if grace is None else int(grace))
+        raise Refused(405, "MethodNotAllowed", f"{call.method} is not allowed here")
+
+    def _list(self, call: Call) -> Object:
+        """Pages go by position: what changes between two of them is not looked at."""
+        wanted = selector(call.query.get("fieldSelector", ""))
+        rows = [row for row in self.objects.list(call.resource, call.namespace) if wanted(row)]
+        first = int(call.query.get("continue", "0"))
+        limit = int(call.query.get("limit", "0")) or len(rows)
+        metadata = {"resourceVersion": str(self.objects.version)}
+        if first + limit < len(rows) and call.query.get("resourceVersion") != "0":
+            metadata["continue"] = str(first + limit)
+            rows = rows[first : first + limit]
+        else:
+            rows = rows[first:]
+        kind = f"{KINDS[call.resource]}List"
+        return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": rows}
+
+    async def _watch(self, call: Call, writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(OK, {"Transfer-Encoding": "chunked"}))
+        seconds = float(call.query.get("timeoutSeconds", WATCH_SECONDS))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._follow(call, writer)
+                await self._end(writer)
+                return
+        if "allowWatchBookmarks" in call.query:
+            await _send(writer, _bookmark(call.resource, self.objects.version))
+        await self._end(writer)
+
+    async def _end(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def _follow(self, call: Call, writer: asyncio.StreamWriter) -> None:
+        wanted = selector(call.query.get("fieldSelector", ""))
+        version = int(call.query.get("resourceVersion") or 0)
+        if version and version < self.objects.forgotten:
+            message = f"too old resource version: {version} ({self.objects.forgotten})"
+            expired = status_object(Refused(410, "Expired", message))
+            await _send(writer, {"type": "ERROR", "object": expired})
+            return
+        if version == 0:
+            for row in filter(wanted, tuple(self.objects.list(call.resource))):
+                await _send(writer, {"type": "ADDED", "object": row})
+            version = self.objects.version
+        while True:
+            news = tuple(self._since(version, call.resource, wanted))
+            version = self.objects.version
+            for event in news:
+                await _send(writer, event)
+            if not await self._news(version) and "allowWatchBookmarks" in call.query:
+                await _send(writer, _bookmark(call.resource, version))
+
+    def _since(self, version: int, resource: str, wanted: Any) -> Iterator[Any]:
+        for change in self.objects.changes:
+            if change.version > version and change.key.resource == resource:
+                event = _event(change, wanted)
+                if event:
+                    yield event
+
+    async def _news(self, version: int) -> bool:
+        """True once there is something after `version`; False when a bookmark is due."""
+        try:
+            async with asyncio.timeout(self._bookmark_seconds), self._changed:
+                await self._changed.wait_for(lambda: self.objects.version > version)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _event(change: Change, wanted: Any) -> dict[str, Any] | None:
+    """As a watcher with a selector sees it: what comes to match is new, what ceases to is gone."""
+    was = change.before is not None and wanted(change.before)
+    is_ = change.after is not None and wanted(change.after)
+    if is_:
+        return {"type": "MODIFIED" if was else "ADDED", "object": change.after}
+    if not was or change.before is None:
+        return None
+    metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
+    return {"type": "DELETED", "object": {**change.before, "metadata": metadata}}
+
+
+def _bookmark(resource: str, version: int) -> dict[str, Any]:
+    metadata = {"resourceVersion": str(version)}
+    item = {"kind": KINDS[resource], "apiVersion": "v1", "metadata": metadata}
+    return {"type": "BOOKMARK", "object": item}
+
+
+async def _read(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes]:
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, target, *_ = [*lines[0].split(" "), "", ""]
+    pairs = (line.partition(":") for line in lines[1:] if line)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    length = int(headers.get("content-length", 0))
+    if not 0 <= length <= LONGEST_BODY:
+        raise ValueError(length)
+    return method, target, headers, await reader.readexactly(length)
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    fields = {"Content-Type": "application/json", "Connection": "close", **headers}
+    lines = [f"HTTP/1.1 {status} Simulated", *(f"{key}: {text}" for key, text in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _response(status: int, answer: Any, headers: Mapping[str, str] | None = None) -> bytes:
+    body = json.dumps(answer).encode()
+    return _head(status, {**(headers or {}), "Content-Length": str(len(body))}) + body
+
+
+async def _send(writer: asyncio.StreamWriter, event: Any) -> None:
+    line = json.dumps(event).encode() + b"\n"
+    writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+    await writer.drain()

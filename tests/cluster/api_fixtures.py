@@ -1,0 +1,40 @@
+"""API servers for the tests of this folder."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from api_world import KUBECONFIG, ApiWorld
+
+from gpumanager.cluster.access import Access, read_kubeconfig
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    simulated = SimulatedApiServer()
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+@pytest.fixture
+async def simulated(server: SimulatedApiServer) -> ApiWorld:
+    world = ApiWorld(Access("127.0.0.1", server.port), server)
+    await world.start()
+    return world
+
+
+@pytest.fixture(params=["simulated", "real"])
+async def world(request: pytest.FixtureRequest, simulated: ApiWorld) -> AsyncIterator[ApiWorld]:
+    """Both kinds of API server, for what has to hold of both."""
+    if request.param == "simulated":
+        yield simulated
+        return
+    if KUBECONFIG not in os.environ:
+        pytest.skip(f"no real API server: {KUBECONFIG} names no kubeconfig")
+    real = ApiWorld(read_kubeconfig(Path(os.environ[KUBECONFIG])))
+    await real.start()
+    yield real
+    await real.stop()

@@ -1,0 +1,151 @@
+"""What the agent tells a real API server of a real kubelet's node and pods."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import pytest
+from api_client import silent
+from node_process import wait_for
+from real_agent import RealAgent
+from real_node import NODE, NODE_PATH, RealNode
+from real_pods import PODS, RealPods, container, pod
+
+from gpumanager.cluster.labels import label_value, read_inventory
+from gpumanager.names import (
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_INVENTORY,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    LABEL_COUNT,
+    LABEL_PRODUCT,
+)
+from gpumanager.units import MEMORY_BLOCK
+
+pytest_plugins = ["node_fixtures"]
+pytestmark = pytest.mark.e2e
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+T = TypeVar("T")
+
+
+def metadata(node: RealNode, path: str) -> dict[str, Any]:
+    return dict(node.api.get(path)["metadata"])
+
+
+def found(look: Callable[[], T], what: str) -> T:
+    """What `look` finds, once it finds something and the API server answers."""
+    return cast(T, wait_for(lambda: silent(look), what))
+
+
+def test_the_node_says_which_gpus_it_has(node: RealNode, agent: RealAgent) -> None:
+    gpus = agent.machine.topology.gpus
+
+    def labelled() -> dict[str, str]:
+        labels: dict[str, str] = metadata(node, NODE_PATH)["labels"]
+        return labels if LABEL_PRODUCT in labels else {}
+
+    labels = found(labelled, "the node has its labels")
+    text = metadata(node, NODE_PATH)["annotations"][ANNOTATION_INVENTORY]
+    assert labels[LABEL_COUNT] == str(len(gpus))
+    assert labels[LABEL_PRODUCT] == label_value(gpus[0].model)
+    assert [gpu.uuid for gpu in read_inventory(text)[0].gpus] == [gpu.uuid for gpu in gpus]
+
+
+def test_a_pod_says_which_gpu_each_container_has(
+    node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    asked = [container(name, "sleep 600", 30, 4) for name in ("a", "b")]
+    uid = pods.create(pod("two", *asked))
+    pods.running("two")
+
+    def assigned() -> dict[str, str]:
+        annotations = metadata(node, f"{PODS}/two").get("annotations") or {}
+        return annotations if annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" else {}
+
+    said = found(assigned, "the pod has its annotations")
+
+    minors = {gpu.uuid: str(gpu.minor) for gpu in agent.machine.topology.gpus}
+    granted = {one.pod.container: one.gpus for one in agent.promised_to(uid) if one.pod}
+    for place, name in enumerate(("a", "b")):
+        (uuid,) = granted[name]
+        assert said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"] == minors[uuid]
+
+
+def events(node: RealNode, uid: str) -> dict[str, str]:
+    path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid={uid}"
+    items = node.api.get(path)["items"] or []
+    return {one["reason"]: one["message"] for one in items if one["reason"].startswith("Gpu")}
+
+
+def refused_pod(agent: RealAgent, name: str, **more: Any) -> dict[str, Any]:
+    """It asks for more memory than a GPU has, and less than the node."""
+    blocks = agent.machine.topology.gpus[0].memory // MEMORY_BLOCK + 1
+    made = pod(name, container("main", "sleep 600", 30, blocks))
+    made["metadata"] |= more
+    return made
+
+
+def test_a_pod_that_was_not_admitted_goes_if_somebody_makes_it_anew(
+    node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    owned = pods.create(refused_pod(agent, "owned", ownerReferences=[OWNER]))
+    naked = pods.create(refused_pod(agent, "naked"))
+
+    found(lambda: "GpuPodRecycled" in events(node, owned), "it is said")
+    wait_for(lambda: silent(lambda: node.api.get(f"{PODS}/owned")) is None, "the pod is gone")
+
+    assert "ReplicaSet" in events(node, owned)["GpuPodRecycled"]
+    explained = found(lambda: events(node, naked), "the other is explained")
+    assert "blocks asked" in explained["GpuRefused"]
+    assert not explained["GpuRefused"].startswith("Allocate failed")
+    assert node.api.get(f"{PODS}/naked")["status"]["phase"] == "Failed"
+
+
+def test_a_static_pod_s_mirror_says_what_the_static_pod_has(
+    node: RealNode, agent: RealAgent
+) -> None:
+    described = pod("fixed", container("main", "sleep 600", 30, 4))
+    described["metadata"]["namespace"] = "default"
+    file = node.static_pods / "fixed.json"
+    file.write_text(json.dumps(described))
+    path = f"{PODS}/fixed-{NODE}"
+    try:
+
+        def assigned() -> dict[str, str]:
+            annotations = metadata(node, path).get("annotations") or {}
+            return annotations if ANNOTATION_GPU_ASSIGNED in annotations else {}
+
+        said = found(assigned, "the mirror has its annotations")
+        hashed = said["kubernetes.io/config.hash"]
+        (promise,) = agent.promised_to(hashed)
+    finally:
+        file.unlink()
+
+    minors = {gpu.uuid: str(gpu.minor) for gpu in agent.machine.topology.gpus}
+    assert said[f"{ANNOTATION_PREDICATE_GPU_INDEX}0"] == minors[promise.gpus[0]]
+    wait_for(lambda: silent(lambda: node.api.get(path)) is None, "the mirror is gone")
+
+
+def test_what_the_api_server_missed_is_said_when_it_is_back(
+    node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    """The kubelet starts the pod while nobody but itself can be asked."""
+    file = node.static_pods / "lonely.json"
+    described = pod("lonely", container("main", "sleep 600", 30, 4))
+    described["metadata"]["namespace"] = "default"
+    promised = len(agent.promises())
+    node.stop_api()
+    try:
+        file.write_text(json.dumps(described))
+        wait_for(lambda: len(agent.promises()) > promised, "the pod is admitted")
+        wait_for(lambda: pods.static_logs(f"lonely-{NODE}", "main"), "it has started")
+        node.start_api()
+
+        def assigned() -> bool:
+            annotations = metadata(node, f"{PODS}/lonely-{NODE}").get("annotations") or {}
+            return ANNOTATION_GPU_ASSIGNED in annotations
+
+        found(assigned, "the mirror has its annotations")
+    finally:
+        file.unlink()
+    wait_for(lambda: not pods.static_is_there(f"lonely-{NODE}"), "it has ended")
