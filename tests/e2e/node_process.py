@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -60,6 +61,15 @@ class NodeProcess:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does nothing meanwhile, and knows nothing of it."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def wait_for(self, ask: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
         """As `wait_for`, with the end of the log where it fails: at once if the program ends."""

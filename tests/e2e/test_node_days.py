@@ -101,9 +101,10 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
         both = [one for one in agent.promised_to(uid) if one.core_ids and one.memory_ids]
         return tuple(one for one in both if one.state is State.ANSWERED)
 
-    uid = pods.create(pod("orphan", container("main", WAITS, 20, 4)))
-    promised = wait_for(answered, "both resources are answered")
-    agent.kill()
+    with node.part("containerd").paused():  # no container, hence no PreStart
+        uid = pods.create(pod("orphan", container("main", WAITS, 20, 4)))
+        promised = wait_for(answered, "both resources are answered")
+        agent.kill()
     with_nobody = pods.wait("orphan", lambda s: bool(waiting(s)), "its container waits")
     assert with_nobody["phase"] == "Pending"
 
