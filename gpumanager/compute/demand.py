@@ -7,14 +7,16 @@ nothing wants nothing: that, too, shows within a moment.
 
 Who comes back and waits for the end of each launch may not use much, however much it wants: it
 waits for the time slices of others, which no meter shows. So who works steadily again has a moment
-with all it may have, to show what it uses then.
+with all it may have, to show what it uses then. Of who waits for the end of long launches it is
+known when they were there: all the time means that it never had enough.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.compute.history import History
-from gpumanager.compute.values import SECOND, Reading
+from gpumanager.compute.values import SECOND, Flight, Reading
 
 MOMENT_NS: Final = SECOND // 5
 """What counts as now: two looks, and less than half of the time idle share may take to be used."""
@@ -25,6 +27,8 @@ PAID_NS: Final = 3 * SECOND
 ROOM: Final = 1.1
 ROOM_MORE: Final = 0.02
 RISE: Final = 1.2
+PRESENT: Final = 0.9
+"""A part of the time that is nearly all of it, for a launch takes a moment to come."""
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class Demand:
         """The share it would use now, its ceiling at most; the reading is in the history."""
         used = history.share(MOMENT_NS)
         self.tried &= used > 0
-        if self._presses(history):
+        if self._presses(history) or presence(reading.flights, now) > PRESENT:
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
             self.tried = True
@@ -52,3 +56,13 @@ class Demand:
         """Whether more may be wanted than was kept for it."""
         rose = history.newest > RISE * self.want + ROOM_MORE
         return history.waited or rose or (history.steady and not self.tried)
+
+
+def presence(flights: Iterable[Flight], now: int) -> float:
+    """The part of the last moment in which a long launch was there, waiting or not."""
+    until, there = now - MOMENT_NS, 0
+    for flight in sorted(flights, key=lambda one: one.begun):
+        ended = flight.ended or now
+        there += max(0, ended - max(until, flight.begun))
+        until = max(until, ended)
+    return there / MOMENT_NS
