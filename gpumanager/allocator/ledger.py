@@ -51,11 +51,14 @@ class Ledger:
 
     def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
         """What the allocations leave free of one GPU."""
+        return self._open(gpu, self._use(allocations, gpu))
+
+    def _use(self, allocations: Iterable[Allocation], gpu: Gpu) -> _Use:
         use = _Use()
         for allocation in allocations:
             if gpu.uuid in allocation.gpus and not allocation.doubted:
                 self._add(use, allocation)
-        return _book(gpu, use)
+        return use
 
     def fits(self, others: Iterable[Allocation], allocation: Allocation) -> bool:
         """True if `allocation` can hold what it says, on its GPUs, beside `others`."""
@@ -73,7 +76,7 @@ class Ledger:
         if allocation.blocks > blocks(gpu.memory):
             return False
         shares = [a for a in (*beside, allocation) if not a.whole]
-        book = self.book(shares, gpu)
+        book = _book(gpu, self._use(shares, gpu))
         return book.free_cores >= 0 and book.free_blocks >= 0
 
     def _exclude(self, one: Allocation, other: Allocation) -> bool:

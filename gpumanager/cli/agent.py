@@ -191,7 +191,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 )
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
-    start_logging(_log_flags(flags))
+    start_logging(take_log_flags(flags))
     _say_what_is_not_used()
     settings = read_settings(flags)
     from gpumanager.cli.node_agent import serve
@@ -199,7 +199,7 @@ def command(**flags: Any) -> None:
     asyncio.run(serve(settings))
 
 
-def _log_flags(flags: dict[str, Any]) -> LogFlags:
+def take_log_flags(flags: dict[str, Any]) -> LogFlags:
     """Taken out of `flags`."""
     modules, threshold = flags.pop("modules"), flags.pop("threshold")
     names = ("level", "directory", "to_stderr", "also_to_stderr", "line")

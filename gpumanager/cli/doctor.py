@@ -44,6 +44,7 @@ def command(*, as_json: bool, **flags: Any) -> int:
     Example, in the agent's container:
       gpumanager doctor --driver-root /host
     """
+    agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
     from gpumanager.cli.doctor_look import look
 

@@ -54,7 +54,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         ([], "cuda_compat", "shim"),
         (["--cuda-compat=image"], "cuda_compat", "image"),
         (["--compat32"], "compat32", True),
-        (["--node-labels=a.b/c=d, e=f=g,,h="], "node_labels", {"a.b/c": "d", "e": "f=g", "h": ""}),
+        (["--node-labels=a.b/c=d, e=f,,h="], "node_labels", {"a.b/c": "d", "e": "f", "h": ""}),
         (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
         ([], "query_port", 5678),
         (["--query_port=9"], "query_port", 9),
@@ -89,8 +89,8 @@ def test_a_malformed_label_is_said_and_the_others_count(
     run(["agent", "--node-labels=a=b,nonsense,=c"])
 
     assert started[0].node_labels == {"a": "b"}
-    assert "'nonsense' is no label" in caplog.text
-    assert "'=c' is no label" in caplog.text
+    assert "'nonsense' is left out" in caplog.text
+    assert "'=c' is left out" in caplog.text
 
 
 @pytest.mark.parametrize("flag", ["--version", "--version=true", "--version=raw"])
