@@ -4,23 +4,29 @@ Names, defaults and meanings of gpu-manager's flags are kept; flags that are new
 agent accepts for its callers' sake and does not use yet is in `NOT_USED_YET`, and said aloud.
 """
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
 
 DRIVERS: Final = ("nvidia",)
+QUERY_PORT: Final = 5678
+BEHIND_THE_SHIM: Final = ("report", "end")
+"""What may be done about a process that has GPU memory which no limit holds."""
 
 NOT_USED_YET: Final = {
     "kubeconfig": "this agent does not talk to the API server yet",
     "node-labels": "this agent does not label its node yet",
-    "query-addr": "the display service comes later",
-    "query-port": "the display service comes later",
-    "sample-period": "the sampler comes later",
     "cgroup-driver": "which driver made a cgroup is seen in its name",
 }
 """Accepted flags without effect, and why."""
+
+
+def node_name() -> str:
+    """What the pod was told, or what the kubelet calls its node unless told otherwise."""
+    return os.environ.get("NODE_NAME") or os.uname().nodename.strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,8 @@ class AgentSettings:
     """What the agent runs on.
 
     share_mode: allow requests below 100 cores, as gpu-manager's flag does.
-    allocation_check_period, wait_timeout, runtime_request_timeout: seconds.
+    allocation_check_period, wait_timeout, runtime_request_timeout, sample_period: seconds.
+    query_port: 0: none. hostname_override: the node's name.
     The fields from volume_base on are new.
     """
 
@@ -46,6 +53,10 @@ class AgentSettings:
     """What older gpu-managers had for it; Docker's own socket is passed over."""
     runtime_request_timeout: float = 5.0
     extra_devices: tuple[str, ...] = ()
+    hostname_override: str = field(default_factory=node_name)
+    query_addr: str = "localhost"
+    query_port: int = QUERY_PORT
+    sample_period: float = 1.0
     volume_base: Path | None = None
     """Where mirrors are kept; None: where volume.conf says."""
     driver_root: Path = Path("/")
@@ -56,3 +67,5 @@ class AgentSettings:
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     pod_resources_socket: Path = Path(POD_RESOURCES_SOCKET)
+    behind_the_shim: str = BEHIND_THE_SHIM[0]
+    """What is done about processes with GPU memory that no limit holds: one of these."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from gpumanager.errors import InputError
-from gpumanager.settings import DRIVERS, NOT_USED_YET, AgentSettings
+from gpumanager.settings import BEHIND_THE_SHIM, DRIVERS, NOT_USED_YET, AgentSettings
 from gpumanager.volume.config import read_json
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,26 @@ def _accepted(command: click.Command) -> click.Command:
 @click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
-@click.option("--hostname-override", expose_value=False, help="The node's name, for messages.")
+@click.option("--hostname-override", default="", help="The node's name, if not the host's.")
+@click.option("--query-addr", default=DEFAULTS.query_addr, help="Where metrics are served.")
+@click.option(
+    "--query-port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULTS.query_port,
+    help="Of metrics, /usage, /graph, /version, /healthz, /readyz; 0: none of them.",
+)
+@click.option(
+    "--sample-period",
+    callback=_seconds,
+    default=str(DEFAULTS.sample_period),
+    help="Between two looks at GPUs and containers, however often metrics are read.",
+)
+@click.option(
+    "--behind-the-shim",
+    type=click.Choice(BEHIND_THE_SHIM),
+    default=DEFAULTS.behind_the_shim,
+    help="What is done about a process with GPU memory that no limit holds.",
+)
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="Log level; 4 and above: all.")
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
@@ -102,6 +121,8 @@ def command(**flags: Any) -> None:
     _say_what_is_not_used()
     del flags["driver"]
     extra = flags.pop("extra_config")
+    if not flags["hostname_override"]:
+        del flags["hostname_override"]
     settings = AgentSettings(**flags, extra_devices=read_extra_config(extra) if extra else ())
     from gpumanager.cli.node_agent import serve
 

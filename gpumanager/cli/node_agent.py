@@ -14,9 +14,10 @@ from typing import Any, Final
 import vcuda_shim
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import DeviceFiles
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.cli.monitoring import Monitoring
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
@@ -24,6 +25,7 @@ from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodUID
+from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.cri import ContainerRuntime
@@ -66,16 +68,24 @@ async def serve(settings: AgentSettings) -> None:
     def settled_pod(allocation: AllocationID) -> PodUID | None:
         return allocator.journal.settled_pod(allocation)
 
+    monitoring, containers = Monitoring(settings), Containers(CgroupFiles.here())
+    peers = PodCheck(containers, settled_pod)
     virtual = VirtualSockets(
         settings.virtual_manager_path,
         meter=NvmlMeter(),
         utilization=NvmlUtilization(),
         models={gpu.uuid: gpu.model for gpu in topology.gpus},
-        peers=PodCheck(Containers(CgroupFiles.here()), settled_pod),
+        peers=peers,
     )
-    allocator = Allocator(topology, surroundings(settings, pods, volumes, virtual))
+    around = surroundings(settings, pods, volumes, virtual, monitoring.journal)
+    allocator = TimedAllocator(topology, around, monitoring.latencies)
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     greeting = asyncio.create_task(runtime.say_who())
+    monitor = monitoring.over(
+        topology, allocator, plugin, virtual=virtual, peers=peers, residents=containers
+    )
+    showing = asyncio.create_task(monitor.run())
+    showing.add_done_callback(_complain)
     try:
         await allocator.recover()
         await close_leftovers(virtual, allocator)
@@ -85,6 +95,8 @@ async def serve(settings: AgentSettings) -> None:
         await plugin.stop()
         await virtual.stop()
         greeting.cancel()
+        showing.cancel()
+        await asyncio.wait((showing,))
         await runtime.close()
 
 
@@ -106,12 +118,16 @@ def container_runtime(settings: AgentSettings) -> ContainerRuntime:
 
 
 def surroundings(
-    settings: AgentSettings, pods: PodsSource, volumes: DriverVolumes, virtual: VirtualSockets
+    settings: AgentSettings,
+    pods: PodsSource,
+    volumes: DriverVolumes,
+    virtual: VirtualSockets,
+    journal: JournalFile,
 ) -> Surroundings:
     return Surroundings(
         virtual=virtual,
         volumes=volumes,
-        journal=JournalFile(settings.checkpoint_path / FILE_NAME),
+        journal=journal,
         books=KubeletBooks(
             settings.device_plugin_path / KUBELET_CHECKPOINT,
             PodResources(settings.pod_resources_socket),

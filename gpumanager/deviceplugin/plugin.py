@@ -60,6 +60,11 @@ class DevicePlugin:
         await self._serve()
         self._task = asyncio.create_task(self._keep_registered(), name="device plugin")
 
+    @property
+    def registered_resources(self) -> dict[str, bool]:
+        """Which resources the kubelet knows us for now."""
+        return {server.resource: self._registered.is_set() for server in self._servers}
+
     async def registered(self, within: float) -> None:
         """Wait for the registration of both resources; raises what kept it after `within` s."""
         try:
