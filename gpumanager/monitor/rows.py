@@ -49,7 +49,7 @@ class Family:
     rows: Callable[[Page], Rows]
 
 
-def one(value: Callable[[Page], float]) -> Callable[[Page], Rows]:
+def single(value: Callable[[Page], float]) -> Callable[[Page], Rows]:
     return lambda page: [((), value(page))]
 
 

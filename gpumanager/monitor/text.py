@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Collected:
-    """One page, as a collector of the library."""
+    """One page, as a collector of the library, which wants to hash it."""
 
     page: Page
 

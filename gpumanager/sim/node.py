@@ -6,8 +6,9 @@ async with SimulatedNode(load_machine("t4x4")) as node:
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 from gpumanager.errors import GpuManagerError
@@ -32,14 +33,23 @@ T = TypeVar("T")
 
 
 class SimulatedNode:
-    """Use as an async context manager. seed: of every free choice the kubelet has."""
+    """Use as an async context manager. seed: of every free choice the kubelet has.
+
+    flags: of the agent, beside those that a simulated node needs.
+    """
 
     def __init__(
-        self, machine: Machine, *, seed: int = 0, on_event: events.OnEvent = events.ignore
+        self,
+        machine: Machine,
+        *,
+        seed: int = 0,
+        on_event: events.OnEvent = events.ignore,
+        flags: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
+        self._flags = flags
         self._containers: list[ContainerProcess] = []
         self._gpus: SimulatedGpus | None = None
         self._runtime: SimulatedRuntime | None = None
@@ -86,7 +96,7 @@ class SimulatedNode:
             raise GpuManagerError(missing)
         disk = make_disk()
         kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources)
-        agent = AgentProcess(disk)
+        agent = AgentProcess(disk, self._flags)
         self._parts = (disk, kubelet, agent)
         self._runtime = SimulatedRuntime(disk.runtime)
         await _to_its_end(self._furnish(disk))
