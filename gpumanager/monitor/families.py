@@ -19,10 +19,10 @@ from gpumanager.monitor.rows import (
     of_devices,
     of_gpus,
     of_shares,
-    single,
     original,
     requested_mib,
     seconds,
+    single,
     told,
     watts,
     xids,
@@ -156,3 +156,4 @@ RPC_SECONDS: Final = Family(
 )  # fmt: skip
 
 FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_THE_AGENT))
+EVERY: Final = (*FAMILIES, RPC_SECONDS)

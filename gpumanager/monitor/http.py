@@ -88,7 +88,12 @@ class HttpServer:
         self._pages = pages
         self._bounds = bounds or Bounds()
         self._servers: list[asyncio.Server] = []
-        self._callers: set[asyncio.Task[None]] = set()
+        self._callers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    @property
+    def callers(self) -> int:
+        """How many are being answered now."""
+        return len(self._callers)
 
     async def start(self, address: str, port: int) -> int:
         """Listen on every address of that name; returns the port. Raises OSError."""
@@ -103,23 +108,31 @@ class HttpServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for caller in self._callers:
-            caller.cancel()
-        if self._callers:
-            await asyncio.wait(self._callers)
+        callers = dict(self._callers)
+        for task, writer in callers.items():
+            task.cancel()
+            writer.transport.abort()
+        closed = (writer.wait_closed() for writer in callers.values())
+        await asyncio.gather(*callers, *closed, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Not a coroutine: the streams' own task would log a caller that goes."""
+        if not self._servers:  # stopped meanwhile
+            writer.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._callers.add(task)
-        task.add_done_callback(self._callers.discard)
+        self._callers[task] = writer
+        task.add_done_callback(self._callers.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            try:
-                await self._exchange(reader, writer)
-            finally:
-                writer.transport.abort()
+        try:
+            await self._exchange(reader, writer)
+        except (OSError, TimeoutError):
+            return
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._callers) > self._bounds.connections:

@@ -5,6 +5,7 @@ breath for others in between.
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -30,6 +31,8 @@ from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.usage import AllocationUsage
 
+log = logging.getLogger(__name__)
+
 STATES: Final = ("answered", "settled", "released")
 BREATH: Final = 16
 """Books read before others in the loop get their turn."""
@@ -51,6 +54,7 @@ class Sampler:
         self._clock = clock
         self._busy = Busy()
         self._charged: Charged = {}
+        self._complained = False
         self.snapshot: Snapshot | None = None
 
     async def sample_every(
@@ -59,7 +63,14 @@ class Sampler:
         """Until cancelled. then: what is done with each."""
         while True:
             began = self._clock()
-            await then(await self.sample())
+            try:
+                await then(await self.sample())
+            except Exception:
+                if not self._complained:
+                    log.exception("a look at this node failed; what was seen before stands")
+                self._complained = True
+            else:
+                self._complained = False
             await asyncio.sleep(max(0.0, began + seconds - self._clock()))
 
     async def sample(self) -> Snapshot:

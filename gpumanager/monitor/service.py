@@ -55,8 +55,8 @@ class Monitor:
         self._driver = PatientDriver(driver)
         self.sampler = Sampler(sources, self._driver)
         self.auditor = auditor
-        pages = Pages(self.page, sources.topology, not_ready, settings.version)
-        self._server = HttpServer(pages.handlers(), settings.bounds)
+        self.pages = Pages(self.page, sources.topology, not_ready, settings.version)
+        self._server = HttpServer(self.pages.handlers(), settings.bounds)
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
 
@@ -77,9 +77,12 @@ class Monitor:
                     self.sampler.sample_every(self._settings.period, self.auditor.audit)
                 )
         finally:
-            await self._server.stop()
-            await self.auditor.stop()
-            self._driver.close()
+            await self.close()
+
+    async def close(self) -> None:
+        await self._server.stop()
+        await self.auditor.stop()
+        self._driver.close()
 
     async def _listen(self, address: str, port: int) -> None:
         complained = False
