@@ -41,7 +41,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--container-runtime-endpoint=/r.sock"], "container_runtime_endpoint", "/r.sock"),
         (["--docker-endpoint", "unix:////d.sock"], "docker_endpoint", "unix:////d.sock"),
         (["--runtime-request-timeout=2s"], "runtime_request_timeout", 2.0),
-        (["--hostname-override=n1", "--v=4"], "extra_devices", ()),
+        (["--hostname-override=n1", "--v=4"], "hostname_override", "n1"),
+        (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
+        ([], "query_addr", "localhost"),
+        (["--query-port", "1234"], "query_port", 1234),
+        ([], "query_port", 5678),
+        (["--sample-period=2"], "sample_period", 2.0),
+        (["--behind-the-shim=end"], "behind_the_shim", "end"),
     ],
 )
 def test_flags_are_read_as_gpu_manager_reads_them(
