@@ -21,8 +21,8 @@ from typing import Final
 from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.monitor.residents import same_pod
-from gpumanager.monitor.snapshot import ContainerView, Resident, Snapshot
+from gpumanager.monitor.residents import by_holder, same_pod
+from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot
 from gpumanager.units import MIB, Bytes, format_bytes
 from gpumanager.virtual.processes import Process
 
@@ -93,9 +93,11 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
             taken = one.held or Bytes(0)
             if kind is Kind.STRANGER or taken > tolerance:
                 yield _suspect(kind, one, view, taken)
+    present = by_holder(snapshot.residents)
     for view in snapshot.containers:
-        if not view.promise.whole:
-            yield from _over(view, snapshot.residents, tolerance)
+        for device in () if view.promise.whole else view.devices:
+            own = present.get((view.promise.allocation, device.gpu.uuid), ())
+            yield from _over(view, device, own, tolerance)
 
 
 def _kind(
@@ -134,20 +136,17 @@ def _is_of(one: Resident, holders: Iterable[Allocation]) -> bool:
 
 
 def _over(
-    view: ContainerView, residents: Iterable[Resident], tolerance: Bytes
+    view: ContainerView, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
 ) -> Iterator[Suspect]:
-    """The one that holds the most, where all together hold too much."""
-    for device in view.devices:
-        own = [
-            one
-            for one in residents
-            if one.allocation == view.promise.allocation and one.gpu.uuid == device.gpu.uuid
-        ]
-        held = sum(one.held or 0 for one in own)
-        booked = [one for one in own if one.booked is not None]
-        if held > device.limit + tolerance and len(booked) == len(own):
-            worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
-            yield _suspect(Kind.OVER_LIMIT, worst, view, Bytes(held - device.limit))
+    """The one that holds the most, where all together hold too much.
+
+    Where one of them is in no books that is said of it already.
+    """
+    held = sum(one.held or 0 for one in own)
+    booked = all(one.booked is not None for one in own)
+    if booked and held > device.limit + tolerance:
+        worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
+        yield _suspect(Kind.OVER_LIMIT, worst, view, Bytes(held - device.limit))
 
 
 def _suspect(kind: Kind, one: Resident, view: ContainerView | None, taken: Bytes) -> Suspect:

@@ -73,18 +73,6 @@ def charged(usages: Iterable[AllocationUsage]) -> Charged:
     return {(u.allocation, bare(d.limit.gpu)): d.charged_ns for u in usages for d in u.devices}
 
 
-def by_holder(
-    residents: Iterable[Resident],
-) -> dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]:
-    """Those whose allocation is known."""
-    found: dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]] = {}
-    for one in residents:
-        if one.allocation is not None:
-            key = (one.allocation, one.gpu.uuid)
-            found[key] = (*found.get(key, ()), one)
-    return found
-
-
 def gpu_views(
     ledger: Ledger,
     live: Iterable[Allocation],

@@ -65,6 +65,18 @@ def _by_cgroup(of: Membership | None, holders: tuple[Allocation, ...]) -> Alloca
     return own[0].allocation if len(own) == 1 else None
 
 
+def by_holder(
+    residents: Iterable[Resident],
+) -> dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]:
+    """Those whose allocation is known."""
+    found: dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]] = {}
+    for one in residents:
+        if one.allocation is not None:
+            key = (one.allocation, one.gpu.uuid)
+            found[key] = (*found.get(key, ()), one)
+    return found
+
+
 def same_pod(uid: str, of: Membership) -> bool:
     """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
     return uid.replace("_", "-") == of.pod_uid

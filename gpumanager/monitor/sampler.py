@@ -20,13 +20,12 @@ from gpumanager.monitor.look import (
     Busy,
     Charged,
     Meters,
-    by_holder,
     charged,
     container_views,
     gpu_views,
 )
 from gpumanager.monitor.ports import Sources, Told
-from gpumanager.monitor.residents import residents, seats
+from gpumanager.monitor.residents import by_holder, residents, seats
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.usage import AllocationUsage

@@ -35,9 +35,9 @@ from gpumanager.monitor.audit import (
 )
 from gpumanager.monitor.auditor import Auditor, Policy, Rules
 from gpumanager.monitor.ending import end
-from gpumanager.monitor.look import Busy, Meters, by_holder, container_views
+from gpumanager.monitor.look import Busy, Meters, container_views
 from gpumanager.monitor.ports import Happening
-from gpumanager.monitor.residents import residents, seats
+from gpumanager.monitor.residents import by_holder, residents, seats
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find

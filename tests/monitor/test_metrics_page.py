@@ -14,8 +14,9 @@ from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.monitor.families import EVERY
-from gpumanager.monitor.look import Busy, Meters, by_holder, container_views, gpu_views
+from gpumanager.monitor.look import Busy, Meters, container_views, gpu_views
 from gpumanager.monitor.ports import GpuFitness, Told
+from gpumanager.monitor.residents import by_holder
 from gpumanager.monitor.rows import JournalWrites, Page
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.text import render

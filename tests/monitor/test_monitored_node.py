@@ -116,7 +116,7 @@ async def test_a_registered_agent_is_ready_and_tells_its_version() -> None:
         assert await watched.get("/healthz") == (200, "ok\n")
         assert "version" in json.loads((await watched.get("/version"))[1])
         assert (await watched.get("/nothing"))[0] == 404
-        assert await watched.metric("gpumanager_registered", resource=VCORE) == [1]
+        await watched.tells("gpumanager_registered", 1, resource=VCORE)
         assert await watched.metric("gpumanager_gpu_healthy") == [1] * 4
 
 
@@ -133,6 +133,20 @@ async def test_a_container_is_told_as_it_is() -> None:
         usage = json.loads((await watched.get("/usage"))[1])["usage"]
         (stat,) = (one["stat"]["main"]["dev"][0] for one in usage.values())
         assert (stat["mem"], len(stat["pids"])) == (held, 1)
+
+
+async def test_a_container_that_is_gone_is_told_no_more() -> None:
+    async with node() as watched:
+        gone = await watched.start(pod(*HOLD))
+        await watched.tells("container_request_gpu_memory", 1024, pod_name="pod")
+        watched.node.kill_containers()
+        await gone
+
+        await watched.start(pod(*HOLD, name="next"))  # the kubelet gives it the same devices
+
+        await watched.tells("container_request_gpu_memory", 1024, pod_name="next")
+        assert await watched.metric("container_request_gpu_memory", pod_name="pod") == []
+        assert await watched.metric("gpumanager_container_memory_limit_bytes", pod="pod") == []
 
 
 async def test_a_throttled_container_s_share_is_told() -> None:
