@@ -6,11 +6,11 @@ answered: until then nothing new is known of GPUs, and everything else goes on.
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.status import NvmlStatus
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.monitor.ports import Driver, Told
@@ -37,7 +37,7 @@ class PatientDriver:
     def __init__(self, driver: Driver, seconds: float = LOOK_SECONDS) -> None:
         self._driver = driver
         self._seconds = seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="monitor")
+        self._thread = OwnThread("monitor")
         self._asked: asyncio.Future[Told] | None = None
         self._complained = False
 
@@ -61,7 +61,7 @@ class PatientDriver:
         return told
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown()
 
     def _complain(self, cause: object) -> None:
         """Once, until it works again."""

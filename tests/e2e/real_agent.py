@@ -32,6 +32,7 @@ LEAST_RULES: Final = (
 """What the agent may do: read the kubelet's `/pods` (`nodes/proxy` until Kubernetes 1.33)."""
 
 REGISTERED: Final = "registered with the kubelet"
+METRICS_PORT: Final = 5678
 
 
 class RealAgent:
@@ -49,6 +50,7 @@ class RealAgent:
             "pod-resources-socket": POD_RESOURCES_SOCKET,
             "device-directory": nodes,
             "kubelet-token": self._token(),
+            "query-port": METRICS_PORT,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")

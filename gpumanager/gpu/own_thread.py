@@ -1,0 +1,47 @@
+"""A thread for questions that may never be answered, as those to NVML.
+
+Python waits for the threads of its own executors before it ends, whatever they do. This one is a
+daemon: who asks sets a bound of his own, and a question that hangs keeps nobody from ending.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Work = tuple[Future[Any], Callable[[], Any]]
+
+
+class OwnThread(Executor):
+    """Does one thing after another; begins its thread with the first. For `run_in_executor`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self._begun = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        self._work.put((future, lambda: fn(*args, **kwargs)))
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Ends the thread after what is under way; never waits for it."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, call = work
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  # whoever waits for it gets it
+                future.set_exception(error)

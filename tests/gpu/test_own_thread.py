@@ -1,0 +1,38 @@
+"""A thread for questions that may hang: it answers in order, and keeps no program from ending."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gpumanager.gpu.own_thread import OwnThread
+
+BOUND = 20.0
+
+
+def test_answers_and_errors_come_to_who_asked() -> None:
+    thread = OwnThread("questions")
+
+    first = thread.submit(lambda: 1)
+    second = thread.submit(lambda: 1 // 0)
+
+    assert first.result(BOUND) == 1
+    with pytest.raises(ZeroDivisionError):
+        second.result(BOUND)
+    assert thread.submit(max, 2, 3).result(BOUND) == 3
+    thread.shutdown()
+
+
+def test_a_question_that_hangs_does_not_keep_the_program_from_ending() -> None:
+    program = (
+        "import asyncio, threading\n"
+        "from gpumanager.gpu.own_thread import OwnThread\n"
+        "async def main():\n"
+        "    asyncio.get_running_loop().run_in_executor(OwnThread('x'), threading.Event().wait)\n"
+        "    await asyncio.sleep(0)\n"
+        "asyncio.run(main())\n"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", program], timeout=BOUND, check=False)
+
+    assert finished.returncode == 0
