@@ -18,11 +18,10 @@ OVER_COMPAT: Final = "shim"
 CUDA_COMPAT: Final = (OVER_COMPAT, "image")
 LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
+BEHIND_THE_SHIM: Final = ("report", "end")
+"""What may be done about a process that has GPU memory which no limit holds."""
 
 NOT_USED_YET: Final = {
-    "query-addr": "the display service comes later",
-    "query-port": "the display service comes later",
-    "sample-period": "the sampler comes later",
     "cgroup-driver": "which driver made a cgroup is seen in its name",
 }
 """Accepted flags without effect, and why."""
@@ -82,3 +81,5 @@ class AgentSettings:
     health_recovery: float = 30.0
     """Good seconds after which a GPU is used again; four times as many where it needed a reset."""
     recycle_failed_pods: bool = True
+    behind_the_shim: str = BEHIND_THE_SHIM[0]
+    """What is done about processes with GPU memory that no limit holds: one of these."""

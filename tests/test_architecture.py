@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
+    "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
@@ -34,6 +35,7 @@ OWNERS = {
     "grpc": {"deviceplugin", "kubelet", "runtime", "virtual", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"cluster", "scheduler"},
+    "prometheus_client": {"monitor"},
     "elftools": {"volume"},
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),

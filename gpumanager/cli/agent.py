@@ -17,6 +17,7 @@ import click
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.errors import InputError
 from gpumanager.settings import (
+    BEHIND_THE_SHIM,
     CGROUP_DRIVERS,
     CUDA_COMPAT,
     DRIVERS,
@@ -168,9 +169,25 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     **{**BOOLEAN, "default": True},
     help="Delete pods that failed admission here, for their owners to make them anew.",
 )
-@click.option("--query-addr", default=DEFAULTS.query_addr, help="Where to show what is used.")
-@click.option("--query-port", type=click.IntRange(0, 65535), default=DEFAULTS.query_port)
-@click.option("--sample-period", callback=_seconds, default=str(DEFAULTS.sample_period))
+@click.option("--query-addr", default=DEFAULTS.query_addr, help="Where metrics are served.")
+@click.option(
+    "--query-port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULTS.query_port,
+    help="Of metrics, /usage, /graph, /version, /healthz, /readyz; 0: none of them.",
+)
+@click.option(
+    "--sample-period",
+    callback=_seconds,
+    default=str(DEFAULTS.sample_period),
+    help="Between two looks at GPUs and containers, however often metrics are read.",
+)
+@click.option(
+    "--behind-the-shim",
+    type=click.Choice(BEHIND_THE_SHIM),
+    default=DEFAULTS.behind_the_shim,
+    help="What is done about a process with GPU memory that no limit holds.",
+)
 @click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 @click.option("--vmodule", "modules", default="", help="Log levels of single modules: cri=4,…")

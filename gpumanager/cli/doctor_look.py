@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from gpumanager.allocator.answer import CONTROL
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
-from gpumanager.cli.node_agent import SHIMS, container_runtime
+from gpumanager.cli.parts import SHIMS, container_runtime
 from gpumanager.doctor.asking import Question
 from gpumanager.doctor.values import (
     ContainersView,

@@ -51,6 +51,7 @@ API_RULES: Final = (
 """What it may do at the API server."""
 
 REGISTERED: Final = "registered with the kubelet"
+METRICS_PORT: Final = 5678
 
 
 class RealAgent:
@@ -72,6 +73,7 @@ class RealAgent:
             "container-runtime-endpoint": node.containerd_socket,
             "device-directory": nodes,
             "kubelet-token": self.token,
+            "query-port": METRICS_PORT,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")

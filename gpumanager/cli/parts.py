@@ -1,0 +1,113 @@
+"""What the node agent is made of, made from what the user gave."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Final
+
+import vcuda_shim
+from gpumanager.allocator import inheritance
+from gpumanager.allocator.answer import DeviceFiles
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.allocator.kubelet_books import KubeletBooks
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.cluster.join import Alone, Cluster, join
+from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.modules import HostKernel, load_modules
+from gpumanager.gpu.search import Search
+from gpumanager.kubelet.pod_resources import PodResources
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.volume.config import VolumeConfig
+from gpumanager.volume.manager import publish
+from gpumanager.volume.shims import Shims
+from gpumanager.volume.values import DriverVolumes
+
+log = logging.getLogger(__name__)
+
+SHIMS: Final = Shims(
+    cuda=vcuda_shim.SHIM_CUDA,
+    ml=vcuda_shim.SHIM_NVML,
+    cuda_link=vcuda_shim.LINK_CUDA,
+    ml_link=vcuda_shim.LINK_NVML,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Whom the agent talks to, and the driver's mirrors."""
+
+    cluster: Cluster
+    runtime: ContainerRuntime
+    search: Search
+    volumes: DriverVolumes
+
+
+def load_driver(settings: AgentSettings) -> None:
+    """By policy, and as far as it can be done; NVML then tells what there is."""
+    if settings.load_modules == LOAD_MISSING:
+        kernel = HostKernel(settings.device_directory, settings.driver_root)
+        if missing := load_modules(kernel):
+            log.warning("%s: missing still: %s", settings.device_directory, ", ".join(missing))
+
+
+def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
+    """Mirror the host's driver, with and without the shims."""
+    volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
+    log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
+    return replace(
+        volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
+    )
+
+
+def join_cluster(settings: AgentSettings) -> Cluster:
+    """Raises InputError for a kubeconfig that is none."""
+    if settings.standalone:
+        return Alone()
+    return join(
+        settings.kubeconfig,
+        settings.hostname_override,
+        settings.node_labels,
+        recycle=settings.recycle_failed_pods,
+    )
+
+
+def container_runtime(settings: AgentSettings) -> ContainerRuntime:
+    """Raises InputError for an endpoint that is none."""
+    asked, docker = settings.container_runtime_endpoint, settings.docker_endpoint
+    sockets = candidates(
+        parse_endpoint(asked) if asked else None,
+        parse_endpoint(docker, "--docker-endpoint") if docker else None,
+    )
+    return ContainerRuntime(sockets, settings.runtime_request_timeout)
+
+
+def surroundings(
+    settings: AgentSettings,
+    outside: Outside,
+    virtual: VirtualSockets,
+    containers: Containers,
+    journal: JournalFile,
+) -> Surroundings:
+    """Of the allocator."""
+    return Surroundings(
+        virtual=virtual,
+        volumes=outside.volumes,
+        journal=journal,
+        books=KubeletBooks(
+            settings.device_plugin_path / KUBELET_CHECKPOINT,
+            PodResources(settings.pod_resources_socket),
+        ),
+        pods=KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token),
+        runtime=outside.runtime,
+        tenants=GpuTenants(NvmlMeter(), containers),
+        annotations=outside.cluster,
+        original=settings.checkpoint_path / inheritance.FILE_NAME,
+        files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+        share_mode=settings.share_mode,
+    )

@@ -1,0 +1,65 @@
+"""How each GPU is right now, as NVML tells it: memory, how busy, how warm.
+
+What a GPU does not tell is None. One that cannot be asked at all is left out: it may be lost.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from gpumanager.gpu.nvml import if_supported, text
+from gpumanager.gpu.nvml_session import NvmlSession
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.units import Bytes
+
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """One GPU. percent: of the last sample period with a kernel running, 0 to 100."""
+
+    memory_used: Bytes
+    percent: int | None = None
+    temperature_celsius: int | None = None
+    power_milliwatts: int | None = None
+
+
+class NvmlStatus(NvmlSession):
+    """How the GPUs are; one thread at a time."""
+
+    def __call__(self) -> Mapping[GpuUUID, GpuStatus]:
+        """Raises NvmlError."""
+        return self.answer(_ask_all, "asking how the GPUs are")
+
+
+def _ask_all() -> dict[GpuUUID, GpuStatus]:
+    found: dict[GpuUUID, GpuStatus] = {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        found |= if_supported(partial(_ask, index), dict[GpuUUID, GpuStatus]())
+    return found
+
+
+def _ask(index: int) -> dict[GpuUUID, GpuStatus]:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    status = GpuStatus(
+        memory_used=Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)),
+        percent=_told(partial(_busy, handle)),
+        temperature_celsius=_told(
+            partial(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+        ),
+        power_milliwatts=_told(partial(pynvml.nvmlDeviceGetPowerUsage, handle)),
+    )
+    return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))): status}
+
+
+def _busy(handle: Any) -> int:
+    return min(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu), MOST)
+
+
+def _told(question: Callable[[], Any]) -> int | None:
+    answer = if_supported(question, None)
+    return None if answer is None else int(answer)

@@ -1,0 +1,174 @@
+"""Who has GPU memory that no limit holds. Pure.
+
+The shim stands between a program and the driver; a program that reaches for the driver itself has
+gone round it. Three kinds are told apart:
+
+* unbooked: a process of a container that has a share of this GPU, and not one byte in its books;
+* over the limit: what the processes of a container hold together is more than it may;
+* stranger: a process on a GPU that is promised to others.
+
+What a process takes round the shim while the books know it is measured and charged to it within a
+second, so that it is a breach only beyond the limit. A figure may be of a moment in which memory
+moves: only what is found at several looks in a row counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from gpumanager.allocator.journal import Allocation, Claimant
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.monitor.residents import by_holder, same_pod
+from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot
+from gpumanager.units import MIB, Bytes, format_bytes
+from gpumanager.virtual.processes import Process
+
+TOLERANCE: Final = Bytes(32 * MIB)
+LOOKS: Final = 3
+
+
+class Kind(Enum):
+    """What is wrong with a process."""
+
+    UNBOOKED = "unbooked"
+    OVER_LIMIT = "over-limit"
+    STRANGER = "stranger"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One process on one GPU. taken: bytes that no limit holds.
+
+    owner: the container it is of; pod: the pod, where only that is known. certain: whether the
+    kernel itself has named its container: by its cgroup, or when it asked for its limits.
+    """
+
+    kind: Kind
+    process: Process
+    gpu: Gpu
+    taken: Bytes
+    owner: Claimant | None = None
+    pod: PodUID | None = None
+    certain: bool = False
+
+    @property
+    def key(self) -> tuple[Kind, Process, GpuUUID]:
+        return self.kind, self.process, self.gpu.uuid
+
+    def __str__(self) -> str:
+        who = self.owner or (f"pod {self.pod}" if self.pod else "no pod that is known")
+        says = _SAYS[self.kind].format(size=format_bytes(self.taken), gpu=f"GPU{self.gpu.index}")
+        return f"process {self.process.pid} of {who} {says}"
+
+
+_SAYS: Final = {
+    Kind.UNBOOKED: "holds {size} of {gpu} that it did not ask the shim for",
+    Kind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
+    Kind.STRANGER: "holds {size} of {gpu}, which is promised to others",
+}
+
+Key = tuple[Kind, Process, GpuUUID]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the metrics tell of the audit. mismatches: processes with another pod's limit."""
+
+    now: Counter[Kind] = field(default_factory=lambda: Counter(dict.fromkeys(Kind, 0)))
+    found: Counter[Kind] = field(default_factory=lambda: Counter(dict.fromkeys(Kind, 0)))
+    ended: int = 0
+    mismatches: int = 0
+
+
+def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
+    """At this look. Nothing where the driver did not answer."""
+    views = {view.promise.allocation: view for view in snapshot.containers}
+    shared, whole = _promised(snapshot.containers)
+    for one in snapshot.residents:
+        view = views.get(one.allocation) if one.allocation else None
+        if one.booked is None and (kind := _kind(one, view, shared, whole)):
+            taken = one.held or Bytes(0)
+            if kind is Kind.STRANGER or taken > tolerance:
+                yield _suspect(kind, one, view, taken)
+    present = by_holder(snapshot.residents)
+    for view in snapshot.containers:
+        for device in () if view.promise.whole else view.devices:
+            own = present.get((view.promise.allocation, device.gpu.uuid), ())
+            yield from _over(view, device, own, tolerance)
+
+
+def _kind(
+    one: Resident,
+    view: ContainerView | None,
+    shared: Mapping[GpuUUID, list[Allocation]],
+    whole: Mapping[GpuUUID, list[Allocation]],
+) -> Kind | None:
+    """What a process that no books know is; None for one of a container with the whole GPU."""
+    if one.allocation is not None:
+        return None if view is None or view.promise.whole else Kind.UNBOOKED
+    if holders := shared.get(one.gpu.uuid):
+        return Kind.UNBOOKED if _is_of(one, holders) else Kind.STRANGER
+    holders = whole.get(one.gpu.uuid, [])
+    known = bool(holders) and one.of is not None
+    return Kind.STRANGER if known and not _is_of(one, holders) else None
+
+
+def _promised(
+    views: Iterable[ContainerView],
+) -> tuple[dict[GpuUUID, list[Allocation]], dict[GpuUUID, list[Allocation]]]:
+    """Who has shares of which GPU, and who has it whole."""
+    shared: dict[GpuUUID, list[Allocation]] = {}
+    whole: dict[GpuUUID, list[Allocation]] = {}
+    for view in views:
+        for device in view.devices:
+            kind = whole if view.promise.whole else shared
+            kind.setdefault(device.gpu.uuid, []).append(view.promise)
+    return shared, whole
+
+
+def _is_of(one: Resident, holders: Iterable[Allocation]) -> bool:
+    """Whether it is of one of their pods."""
+    of = one.of
+    return of is not None and any(a.pod and same_pod(a.pod.uid, of) for a in holders)
+
+
+def _over(
+    view: ContainerView, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
+) -> Iterator[Suspect]:
+    """The one that holds the most, where all together hold too much.
+
+    Where one of them is in no books that is said of it already.
+    """
+    held = sum(one.held or 0 for one in own)
+    booked = all(one.booked is not None for one in own)
+    if booked and held > device.limit + tolerance:
+        worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
+        yield _suspect(Kind.OVER_LIMIT, worst, view, Bytes(held - device.limit))
+
+
+def _suspect(kind: Kind, one: Resident, view: ContainerView | None, taken: Bytes) -> Suspect:
+    certain = one.booked is not None or bool(one.of and one.of.container_id)
+    owner = view.owner if view else None
+    pod = owner.uid if owner else one.of.pod_uid if one.of else None
+    return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain)
+
+
+def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, int]:
+    """At how many looks in a row each was found."""
+    return {one.key: before.get(one.key, 0) + 1 for one in found}
+
+
+def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
+    """Processes that have a slot in the books of another pod than their cgroup says."""
+    pods = {view.promise.allocation: view.owner.uid for view in snapshot.containers}
+    return frozenset(
+        (one.allocation, one.process)
+        for one in snapshot.residents
+        if one.allocation in pods
+        and one.booked is not None
+        and one.of is not None
+        and not same_pod(pods[one.allocation], one.of)
+    )

@@ -1,0 +1,130 @@
+"""The auditor: says who has memory that no limit holds, and ends them where that is the policy.
+
+Each is said once, as soon as it was found at several looks in a row; who is found again after a
+while without is said again. It ends only processes of containers, and only those of which the
+kernel itself has said that they are: never one of the host, and none in doubt.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from gpumanager.monitor.audit import (
+    LOOKS,
+    TOLERANCE,
+    Key,
+    Kind,
+    Suspect,
+    Tally,
+    counted,
+    mismatches,
+    suspects,
+)
+from gpumanager.monitor.ending import end
+from gpumanager.monitor.ports import NoReports, Reports
+from gpumanager.monitor.snapshot import Snapshot
+from gpumanager.units import Bytes
+from gpumanager.virtual.processes import Process
+
+log = logging.getLogger(__name__)
+
+REASON: Final = "GpuMemoryBehindTheShim"
+STRANGER_REASON: Final = "GpuStranger"
+
+
+class Policy(Enum):
+    """What is done about them."""
+
+    REPORT = "report"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """tolerance: bytes; looks: in a row."""
+
+    policy: Policy = Policy.REPORT
+    tolerance: Bytes = TOLERANCE
+    looks: int = LOOKS
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """As an event of Kubernetes has it."""
+
+    reason: str
+    message: str
+    warning: bool = True
+
+
+class Auditor:
+    """One for the node."""
+
+    def __init__(
+        self,
+        rules: Rules | None = None,
+        reports: Reports | None = None,
+        end: Callable[[Process], Awaitable[bool]] = end,
+    ) -> None:
+        self._rules = rules or Rules()
+        self._reports = reports or NoReports()
+        self._end = end
+        self._looks: dict[Key, int] = {}
+        self._mismatched: frozenset[tuple[str, Process]] = frozenset()
+        self._ending: dict[Process, asyncio.Task[None]] = {}
+        self.tally = Tally()
+
+    async def audit(self, snapshot: Snapshot) -> None:
+        """One look. What the driver did not answer tells nothing, neither for nor against."""
+        if not snapshot.answered:
+            return
+        found = tuple(suspects(snapshot, self._rules.tolerance))
+        self._looks = counted(self._looks, found)
+        sure = [one for one in found if self._looks[one.key] >= self._rules.looks]
+        self.tally.now = Counter(dict.fromkeys(Kind, 0))
+        self.tally.now.update(one.kind for one in sure)
+        self._say(one for one in sure if self._looks[one.key] == self._rules.looks)
+        if self._rules.policy is Policy.END:
+            self._end_all(one for one in sure if one.certain)
+        self._compare(snapshot)
+
+    async def stop(self) -> None:
+        """Who was asked to end is left alone."""
+        for task in self._ending.values():
+            task.cancel()
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+
+    def _say(self, news: Iterable[Suspect]) -> None:
+        for one in news:
+            self.tally.found[one.kind] += 1
+            log.warning("%s", one)
+            reason = STRANGER_REASON if one.kind is Kind.STRANGER else REASON
+            event = Finding(reason, str(one))
+            if one.pod is not None:
+                self._reports.pod_event(one.pod, event)
+            else:
+                self._reports.event(event)
+
+    def _end_all(self, certain: Iterable[Suspect]) -> None:
+        for one in certain:
+            if one.process not in self._ending:
+                self._ending[one.process] = asyncio.create_task(self._end_one(one))
+
+    async def _end_one(self, one: Suspect) -> None:
+        try:
+            if await self._end(one.process):
+                self.tally.ended += 1
+                log.warning("ended for it: %s", one)
+        finally:
+            self._ending.pop(one.process, None)
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        found = mismatches(snapshot)
+        for name, process in found - self._mismatched:
+            self.tally.mismatches += 1
+            log.error("process %d has the limits of another pod's: %s", process.pid, name)
+        self._mismatched = found

@@ -1,0 +1,224 @@
+"""HTTP for those who only look: GET and HEAD, one answer a connection, everything bounded.
+
+A whole web framework would do it for a sixth of the memory that the agent may take (decision 0026).
+Who is slow, says too much or comes in a crowd is let go; nobody else notices.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+log = logging.getLogger(__name__)
+
+LONGEST_HEAD: Final = 8 << 10
+CONNECTIONS: Final = 32
+HEAD_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+REST_SECONDS: Final = 0.5
+REST_BYTES: Final = 64 << 10
+"""What is read, and dropped, of what a caller still says when it has been answered: a connection
+that is closed on unread words takes the answer with it."""
+
+REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+METHODS: Final = ("GET", "HEAD")
+ABSENT: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""A machine without IPv6 may have a name for its loopback there all the same."""
+PLAIN: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """status: one of REASONS."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = PLAIN
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def say(cls, status: int, text: str = "", **fields: str) -> "Answer":
+        return cls(status, f"{text or REASONS[status]}\n".encode(), fields=fields)
+
+    def encoded(self, *, head_only: bool) -> bytes:
+        fields = {
+            "Content-Type": self.kind,
+            "Content-Length": str(len(self.body)),
+            "Cache-Control": "no-store",
+            "Connection": "close",
+            **self.fields,
+        }
+        rows = [f"HTTP/1.1 {self.status} {REASONS[self.status]}"]
+        rows += [f"{name}: {value}" for name, value in fields.items()]
+        head = "\r\n".join([*rows, "", ""]).encode("latin-1")
+        return head if head_only else head + self.body
+
+
+Handler = Callable[[], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds for a caller to ask, for taking its answer, and how many may at once."""
+
+    head_seconds: float = HEAD_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
+    connections: int = CONNECTIONS
+
+
+class HttpServer:
+    """Serves `pages` by their paths."""
+
+    def __init__(self, pages: Mapping[str, Handler], bounds: Bounds | None = None) -> None:
+        self._pages = pages
+        self._bounds = bounds or Bounds()
+        self._servers: list[asyncio.Server] = []
+        self._callers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    @property
+    def callers(self) -> int:
+        """How many are being answered now."""
+        return len(self._callers)
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen on every address of that name; returns the port. Raises OSError."""
+        sockets = await _listening(address, port)
+        for one in sockets:
+            server = await asyncio.start_server(self._accept, sock=one, limit=LONGEST_HEAD)
+            self._servers.append(server)
+        return int(sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Let go of everybody at once."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        callers = dict(self._callers)
+        for task, writer in callers.items():
+            task.cancel()
+            writer.transport.abort()
+        closed = (writer.wait_closed() for writer in callers.values())
+        await asyncio.gather(*callers, *closed, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Not a coroutine: the streams' own task would log a caller that goes."""
+        if not self._servers:  # stopped meanwhile
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._callers[task] = writer
+        task.add_done_callback(self._callers.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._exchange(reader, writer)
+        except (OSError, TimeoutError):
+            return
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._callers) > self._bounds.connections:
+            method, answer = "GET", Answer.say(503, "too many connections")
+        else:
+            method, answer = await self._answer(reader)
+        async with asyncio.timeout(self._bounds.answer_seconds):
+            writer.write(answer.encoded(head_only=method == "HEAD"))
+            await writer.drain()
+            writer.write_eof()
+            await _rest(reader)
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer]:
+        """The method that was asked by, and what is answered."""
+        try:
+            async with asyncio.timeout(self._bounds.head_seconds):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except TimeoutError:
+            return "", Answer.say(408)
+        except asyncio.LimitOverrunError:
+            return "", Answer.say(431, f"more than {LONGEST_HEAD} bytes before an empty line")
+        except asyncio.IncompleteReadError as error:
+            if not error.partial:
+                raise ConnectionResetError from error
+            return "", Answer.say(400, "the request ends in its middle")
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        return words[0], await self._page(words)
+
+    async def _page(self, words: list[str]) -> Answer:
+        if len(words) != 3 or not words[2].startswith("HTTP/"):  # noqa: PLR2004
+            return Answer.say(400, "not an HTTP request")
+        method, target, version = words
+        if not version.startswith("HTTP/1."):
+            return Answer.say(505)
+        page = self._pages.get(target.partition("?")[0])
+        if page is None:
+            return Answer.say(404, "there are: " + " ".join(self._pages))
+        if method not in METHODS:
+            return Answer.say(405, Allow=", ".join(METHODS))
+        try:
+            return await page()
+        except Exception:
+            log.exception("%s %s", method, target[:100])
+            return Answer.say(500)
+
+
+async def _rest(reader: asyncio.StreamReader) -> None:
+    left = REST_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REST_SECONDS):
+            while left > 0 and (piece := await reader.read(left)):
+                left -= len(piece)
+
+
+async def _listening(address: str, port: int) -> list[socket.socket]:
+    """On each address of that name that this machine has; raises OSError where there is none."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
+            try:
+                sockets.append(_bound(family, (where[0], port, *where[2:])))
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    raise
+                missing = error
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    if not sockets:
+        raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return sockets
+
+
+def _bound(family: int, where: tuple[Any, ...]) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(where)
+    except OSError:
+        one.close()
+        raise
+    return one

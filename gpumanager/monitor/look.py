@@ -1,0 +1,158 @@
+"""From what everybody says at one moment to one snapshot. Pure.
+
+Of two promises to a container of the same names the later counts: a pod that is made anew under its
+old name must not be told twice.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gpumanager.allocator.answer import limits
+from gpumanager.allocator.journal import Allocation, State
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.gpu.samples import Answers, Sample
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
+from gpumanager.monitor.ports import GpuFitness, Told
+from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
+from gpumanager.virtual.usage import AllocationUsage, DeviceUsage
+from gpumanager.virtual.values import AllocationID
+
+MOST: Final = 100
+SECOND_NS: Final = 1_000_000_000
+SAMPLES_LAST_NS: Final = 3 * SECOND_NS // 2
+"""A driver tells of a process once a second at least, as long as that computes."""
+
+Charged = Mapping[tuple[AllocationID, GpuUUID], int]
+"""GPU time each had paid for at the last look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The newest sample of each process, of each bare GPU that tells any."""
+
+    samples: Mapping[GpuUUID, Mapping[int, Sample]] = field(default_factory=dict)
+
+    def after(self, answers: Answers, now_ns: int) -> "Busy":
+        return Busy(
+            {
+                bare(gpu): _newest(self.samples.get(bare(gpu), {}), answer.samples, now_ns)
+                for gpu, answer in answers.items()
+                if answer.samples is not None
+            }
+        )
+
+    def percent(self, gpu: GpuUUID, pids: Iterable[int]) -> int | None:
+        """Of all of them together; None of a GPU that does not tell."""
+        samples = self.samples.get(bare(gpu))
+        if samples is None:
+            return None
+        return min(MOST, sum(samples[pid].percent for pid in pids if pid in samples))
+
+
+def _newest(
+    known: Mapping[int, Sample], told: Iterable[Sample], now_ns: int
+) -> Mapping[int, Sample]:
+    every = (*known.values(), *sorted(told, key=lambda one: one.ended_ns))
+    return {one.pid: one for one in every if now_ns - one.ended_ns <= SAMPLES_LAST_NS}
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """What containers are told by. seconds: since the last look; 0: there was none."""
+
+    usages: Mapping[AllocationID, AllocationUsage]
+    residents: Mapping[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]
+    busy: Busy
+    charged: Charged = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def charged(usages: Iterable[AllocationUsage]) -> Charged:
+    return {(u.allocation, bare(d.limit.gpu)): d.charged_ns for u in usages for d in u.devices}
+
+
+def gpu_views(
+    ledger: Ledger,
+    live: Iterable[Allocation],
+    told: Told | None,
+    fitness: Mapping[GpuUUID, GpuFitness],
+) -> Iterator[GpuView]:
+    live = tuple(live)
+    books = ledger.books(live)
+    for gpu in ledger.topology.gpus:
+        book = books.of(gpu)
+        yield GpuView(
+            gpu,
+            cores=CORES_PER_GPU - book.free_cores,
+            memory=Bytes((blocks(gpu.memory) - book.free_blocks) * MEMORY_BLOCK),
+            containers=sum(gpu.uuid in one.gpus and not one.doubted for one in live),
+            status=told.status.get(gpu.uuid) if told else None,
+            fitness=fitness.get(gpu.uuid, GpuFitness()),
+        )
+
+
+def container_views(
+    topology: Topology, live: Iterable[Allocation], meters: Meters
+) -> Iterator[ContainerView]:
+    """In the order of the journal. Whose devices are not settled yet has no name to go by."""
+    latest: dict[tuple[str, str, str], ContainerView] = {}
+    for promise in sorted(live, key=lambda one: one.time):
+        if promise.pod is not None and promise.state is State.SETTLED and promise.core_ids:
+            devices = tuple(_devices(topology, promise, meters))
+            view = ContainerView(promise.pod, promise, devices)
+            latest[view.labels] = view
+    yield from latest.values()
+
+
+def _devices(topology: Topology, promise: Allocation, meters: Meters) -> Iterator[DeviceView]:
+    usage = meters.usages.get(promise.allocation)
+    by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
+    for gpu in filter(None, map(topology.by_uuid, promise.gpus)):
+        view = _with_driver(_promised(gpu, promise), promise.allocation, meters)
+        device = by_gpu.get(bare(gpu.uuid))
+        yield view if device is None else _with_books(view, device, promise.allocation, meters)
+
+
+def _promised(gpu: Gpu, promise: Allocation) -> DeviceView:
+    """Before any book is kept, and for whole GPUs, of which none is."""
+    if promise.whole:
+        return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
+    (limit, *_) = limits(promise, promise.blocks)
+    return DeviceView(gpu, limit.memory, limit.cores, min(limit.ceiling, CORES_PER_GPU))
+
+
+def _with_driver(view: DeviceView, name: AllocationID, meters: Meters) -> DeviceView:
+    own = meters.residents.get((name, view.gpu.uuid), ())
+    sizes = [one.held for one in own]
+    measured = None if None in sizes else sum(size for size in sizes if size is not None)
+    pids = tuple(sorted(one.process.pid for one in own))
+    return replace(
+        view,
+        pids=pids,
+        measured=None if measured is None else Bytes(min(measured, view.gpu.memory)),
+        percent=meters.busy.percent(view.gpu.uuid, pids),
+    )
+
+
+def _with_books(
+    view: DeviceView, device: DeviceUsage, name: AllocationID, meters: Meters
+) -> DeviceView:
+    before = meters.charged.get((name, bare(view.gpu.uuid)), device.charged_ns)
+    paid = max(0, device.charged_ns - before)
+    share = MOST * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
+    return replace(
+        view,
+        limit=device.limit.memory,
+        promised=device.limit.cores,
+        ceiling=min(device.limit.ceiling, CORES_PER_GPU),
+        used=device.held,
+        peak=device.peak,
+        share=min(share, float(MOST)),
+        charged_ns=device.charged_ns,
+        throttled_ns=device.throttled_ns,
+        launches=device.launches,
+        throttled=device.throttled,
+        refused=device.denied,
+    )

@@ -1,0 +1,105 @@
+"""What the monitor needs of the world, as Protocols: each has a real and a simulated side."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gpumanager.allocator.journal import Journal
+from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.runtime.cgroup import Membership
+from gpumanager.units import Bytes
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
+
+Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
+"""GPU → host pid → bytes, or None for a process of which the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the driver answered at one look."""
+
+    status: Mapping[GpuUUID, GpuStatus]
+    held: Held
+    busy: Answers
+
+
+class Driver(Protocol):
+    """Asks the driver everything at once, in a thread; raises GpuManagerError."""
+
+    def __call__(self) -> Told: ...
+
+
+class Books(Protocol):
+    """Who knows what allocations use; asked in the loop."""
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        """Raises GpuManagerError where that cannot be read."""
+
+
+class Residents(Protocol):
+    """Who knows of which pod and container a process is; asked in the loop."""
+
+    def of(self, process: Process) -> Membership | None: ...
+
+
+class Happening(Protocol):
+    """Something for people to read. reason: one word in CamelCase."""
+
+    @property
+    def warning(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+
+
+class Reports(Protocol):
+    """Tells the cluster. Returns at once and never fails."""
+
+    def event(self, event: Happening) -> None:
+        """This happened to the node."""
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        """This happened to a pod, by the UID that the kubelet knows."""
+
+
+class NoReports:
+    """For a node without an API server: the log says the same."""
+
+    def event(self, event: Happening) -> None: ...
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFitness:
+    """Whether a GPU is in use, and how often its driver reported which Xid."""
+
+    healthy: bool = True
+    xids: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the monitor looks. Each of the callables returns at once.
+
+    node: its name in the cluster. journal_bytes: of the journal's file. registered: which
+    resources the kubelet knows us for. mismatched: callers of a socket that is another pod's.
+    disagreements: between those who keep books, by kind.
+    """
+
+    node: str
+    topology: Callable[[], Topology]
+    journal: Callable[[], Journal]
+    journal_bytes: Callable[[], int]
+    books: Books
+    residents: Residents
+    registered: Callable[[], Mapping[str, bool]]
+    mismatched: Callable[[], int] = lambda: 0
+    fitness: Callable[[], Mapping[GpuUUID, GpuFitness]] = dict
+    disagreements: Callable[[], Mapping[str, int]] = dict

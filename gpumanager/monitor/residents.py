@@ -1,0 +1,82 @@
+"""Whose a process on a GPU is. Pure.
+
+The books come first: the manager gave that slot to a process which the kernel named. Then its
+cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.gpu.values import Gpu, GpuUUID, bare
+from gpumanager.monitor.ports import Held
+from gpumanager.monitor.snapshot import Resident
+from gpumanager.runtime.cgroup import Membership
+from gpumanager.units import Bytes
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
+
+Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes]]
+"""Process and bare GPU → whose books have it, and what they say it holds."""
+
+
+def seats(usages: Iterable[AllocationUsage]) -> Seats:
+    return {
+        (Process(one.pid, one.start_time), bare(device.limit.gpu)): (usage.allocation, held)
+        for usage in usages
+        for one in usage.processes
+        for device, held in zip(usage.devices, one.held, strict=True)
+    }
+
+
+def residents(
+    gpus: Iterable[Gpu],
+    held: Held,
+    seats: Seats,
+    live: Iterable[Allocation],
+    *,
+    find: Callable[[int], Process | None],
+    of: Callable[[Process], Membership | None],
+) -> Iterator[Resident]:
+    """Every process that the driver lists and that lives still."""
+    by_gpu = {bare(gpu): pids for gpu, pids in held.items()}
+    live = tuple(live)
+    for gpu in gpus:
+        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
+        for pid, size in by_gpu.get(bare(gpu.uuid), {}).items():
+            if process := find(pid):
+                seat = seats.get((process, bare(gpu.uuid)))
+                yield _resident(Resident(process, gpu, size, of=of(process)), seat, holders)
+
+
+def _resident(
+    one: Resident, seat: tuple[AllocationID, Bytes] | None, holders: tuple[Allocation, ...]
+) -> Resident:
+    allocation, booked = seat or (_by_cgroup(one.of, holders), None)
+    return Resident(one.process, one.gpu, one.held, allocation, booked, one.of)
+
+
+def _by_cgroup(of: Membership | None, holders: tuple[Allocation, ...]) -> AllocationID | None:
+    """A process of nobody knows whom on a GPU that one holds whole is taken for that one's."""
+    if of is None:
+        whole = [one for one in holders if one.whole]
+        return whole[0].allocation if len(holders) == len(whole) == 1 else None
+    own = [one for one in holders if one.pod and same_pod(one.pod.uid, of)]
+    return own[0].allocation if len(own) == 1 else None
+
+
+def by_holder(
+    residents: Iterable[Resident],
+) -> dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]:
+    """Those whose allocation is known."""
+    found: dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]] = {}
+    for one in residents:
+        if one.allocation is not None:
+            key = (one.allocation, one.gpu.uuid)
+            found[key] = (*found.get(key, ()), one)
+    return found
+
+
+def same_pod(uid: str, of: Membership) -> bool:
+    """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
+    return uid.replace("_", "-") == of.pod_uid

@@ -1,0 +1,139 @@
+"""The one sampler: looks at everything once a period, however many ask.
+
+The driver is asked in a thread; journal and books are read in the loop, which owns them, with a
+breath for others in between.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.errors import GpuManagerError
+from gpumanager.monitor.driver import PatientDriver
+from gpumanager.monitor.look import (
+    Busy,
+    Charged,
+    Meters,
+    charged,
+    container_views,
+    gpu_views,
+)
+from gpumanager.monitor.ports import Sources, Told
+from gpumanager.monitor.residents import by_holder, residents, seats
+from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.virtual.processes import find
+from gpumanager.virtual.usage import AllocationUsage
+
+log = logging.getLogger(__name__)
+
+STATES: Final = ("answered", "settled", "released")
+BREATH: Final = 16
+"""Books read before others in the loop get their turn."""
+
+ledger_of = lru_cache(maxsize=1)(Ledger)
+
+
+class Sampler:
+    """Keeps the newest snapshot, and what the next needs of it."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        driver: PatientDriver,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = sources
+        self._driver = driver
+        self._clock = clock
+        self._busy = Busy()
+        self._charged: Charged = {}
+        self._complained = False
+        self.snapshot: Snapshot | None = None
+
+    async def sample_every(
+        self, seconds: float, then: Callable[[Snapshot], Awaitable[None]]
+    ) -> None:
+        """Until cancelled. then: what is done with each."""
+        while True:
+            began = self._clock()
+            try:
+                await then(await self.sample())
+            except Exception:
+                if not self._complained:
+                    log.exception("a look at this node failed; what was seen before stands")
+                self._complained = True
+            else:
+                self._complained = False
+            await asyncio.sleep(max(0.0, began + seconds - self._clock()))
+
+    async def sample(self) -> Snapshot:
+        told = await self._driver.ask()
+        live = self._sources.journal().live()
+        usages = await self._usages(live)
+        now = self._clock()
+        present = self._residents(live, usages, told)
+        if told is not None:
+            self._busy = self._busy.after(told.busy, round(now * 1e9))
+        seconds = now - self.snapshot.at if self.snapshot else 0.0
+        indexed = {one.allocation: one for one in usages}
+        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds)
+        self._charged = charged(usages)
+        self.snapshot = self._snapshot(now, live, told, present, meters)
+        return self.snapshot
+
+    def _snapshot(
+        self,
+        now: float,
+        live: tuple[Allocation, ...],
+        told: Told | None,
+        present: tuple[Resident, ...],
+        meters: Meters,
+    ) -> Snapshot:
+        sources = self._sources
+        topology = sources.topology()
+        return Snapshot(
+            at=now,
+            node=sources.node,
+            answered=told is not None,
+            gpus=tuple(gpu_views(ledger_of(topology), live, told, sources.fitness())),
+            containers=tuple(container_views(topology, live, meters)),
+            residents=present,
+            journal=_states(sources.journal()),
+            journal_bytes=sources.journal_bytes(),
+            registered=sources.registered(),
+            mismatched=sources.mismatched(),
+            disagreements=sources.disagreements(),
+        )
+
+    async def _usages(self, live: Iterable[Allocation]) -> tuple[AllocationUsage, ...]:
+        """Whose books cannot be read is shown without."""
+        found = []
+        for number, one in enumerate(live):
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            if not one.whole and one.core_ids:
+                try:
+                    found.append(self._sources.books.usage(one.allocation))
+                except (GpuManagerError, OSError):
+                    continue
+        return tuple(found)
+
+    def _residents(
+        self, live: tuple[Allocation, ...], usages: Iterable[AllocationUsage], told: Told | None
+    ) -> tuple[Resident, ...]:
+        if told is None:
+            return ()
+        gpus, of = self._sources.topology().gpus, self._sources.residents.of
+        return tuple(residents(gpus, told.held, seats(usages), live, find=find, of=of))
+
+
+def _states(journal: Journal) -> dict[str, int]:
+    every = journal.allocations.values()
+    found = Counter("released" if one.released else one.state.value for one in every)
+    return {state: found[state] for state in STATES}

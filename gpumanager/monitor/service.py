@@ -1,0 +1,103 @@
+"""The monitor: one sampler, one auditor, one server of pages; none of them holds up anything.
+
+A port that is taken is tried again for as long as it takes: an agent that is being replaced still
+has it, and GPUs are more important than their metrics.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.monitor.auditor import Auditor
+from gpumanager.monitor.driver import PatientDriver
+from gpumanager.monitor.http import Bounds, HttpServer
+from gpumanager.monitor.latency import Latencies
+from gpumanager.monitor.pages import Pages
+from gpumanager.monitor.ports import Driver, Sources
+from gpumanager.monitor.rows import JournalWrites, Page
+from gpumanager.monitor.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """address, port: where to serve; port None: nowhere. period: seconds between two looks."""
+
+    address: str = "localhost"
+    port: int | None = None
+    period: float = 1.0
+    version: str = ""
+    bounds: Bounds | None = None
+
+
+class Monitor:
+    """Run it as one task; cancelled, it lets go of everything."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sources,
+        driver: Driver,
+        *,
+        latencies: Latencies,
+        writes: Callable[[], JournalWrites],
+        not_ready: Callable[[], str],
+        auditor: Auditor,
+    ) -> None:
+        self._settings = settings
+        self._latencies = latencies
+        self._writes = writes
+        self._driver = PatientDriver(driver)
+        self.sampler = Sampler(sources, self._driver)
+        self.auditor = auditor
+        self.pages = Pages(self.page, sources.topology, not_ready, settings.version)
+        self._server = HttpServer(self.pages.handlers(), settings.bounds)
+        self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """The port, once there is one."""
+
+    def page(self) -> Page | None:
+        snapshot = self.sampler.snapshot
+        if snapshot is None:
+            return None
+        version = self._settings.version
+        return Page(snapshot, self._latencies, self._writes(), self.auditor.tally, version)
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self._settings.port is not None:
+                    group.create_task(self._listen(self._settings.address, self._settings.port))
+                group.create_task(
+                    self.sampler.sample_every(self._settings.period, self.auditor.audit)
+                )
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        await self._server.stop()
+        await self.auditor.stop()
+        self._driver.close()
+
+    async def _listen(self, address: str, port: int) -> None:
+        complained = False
+        while True:
+            try:
+                bound = await self._server.start(address, port)
+            except OSError as error:
+                if not complained:
+                    log.warning(
+                        "no metrics yet: cannot listen on %s port %d: %s; trying again",
+                        address, port, error.strerror or error,
+                    )  # fmt: skip
+                complained = True
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            log.info("metrics and probes on http://%s:%d/metrics", address, bound)
+            self.listening.set_result(bound)
+            return

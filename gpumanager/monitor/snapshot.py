@@ -1,0 +1,104 @@
+"""What the monitor knows at one moment: every GPU, every container, every process. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumanager.allocator.journal import Allocation, Claimant
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import Gpu
+from gpumanager.monitor.ports import GpuFitness
+from gpumanager.runtime.cgroup import Membership
+from gpumanager.units import Bytes
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.values import AllocationID
+
+NOTHING: Final = Bytes(0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU. cores: percent granted; containers: that hold some of it.
+
+    status: None where the driver does not tell of it now.
+    """
+
+    gpu: Gpu
+    cores: int = 0
+    memory: Bytes = NOTHING
+    containers: int = 0
+    status: GpuStatus | None = None
+    fitness: GpuFitness = field(default_factory=GpuFitness)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """One GPU of a container. Of a whole GPU only what the driver tells is known.
+
+    limit, used, peak: bytes by the books. measured: bytes of its processes by the driver, percent:
+    for how much of the last period they kept it busy; None where it does not tell.
+    promised, ceiling: percent of its time. share: percent of its time paid for since the last look.
+    """
+
+    gpu: Gpu
+    limit: Bytes
+    promised: int
+    ceiling: int
+    used: Bytes = NOTHING
+    peak: Bytes = NOTHING
+    measured: Bytes | None = None
+    percent: int | None = None
+    share: float = 0.0
+    charged_ns: int = 0
+    throttled_ns: int = 0
+    launches: int = 0
+    throttled: int = 0
+    refused: int = 0
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """One container that has GPUs, whether it runs yet or not."""
+
+    owner: Claimant
+    promise: Allocation
+    devices: tuple[DeviceView, ...]
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        return self.owner.namespace, self.owner.name, self.owner.container
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """One process on one GPU.
+
+    held: bytes by the driver. booked: bytes by the books of `allocation`; None: they do not know
+    it. allocation: whose it is, as far as known; of: what its cgroup says.
+    """
+
+    process: Process
+    gpu: Gpu
+    held: Bytes | None
+    allocation: AllocationID | None = None
+    booked: Bytes | None = None
+    of: Membership | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of it. at: monotonic seconds. answered: whether the driver told anything."""
+
+    at: float
+    node: str
+    answered: bool
+    gpus: tuple[GpuView, ...] = ()
+    containers: tuple[ContainerView, ...] = ()
+    residents: tuple[Resident, ...] = ()
+    journal: Mapping[str, int] = field(default_factory=dict)
+    """How many allocations are in which state."""
+    journal_bytes: int = 0
+    registered: Mapping[str, bool] = field(default_factory=dict)
+    mismatched: int = 0
+    disagreements: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,156 @@
+"""A node of two GPUs for the monitor: promises, books and a driver, said in a word."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.monitor.ports import Sources, Told
+from gpumanager.monitor.snapshot import Resident
+from gpumanager.placement.values import Evaluator
+from gpumanager.runtime.cgroup import Membership, Place
+from gpumanager.runtime.values import ContainerID
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.usage import AllocationUsage, DeviceUsage, ProcessUsage
+from gpumanager.virtual.values import AllocationID, Limit
+
+
+def gpu(index: int) -> Gpu:
+    uuid = GpuUUID(f"GPU-0000000{index}-0000-0000-0000-000000000000")
+    return Gpu(index, index, uuid, f"00000000:0{index + 1}:00.0", "T4", Bytes(16 * GIB))
+
+
+BOND = Bond(Level.PHB)
+NODE = topology([gpu(0), gpu(1)], [[None, BOND], [BOND, None]])
+FIRST, SECOND = NODE.gpus
+
+
+def claimant(pod: str = "pod", container: str = "main", uid: str | None = None) -> Claimant:
+    return Claimant(PodUID(uid or f"uid-{pod}"), "team", pod, container)
+
+
+def share(
+    owner: Claimant | None,
+    name: str = "a1",
+    *,
+    cores: int = 30,
+    blocks: int = 4,
+    on: Gpu = FIRST,
+    first: int = 0,
+    time: float = 1.0,
+    **more: Any,
+) -> Allocation:
+    """first: the number of its first device of each kind."""
+    stem = on.uuid[4:12]
+    return Allocation(
+        AllocationID(name),
+        f"admission of {name}",
+        tuple(f"{stem}-c-{first + number}" for number in range(cores)),
+        tuple(f"{stem}-m-{first + number}" for number in range(blocks)),
+        (on.uuid,),
+        Evaluator.SHARE,
+        "fits",
+        time,
+        **{"state": State.SETTLED if owner else State.ANSWERED, "pod": owner, **more},
+    )
+
+
+def whole(owner: Claimant, name: str = "w1", gpus: Sequence[Gpu] = (SECOND,)) -> Allocation:
+    return Allocation(
+        AllocationID(name), f"admission of {name}",
+        tuple(f"{one.uuid[4:12]}-c-{core}" for one in gpus for core in range(100)), (),
+        tuple(one.uuid for one in gpus), Evaluator.LINK, "fits", 1.0,
+        state=State.SETTLED, pod=owner,
+    )  # fmt: skip
+
+
+def process(pid: int) -> Process:
+    return Process(pid, 10 * pid)
+
+
+def usage(
+    promise: Allocation,
+    held: Mapping[int, int] | None = None,
+    *,
+    memory: int = GIB,
+    charged_ns: int = 0,
+    **meter: Any,
+) -> AllocationUsage:
+    """held: bytes of each pid on its one GPU."""
+    held = held or {}
+    limit = Limit(promise.gpus[0], Bytes(memory), promise.cores, promise.ceiling or promise.cores)
+    zeros = {"peak": 0, "denied": 0, "throttled_ns": 0, "launches": 0, "throttled": 0}
+    device = DeviceUsage(
+        limit=limit, held=Bytes(sum(held.values())), charged_ns=charged_ns, **{**zeros, **meter}
+    )
+    processes = tuple(
+        ProcessUsage(slot, pid, process(pid).start_time, 0, (Bytes(size),))
+        for slot, (pid, size) in enumerate(held.items())
+    )
+    return AllocationUsage(promise.allocation, 1, (device,), processes)
+
+
+def member(owner: Claimant | str, container: str | None = "c") -> Membership:
+    uid = owner if isinstance(owner, str) else owner.uid
+    name = None if container is None else ContainerID(container * 64)
+    return Membership(PodUID(uid), name, Place(frozenset(), "/kubepods/x"))
+
+
+def resident(pid: int, held: int | None = 100 * MIB, on: Gpu = FIRST, **more: Any) -> Resident:
+    return Resident(process(pid), on, None if held is None else Bytes(held), **more)
+
+
+@dataclass
+class World:
+    """What the monitor looks at; change it as you like. Implements Driver, Books and Residents."""
+
+    promises: Sequence[Allocation] = ()
+    usages: Sequence[AllocationUsage] = ()
+    status: Mapping[GpuUUID, GpuStatus] = field(default_factory=dict)
+    held: Mapping[GpuUUID, Mapping[int, Bytes | None]] = field(default_factory=dict)
+    samples: Sequence[Sample] | None = ()
+    members: Mapping[int, Membership] = field(default_factory=dict)
+    broken: GpuManagerError | None = None
+    looks: int = 0
+
+    def __call__(self) -> Told:
+        self.looks += 1
+        if self.broken:
+            raise self.broken
+        samples = None if self.samples is None else tuple(self.samples)
+        return Told(self.status, self.held, {FIRST.uuid: Answer(0, samples)})
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        for one in self.usages:
+            if one.allocation == allocation:
+                return one
+        raise GpuManagerError(f"no books of {allocation}")
+
+    def of(self, process: Process) -> Membership | None:
+        return self.members.get(process.pid)
+
+    def sources(self, **more: Any) -> Sources:
+        given: dict[str, Any] = {
+            "node": "node-1",
+            "topology": lambda: NODE,
+            "journal": lambda: Journal({one.allocation: one for one in self.promises}),
+            "journal_bytes": lambda: 1000,
+            "books": self,
+            "residents": self,
+            "registered": lambda: {"r": True},
+        }
+        return Sources(**{**given, **more})
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Raises TimeoutError where it does not come true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  # others change it, in other threads too
+            await asyncio.sleep(0.01)

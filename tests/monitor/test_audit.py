@@ -1,0 +1,349 @@
+"""Who has GPU memory that no limit holds: what is found, what is not, and what is done about it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from monitor_world import (
+    FIRST,
+    NODE,
+    SECOND,
+    claimant,
+    member,
+    resident,
+    share,
+    until,
+    usage,
+    whole,
+)
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.monitor.audit import (
+    LOOKS,
+    TOLERANCE,
+    Kind,
+    Suspect,
+    counted,
+    mismatches,
+    suspects,
+)
+from gpumanager.monitor.auditor import Auditor, Policy, Rules
+from gpumanager.monitor.ending import end
+from gpumanager.monitor.look import Busy, Meters, container_views
+from gpumanager.monitor.ports import Happening
+from gpumanager.monitor.residents import by_holder, residents, seats
+from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.processes import Process, find
+
+OWNER = claimant(uid="7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
+OTHER = claimant("other", uid="99999999-9a44-4e0b-8f57-0c2f9b1a6e21")
+ONE = share(OWNER)
+BIG = whole(claimant("big", uid="88888888-9a44-4e0b-8f57-0c2f9b1a6e21"))
+
+
+def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Snapshot:
+    meters = Meters({ONE.allocation: usage(ONE)}, by_holder(present), Busy())
+    views = tuple(container_views(NODE, promises, meters))
+    return Snapshot(at=0.0, node="n", answered=True, containers=views, residents=present)
+
+
+def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
+    """A process of the container that its books know."""
+    size = Bytes(held if in_books is None else in_books)
+    return resident(pid, held, allocation=ONE.allocation, booked=size)
+
+
+def kinds(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> list[Kind]:
+    return [one.kind for one in suspects(seen(*present, promises=promises))]
+
+
+def test_processes_within_the_limit_are_nobody_s_concern() -> None:
+    assert kinds(booked(1, 600 * MIB), booked(2, 424 * MIB)) == []
+
+
+def test_what_the_books_do_not_know_yet_is_no_breach_below_the_limit() -> None:
+    """The manager measures it within a second, and charges it."""
+    assert kinds(booked(1, 900 * MIB, in_books=100 * MIB)) == []
+
+
+def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> None:
+    (found,) = suspects(seen(booked(1, 600 * MIB), booked(2, 700 * MIB)))
+
+    assert (found.kind, found.process.pid, found.taken) == (Kind.OVER_LIMIT, 2, 276 * MIB)
+    assert (found.owner, found.certain) == (OWNER, True)
+    assert str(found) == (
+        "process 2 of team/pod (main) holds 276 MiB of GPU0 beyond its container's limit"
+    )
+
+
+@pytest.mark.parametrize(("more", "found"), [(0, []), (1, [Kind.OVER_LIMIT])])
+def test_a_moment_s_rounding_is_tolerated(more: int, found: list[Kind]) -> None:
+    assert kinds(booked(1, GIB + TOLERANCE + more)) == found
+
+
+def test_a_process_of_the_container_that_no_books_know_went_round_the_shim() -> None:
+    cheat = resident(3, 500 * MIB, allocation=ONE.allocation, of=member(OWNER))
+
+    (found,) = suspects(seen(booked(1, 300 * MIB), cheat))
+
+    assert (found.kind, found.process.pid, found.certain) == (Kind.UNBOOKED, 3, True)
+    assert found.taken == 500 * MIB
+
+
+def test_in_a_pod_of_several_containers_it_is_known_to_be_the_pod_s() -> None:
+    side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
+    cheat = resident(3, 500 * MIB, of=member(OWNER))
+
+    (found,) = suspects(seen(cheat, promises=(ONE, side)))
+
+    assert (found.kind, found.owner, found.pod) == (Kind.UNBOOKED, None, OWNER.uid)
+
+
+def test_a_process_of_another_pod_on_a_shared_gpu_is_a_stranger() -> None:
+    (found,) = suspects(seen(resident(3, GIB, of=member(OTHER))))
+
+    assert (found.kind, found.pod, found.certain) == (Kind.STRANGER, OTHER.uid, True)
+
+
+def test_a_process_of_nobody_knows_whom_is_a_stranger_in_doubt() -> None:
+    (found,) = suspects(seen(resident(3, GIB)))
+
+    assert (found.kind, found.pod, found.certain) == (Kind.STRANGER, None, False)
+    assert "no pod that is known" in str(found)
+
+
+def test_a_process_whose_container_is_not_named_is_in_doubt() -> None:
+    (found,) = suspects(seen(resident(3, GIB, of=member(OTHER, container=None))))
+
+    assert not found.certain
+
+
+def test_on_a_whole_gpu_only_a_process_of_another_pod_is_a_stranger() -> None:
+    mine = resident(3, 20 * GIB, SECOND, allocation=BIG.allocation)
+    host = resident(4, GIB, SECOND)
+    foreign = resident(5, GIB, SECOND, of=member(OTHER))
+
+    assert [one.process.pid for one in suspects(seen(mine, host, foreign))] == [5]
+
+
+def test_on_a_gpu_that_is_promised_to_nobody_there_are_no_strangers() -> None:
+    assert kinds(resident(3, GIB, of=member(OTHER)), promises=()) == []
+
+
+def test_before_its_pod_is_settled_nobody_is_accused() -> None:
+    waiting = share(None, candidate=OWNER)
+
+    assert kinds(resident(3, GIB, allocation=waiting.allocation), promises=(waiting,)) == []
+
+
+def test_a_size_that_the_driver_does_not_tell_accuses_nobody_of_a_size() -> None:
+    silent = resident(3, None, allocation=ONE.allocation, of=member(OWNER))
+
+    assert kinds(silent, booked(1, 10 * MIB)) == []
+
+
+def test_looks_are_counted_in_a_row() -> None:
+    (found,) = suspects(seen(booked(1, 2 * GIB)))
+    looks = counted(counted({}, [found]), [found])
+
+    assert looks[found.key] == 2
+    assert counted(looks, []) == {}
+
+
+def test_a_slot_in_another_pod_s_books_is_a_mismatch() -> None:
+    right = replace(booked(1, MIB), of=member(OWNER))
+    wrong = replace(booked(2, MIB), of=member(OTHER))
+    unknown = booked(3, MIB)
+
+    assert mismatches(seen(right, wrong, unknown)) == {(ONE.allocation, wrong.process)}
+
+
+def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
+    two = share(OTHER, "a2", cores=10, first=40)
+    in_books = seats([usage(ONE, {1: 5 * MIB})])
+    of = {2: member(OTHER), 3: member("77777777-9a44-4e0b-8f57-0c2f9b1a6e21")}
+    held = {FIRST.uuid: {pid: Bytes(10 * MIB) for pid in (1, 2, 3, 4)}}
+    living = {pid: Process(pid, 10 * pid) for pid in (1, 2, 3)}
+
+    found = residents(
+        NODE.gpus, held, in_books, (ONE, two), find=living.get, of=lambda one: of.get(one.pid)
+    )
+
+    assert [(r.process.pid, r.allocation, r.booked) for r in found] == [
+        (1, ONE.allocation, 5 * MIB),
+        (2, two.allocation, None),
+        (3, None, None),
+    ]
+
+
+def test_a_pid_that_is_another_process_by_now_has_no_part_in_the_books() -> None:
+    in_books = seats([usage(ONE, {1: 5 * MIB})])
+    held = {FIRST.uuid: {1: Bytes(10 * MIB)}}
+
+    (found,) = residents(
+        NODE.gpus, held, in_books, (ONE,), find=lambda pid: Process(pid, 999), of=lambda _: None
+    )
+
+    assert found.booked is None
+
+
+class Heard:
+    """Events as the cluster would hear them."""
+
+    def __init__(self) -> None:
+        self.of_node: list[str] = []
+        self.of_pods: list[tuple[PodUID, str]] = []
+
+    def event(self, event: Happening) -> None:
+        self.of_node.append(event.reason)
+
+    def pod_event(self, pod: PodUID, event: Happening) -> None:
+        self.of_pods.append((pod, event.reason))
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def __call__(self, process: Process) -> bool:
+        self.asked.append(process.pid)
+        return True
+
+
+BREACH = seen(booked(1, 2 * GIB))
+
+
+async def test_a_breach_is_said_once_when_it_was_found_at_several_looks() -> None:
+    heard, ends = Heard(), Ends()
+    auditor = Auditor(reports=heard, end=ends)
+
+    for _ in range(LOOKS - 1):
+        await auditor.audit(BREACH)
+    assert heard.of_pods == []
+    for _ in range(5):
+        await auditor.audit(BREACH)
+
+    assert heard.of_pods == [(OWNER.uid, "GpuMemoryBehindTheShim")]
+    assert auditor.tally.found[Kind.OVER_LIMIT] == auditor.tally.now[Kind.OVER_LIMIT] == 1
+    assert ends.asked == []  # it is only reported
+
+
+async def test_a_breach_that_is_over_counts_no_more_and_is_said_again_when_it_is_back() -> None:
+    heard = Heard()
+    auditor = Auditor(Rules(looks=1), heard)
+    for look in (BREACH, seen(), BREACH):
+        await auditor.audit(look)
+        last = dict(auditor.tally.now)
+
+    assert last[Kind.OVER_LIMIT] == 1
+    assert auditor.tally.found[Kind.OVER_LIMIT] == len(heard.of_pods) == 2
+
+
+async def test_a_driver_that_does_not_answer_ends_no_row_of_looks() -> None:
+    heard = Heard()
+    auditor = Auditor(Rules(looks=2), heard)
+    for look in (BREACH, replace(BREACH, answered=False, residents=()), BREACH):
+        await auditor.audit(look)
+
+    assert len(heard.of_pods) == 1
+
+
+async def test_a_stranger_of_the_host_is_the_node_s_event() -> None:
+    heard = Heard()
+    await Auditor(Rules(looks=1), heard).audit(seen(resident(3, GIB)))
+
+    assert (heard.of_node, heard.of_pods) == (["GpuStranger"], [])
+
+
+async def test_by_policy_those_are_ended_of_whom_the_kernel_says_who_they_are() -> None:
+    ends = Ends()
+    auditor = Auditor(Rules(Policy.END, looks=1), end=ends)
+
+    await auditor.audit(
+        seen(booked(1, 2 * GIB), resident(3, GIB), resident(4, GIB, of=member(OTHER)))
+    )
+    await until(lambda: auditor.tally.ended == 2)
+
+    assert sorted(ends.asked) == [1, 4]
+
+
+async def test_mismatches_are_counted_once_each() -> None:
+    auditor = Auditor()
+    wrong = seen(replace(booked(2, MIB), of=member(OTHER)))
+    for _ in range(3):
+        await auditor.audit(wrong)
+
+    assert auditor.tally.mismatches == 1
+
+
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+)
+OBEDIENT = "import time; print(1, flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    command = (sys.executable, "-c", request.param)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield started
+        started.kill()
+
+
+def _process(started: subprocess.Popen[bytes]) -> Process:
+    found = find(started.pid)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("program", [OBEDIENT], indirect=True)
+async def test_a_process_is_asked_to_end(program: subprocess.Popen[bytes]) -> None:
+    assert await end(_process(program), grace=10)
+
+    assert await asyncio.to_thread(program.wait) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("program", [STUBBORN], indirect=True)
+async def test_who_does_not_listen_is_made_to(program: subprocess.Popen[bytes]) -> None:
+    assert await end(_process(program), grace=0.1)
+
+    assert await asyncio.to_thread(program.wait) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("program", [OBEDIENT], indirect=True)
+async def test_another_process_of_the_same_pid_is_left_alone(
+    program: subprocess.Popen[bytes],
+) -> None:
+    earlier = Process(program.pid, _process(program).start_time - 1)
+
+    assert not await end(earlier, grace=0.1)
+    assert program.poll() is None
+
+
+async def test_a_process_that_is_gone_is_not_ended() -> None:
+    assert not await end(Process(2**22 + 1, 1), grace=0.1)
+
+
+async def test_without_pidfds_nobody_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    me = find(os.getpid())
+    assert me is not None
+
+    assert not await end(me, grace=0.1)
+
+
+def test_a_suspect_says_what_is_wrong_with_it() -> None:
+    one = Suspect(Kind.UNBOOKED, Process(9, 1), FIRST, Bytes(GIB), OWNER, OWNER.uid)
+
+    assert str(one) == (
+        "process 9 of team/pod (main) holds 1 GiB of GPU0 that it did not ask the shim for"
+    )

@@ -1,0 +1,277 @@
+"""The page of metrics: gpu-manager's four, ours, from the start, and never more than there is."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.monitor.families import EVERY
+from gpumanager.monitor.look import Busy, Meters, container_views, gpu_views
+from gpumanager.monitor.ports import GpuFitness, Told
+from gpumanager.monitor.residents import by_holder
+from gpumanager.monitor.rows import JournalWrites, Page
+from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.monitor.text import render
+from gpumanager.names import VCORE
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.usage import AllocationUsage
+
+DOCS = Path(__file__).parents[2] / "docs/metrics.md"
+SECOND_NS = 1_000_000_000
+
+Values = Mapping[tuple[str, ...], float]
+
+
+def snapshot(
+    promises: Sequence[Allocation] = (),
+    usages: Sequence[AllocationUsage] = (),
+    residents: Sequence[Resident] = (),
+    *,
+    told: Told | None = None,
+    fitness: Mapping[GpuUUID, GpuFitness] | None = None,
+    **meters: Any,
+) -> Snapshot:
+    indexed = {one.allocation: one for one in usages}
+    seen = Meters(indexed, by_holder(residents), **{"busy": Busy(), **meters})
+    return Snapshot(
+        at=1.0,
+        node="node-1",
+        answered=told is not None,
+        gpus=tuple(gpu_views(Ledger(NODE), promises, told, fitness or {})),
+        containers=tuple(container_views(NODE, promises, seen)),
+        residents=tuple(residents),
+        registered={VCORE: True},
+        journal={"settled": len(promises)},
+        disagreements={"doubled": 0},
+    )
+
+
+def metric(page: Page | Snapshot, name: str, *labels: str) -> Values:
+    """Samples of one name by the values of these labels."""
+    page = page if isinstance(page, Page) else Page(page, version="1.0")
+    samples = (one for family in parse(render(page).decode()) for one in family.samples)
+    return {
+        tuple(one.labels[label] for label in labels): one.value
+        for one in samples
+        if one.name == name
+    }
+
+
+def busy(*samples: tuple[int, int], ended: int = SECOND_NS) -> Busy:
+    """pid and percent, on the first GPU."""
+    told = tuple(Sample(pid, ended, percent) for pid, percent in samples)
+    return Busy().after({FIRST.uuid: Answer(ended, told)}, ended)
+
+
+ONE = share(claimant())
+
+
+def test_the_originals_gauges_have_their_names_labels_and_units() -> None:
+    seen = snapshot(
+        [ONE],
+        [usage(ONE, {7: 300 * MIB})],
+        [resident(7, 310 * MIB, allocation=ONE.allocation, booked=Bytes(300 * MIB))],
+        busy=busy((7, 28)),
+    )
+
+    text = render(Page(seen)).decode()
+
+    pod = 'container_name="main",{0}="{1}",namespace="team",node="node-1",pod_name="pod"'
+    last = 'container_name="main",namespace="team",node="node-1",pod_name="pod",{0}="{1}"'
+    rows = [
+        "container_gpu_utilization{" + pod.format("gpu", "gpu0") + "} 28.0",
+        "container_gpu_utilization{" + pod.format("gpu", "total") + "} 28.0",
+        "container_gpu_memory_total{" + pod.format("gpu_memory", "gpu0") + "} 310.0",
+        "container_gpu_memory_total{" + pod.format("gpu_memory", "total") + "} 310.0",
+        "container_request_gpu_utilization{" + last.format("req_of_gpu", "total") + "} 0.3",
+        "container_request_gpu_memory{" + last.format("req_of_gpu_memory", "total") + "} 1024.0",
+    ]
+    assert [row for row in text.splitlines() if row.startswith("container_")] == rows
+
+
+def test_a_container_that_has_done_nothing_yet_has_all_its_series() -> None:
+    seen = snapshot([ONE], [usage(ONE)], busy=busy())
+
+    names = {
+        one.name: one.value
+        for family in parse(render(Page(seen)).decode())
+        for one in family.samples
+        if "pod" in one.labels or "pod_name" in one.labels
+    }
+
+    documented = {row.name for row in EVERY if "container_" in row.name}
+    assert {name.removesuffix("_total") for name in names} >= {
+        name.removesuffix("_total") for name in documented - {"gpumanager_gpu_containers"}
+    }
+    assert names["gpumanager_container_memory_used_bytes"] == 0
+    assert names["container_gpu_memory_total"] == 0
+
+
+def test_a_container_that_is_gone_has_no_series() -> None:
+    assert metric(snapshot([ONE]), "container_gpu_utilization", "pod_name")
+
+    assert not metric(snapshot([]), "container_gpu_utilization", "pod_name")
+
+
+def test_a_promise_that_is_not_settled_has_no_name_to_be_shown_by() -> None:
+    seen = snapshot([share(None, candidate=claimant())])
+
+    assert not metric(seen, "container_request_gpu_utilization", "pod_name")
+    assert metric(seen, "gpumanager_gpu_cores_granted_percent", "gpu")[("gpu0",)] == 30
+
+
+def test_utilisation_is_never_above_a_hundred_percent() -> None:
+    several = [resident(pid, allocation=ONE.allocation, booked=Bytes(0)) for pid in (7, 8, 9)]
+    seen = snapshot([ONE], [usage(ONE)], several, busy=busy((7, 60), (8, 70), (9, 100)))
+
+    assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 100
+    assert metric(seen, "gpumanager_container_utilization_percent", "gpu")[("gpu0",)] == 100
+
+
+def test_a_share_paid_in_advance_is_never_above_a_hundred_percent() -> None:
+    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
+    seen = snapshot([ONE], [usage(ONE, charged_ns=5 * SECOND_NS)], charged=charged, seconds=1.0)
+
+    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 100
+
+
+def test_the_share_is_what_was_paid_since_the_last_look() -> None:
+    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): SECOND_NS}
+    seen = snapshot(
+        [ONE], [usage(ONE, charged_ns=SECOND_NS * 8 // 5)], charged=charged, seconds=2.0
+    )
+
+    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 30
+    assert metric(seen, "gpumanager_container_gpu_seconds_total", "gpu")[("gpu0",)] == 1.6
+
+
+def test_books_that_begin_anew_do_not_make_a_share_negative() -> None:
+    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
+    seen = snapshot([ONE], [usage(ONE, charged_ns=5)], charged=charged, seconds=1.0)
+
+    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 0
+
+
+def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
+    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
+    silent = resident(7, None, allocation=ONE.allocation, booked=Bytes(300 * MIB))
+    seen = snapshot(
+        [ONE],
+        [usage(ONE, {7: 300 * MIB}, charged_ns=SECOND_NS // 4)],
+        [silent],
+        charged=charged,
+        seconds=1.0,
+    )
+
+    assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 25
+    assert metric(seen, "container_gpu_memory_total", "gpu_memory")[("gpu0",)] == 300
+    assert not metric(seen, "gpumanager_container_memory_measured_bytes", "gpu")
+    assert not metric(seen, "gpumanager_container_utilization_percent", "gpu")
+
+
+def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
+    first = busy((7, 80))
+
+    later = first.after({FIRST.uuid: Answer(0, ())}, 3 * SECOND_NS)
+
+    assert first.percent(FIRST.uuid, [7]) == 80
+    assert later.percent(FIRST.uuid, [7]) == 0
+
+
+def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
+    both = whole(claimant("big"), gpus=(FIRST, SECOND))
+    seen = snapshot([both], residents=[resident(7, GIB, SECOND, allocation=both.allocation)])
+
+    assert metric(seen, "container_request_gpu_utilization", "pod_name")[("big",)] == 2
+    assert metric(seen, "container_request_gpu_memory", "pod_name")[("big",)] == 2 * 16 * 1024
+    memory = metric(seen, "container_gpu_memory_total", "gpu_memory")
+    assert memory == {("gpu0",): 0, ("gpu1",): 1024, ("total",): 1024}
+    assert not metric(seen, "gpumanager_container_memory_used_bytes", "pod")
+    assert metric(seen, "gpumanager_container_memory_limit_bytes", "gpu")[("gpu1",)] == 16 * GIB
+
+
+def test_a_pod_made_anew_under_its_old_name_is_told_once() -> None:
+    old = share(claimant(uid="old"), "a1", time=1.0)
+    new = share(claimant(uid="new"), "a2", time=2.0, cores=50, first=30)
+
+    seen = snapshot([new, old])
+
+    assert metric(seen, "container_request_gpu_utilization", "pod_name") == {("pod",): 0.5}
+    names = [
+        line.partition(" ")[0]
+        for line in render(Page(seen)).decode().splitlines()
+        if not line.startswith("#")
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
+    status = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
+    told = Told({FIRST.uuid: status}, {}, {})
+    seen = snapshot(
+        [ONE, whole(claimant("big"))],
+        told=told,
+        fitness={SECOND.uuid: GpuFitness(healthy=False, xids={79: 2})},
+    )
+
+    def of(name: str) -> Values:
+        return metric(seen, f"gpumanager_gpu_{name}", "gpu")
+
+    assert of("memory_granted_bytes") == {("gpu0",): GIB, ("gpu1",): 16 * GIB}
+    assert of("cores_granted_percent") == {("gpu0",): 30, ("gpu1",): 100}
+    assert of("containers") == {("gpu0",): 1, ("gpu1",): 1}
+    assert of("memory_used_bytes") == {("gpu0",): 2 * GIB}
+    assert of("utilization_percent") == {("gpu0",): 55}
+    assert of("temperature_celsius") == {("gpu0",): 40}
+    assert of("power_watts") == {("gpu0",): 70.5}
+    assert of("healthy") == {("gpu0",): 1, ("gpu1",): 0}
+    xids = metric(seen, "gpumanager_gpu_xid_errors_total", "gpu", "xid")
+    assert xids == {("gpu1", "79"): 2}
+
+
+def test_every_counter_is_there_before_anything_happened() -> None:
+    page = Page(snapshot(), version="1.0")
+
+    for name in ("journal_writes", "journal_write_errors", "identity_mismatches", "audit_ended"):
+        assert metric(page, f"gpumanager_{name}_total") == {(): 0}
+    assert set(metric(page, "gpumanager_audit_findings_total", "kind").values()) == {0}
+    assert set(metric(page, "gpumanager_rpc_answers_total", "rpc", "outcome").values()) == {0}
+    buckets = metric(page, "gpumanager_rpc_duration_seconds_bucket", "rpc", "resource", "le")
+    assert buckets["Allocate", VCORE, "+Inf"] == 0
+    assert metric(page, "gpumanager_build_info", "version") == {("1.0",): 1}
+
+
+def test_the_journal_s_writes_and_size_are_told() -> None:
+    page = Page(snapshot([ONE]), writes=JournalWrites(writes=4, errors=1, seconds=0.5))
+
+    assert metric(page, "gpumanager_journal_writes_total") == {(): 4}
+    assert metric(page, "gpumanager_journal_write_errors_total") == {(): 1}
+    assert metric(page, "gpumanager_journal_write_seconds_total") == {(): 0.5}
+    assert metric(page, "gpumanager_journal_allocations", "state") == {("settled",): 1}
+
+
+def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", DOCS.read_text(), re.MULTILINE)
+    documented = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows
+    }
+
+    assert documented == {
+        row.name + ("_total" if row.kind == "counter" else ""): (row.kind, row.labels)
+        for row in EVERY
+    }
+
+
+def test_names_of_labels_are_those_that_prometheus_takes() -> None:
+    for row in EVERY:
+        assert re.fullmatch(r"[a-z_][a-z0-9_]*", row.name)
+        assert row.name.startswith(("gpumanager_", "container_"))
+        assert len(set(row.labels)) == len(row.labels)

@@ -1,0 +1,119 @@
+"""Whatever is promised, used and said: a page that Prometheus takes, and no GPU above 100 %."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
+from prometheus_client.parser import text_string_to_metric_families as parse
+from test_metrics_page import busy, snapshot
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.gpu.values import bare
+from gpumanager.monitor.display import graph
+from gpumanager.monitor.http import REASONS, Answer, Bounds, HttpServer
+from gpumanager.monitor.rows import Page
+from gpumanager.monitor.snapshot import Snapshot
+from gpumanager.monitor.text import render
+from gpumanager.units import CORES_PER_GPU, GIB, Bytes
+from gpumanager.virtual.values import AllocationID
+
+SECOND_NS = 1_000_000_000
+NAMES = st.sampled_from(["a", "b", 'quoted"', "line\nbreak", "back\\slash", "ünïcode"])
+SIZES = st.integers(0, 64 * GIB)
+
+
+@st.composite
+def promises(draw: st.DrawFn) -> list[Allocation]:
+    found = []
+    for number in range(draw(st.integers(0, 5))):
+        owner = draw(st.one_of(st.none(), st.builds(claimant, NAMES, NAMES)))
+        time = float(draw(st.integers(0, 3)))
+        if owner is not None and draw(st.booleans()):
+            one = whole(owner, f"a{number}", draw(st.sampled_from([[FIRST], [FIRST, SECOND]])))
+        else:
+            on = draw(st.sampled_from(NODE.gpus))
+            cores = draw(st.integers(0, 99))
+            one = share(owner, f"a{number}", cores=cores, on=on, time=time)
+        found.append(one)
+    return found
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    found = draw(promises())
+    shares = [one for one in found if not one.whole]
+    usages = [
+        usage(one, {1: draw(SIZES)}, charged_ns=draw(st.integers(0, 9 * SECOND_NS)))
+        for one in shares
+    ]
+    before = {
+        (one.allocation, bare(one.gpus[0])): draw(st.integers(0, SECOND_NS)) for one in shares
+    }
+    present = [
+        resident(
+            pid,
+            draw(st.one_of(st.none(), SIZES)),
+            on,
+            allocation=AllocationID(f"a{draw(st.integers(0, 5))}"),
+            booked=draw(st.one_of(st.none(), st.builds(Bytes, SIZES))),
+        )
+        for pid, on in enumerate(draw(st.lists(st.sampled_from(NODE.gpus), max_size=4)))
+    ]
+    samples = busy(*((pid, draw(st.integers(0, 100))) for pid in range(4)))
+    seconds = draw(st.floats(0, 5))
+    return snapshot(found, usages, present, busy=samples, charged=before, seconds=seconds)
+
+
+@given(snapshots())
+def test_a_page_names_every_series_once_and_no_gpu_is_busier_than_it_can_be(
+    seen: Snapshot,
+) -> None:
+    samples = [one for family in parse(render(Page(seen)).decode()) for one in family.samples]
+
+    keys = [(one.name, *sorted(one.labels.items())) for one in samples]
+    assert len(keys) == len(set(keys))
+    for one in samples:
+        assert one.value >= 0
+        gpu = one.labels.get("gpu")
+        if gpu != "total" and (one.name.endswith(("_percent", "_utilization")) and gpu):
+            assert one.value <= 100
+
+
+@given(snapshots())
+def test_the_graph_has_every_gpu_once_and_gives_away_no_more_than_there_is(seen: Snapshot) -> None:
+    lines = graph(NODE, seen)["graph"].splitlines()
+
+    assert [line.count("GPU") for line in lines].count(1) == len(NODE.gpus)
+    for view in seen.gpus:
+        assert 0 <= view.cores <= CORES_PER_GPU
+        assert 0 <= view.memory <= view.gpu.memory
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([b"", b"\r\n\r\n"]))
+def test_whatever_is_said_to_the_server_it_answers_in_http_or_not_at_all(
+    words: bytes, end: bytes
+) -> None:
+    async def talk() -> bytes:
+        async def page() -> Answer:
+            return Answer(body=b"page")
+
+        server = HttpServer({"/": page}, Bounds(head_seconds=0.02, answer_seconds=1))
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(words + end)
+        writer.write_eof()
+        try:
+            async with asyncio.timeout(10):
+                return await reader.read()
+        finally:
+            writer.close()
+            await server.stop()
+
+    answer = asyncio.run(talk())
+
+    if answer:
+        version, status, _ = answer.split(b" ", 2)
+        assert version == b"HTTP/1.1"
+        assert int(status) in REASONS

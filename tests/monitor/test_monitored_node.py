@@ -1,0 +1,219 @@
+"""The real agent on a simulated node, as Prometheus, probes and a cheating program see it."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from monitor_world import until
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import events
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.results import ContainerResult
+from gpumanager.units import GIB
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+CHEAT = (sys.executable, str(Path(__file__).with_name("behind_the_shim.py")))
+HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def pod(*command: str, cores: int = 30, blocks: int = 4, name: str = "pod") -> Pod:
+    asks = {key: value for key, value in ((VCORE, cores), (VMEMORY, blocks)) if value}
+    return Pod("team", name, (Container("main", ContainerKind.APP, command, asks=asks),))
+
+
+class Watched:
+    """A node whose agent serves on a port, and what its containers print."""
+
+    def __init__(self, **flags: object) -> None:
+        self.port = free_port()
+        self.printed: list[str] = []
+        self.running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
+        self.flags = {"query-port": self.port, "sample-period": "0.1", **flags}
+        self.node = SimulatedNode(
+            load_machine("t4x4"), on_event=self._heard, agent_flags=self.flags
+        )
+
+    def _heard(self, event: events.Event) -> None:
+        if isinstance(event, events.ContainerPrinted):
+            self.printed.append(event.line)
+
+    async def start(self, one: Pod) -> asyncio.Task[tuple[ContainerResult, ...]]:
+        """Admitted, and running until it says that it holds something."""
+        said = len(self.printed)
+        await self.node.admit(one)
+        self.running.append(asyncio.create_task(self.node.run_admitted(one)))
+        await until(lambda: any("holding" in line for line in self.printed[said:]))
+        return self.running[-1]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        return await asyncio.to_thread(self._get, path)
+
+    def _get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://localhost:{self.port}{path}", timeout=10) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    async def metric(self, name: str, **labels: str) -> list[float]:
+        _, text = await self.get("/metrics")
+        return [
+            one.value
+            for family in parse(text)
+            for one in family.samples
+            if one.name == name and labels.items() <= one.labels.items()
+        ]
+
+    async def tells(self, name: str, value: float, **labels: str) -> None:
+        """Wait until there is one such series and it has this value; raises TimeoutError."""
+        await self.comes(lambda values: values == [value], name, **labels)
+
+    async def comes(
+        self, condition: Callable[[list[float]], bool], name: str, **labels: str
+    ) -> list[float]:
+        """The values for which it holds; raises TimeoutError."""
+        async with asyncio.timeout(20):
+            while not condition(values := await self.metric(name, **labels)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return values
+
+
+@contextlib.asynccontextmanager
+async def node(**flags: object) -> AsyncIterator[Watched]:
+    watched = Watched(**flags)
+    async with watched.node:
+        if watched.flags["query-port"]:
+            await watched.tells("gpumanager_driver_answers", 1)
+        yield watched
+        watched.node.kill_containers()
+        await asyncio.gather(*watched.running, return_exceptions=True)
+
+
+async def test_a_registered_agent_is_ready_and_tells_its_version() -> None:
+    async with node() as watched:
+        assert await watched.get("/readyz") == (200, "ok\n")
+        assert await watched.get("/healthz") == (200, "ok\n")
+        assert "version" in json.loads((await watched.get("/version"))[1])
+        assert (await watched.get("/nothing"))[0] == 404
+        await watched.tells("gpumanager_registered", 1, resource=VCORE)
+        assert await watched.metric("gpumanager_gpu_healthy") == [1] * 4
+
+
+async def test_a_container_is_told_as_it_is() -> None:
+    async with node() as watched:
+        await watched.start(pod(*HOLD))
+
+        held = 404  # MiB, with a context
+        await watched.tells("container_gpu_memory_total", held, gpu_memory="total")
+        request = await watched.metric("container_request_gpu_utilization", pod_name="pod")
+        assert request == [0.3]
+        assert await watched.metric("gpumanager_container_memory_limit_bytes") == [GIB]
+        assert max(await watched.metric("container_gpu_utilization")) <= 100
+        usage = json.loads((await watched.get("/usage"))[1])["usage"]
+        (stat,) = (one["stat"]["main"]["dev"][0] for one in usage.values())
+        assert (stat["mem"], len(stat["pids"])) == (held, 1)
+
+
+async def test_a_container_that_is_gone_is_told_no_more() -> None:
+    async with node() as watched:
+        gone = await watched.start(pod(*HOLD))
+        await watched.tells("container_request_gpu_memory", 1024, pod_name="pod")
+        watched.node.kill_containers()
+        await gone
+
+        await watched.start(pod(*HOLD, name="next"))  # the kubelet gives it the same devices
+
+        await watched.tells("container_request_gpu_memory", 1024, pod_name="next")
+        assert await watched.metric("container_request_gpu_memory", pod_name="pod") == []
+        assert await watched.metric("gpumanager_container_memory_limit_bytes", pod="pod") == []
+
+
+async def test_a_throttled_container_s_share_is_told() -> None:
+    async with node() as watched:
+        launch = ("--kernel", "2ms", "--seconds", "60", "--memory", "10MiB")
+        await watched.start(pod("cuda-play", "launch", *launch))
+
+        await watched.comes(any, "gpumanager_container_throttled_seconds_total")
+
+        (seconds,) = await watched.metric("gpumanager_container_gpu_seconds_total")
+        (share,) = await watched.metric("gpumanager_container_share_percent")
+        assert seconds > 0
+        assert 0 <= share <= 100
+
+
+async def test_the_kubelet_s_calls_are_timed() -> None:
+    async with node() as watched:
+        await watched.start(pod(*HOLD))
+
+        name = "gpumanager_rpc_duration_seconds_count"
+        for rpc in ("GetPreferredAllocation", "Allocate", "PreStartContainer"):
+            await watched.tells(name, 1, rpc=rpc, resource=VCORE)
+        assert sum(await watched.metric("gpumanager_rpc_answers_total", outcome="failed")) == 0
+        assert (await watched.metric("gpumanager_journal_writes_total"))[0] > 0
+
+
+async def test_a_program_that_goes_round_the_shim_is_reported_and_lives() -> None:
+    async with node() as watched:
+        running = await watched.start(pod(*CHEAT, "500"))
+
+        await watched.tells("gpumanager_audit_findings_total", 1, kind="stranger")
+
+        log = watched.node.disk.agent_log.read_text()
+        assert log.count("which is promised to others") == 1
+        assert not running.done()
+        assert await watched.metric("gpumanager_audit_ended_total") == [0]
+
+
+async def test_a_program_that_takes_more_than_its_limit_round_the_shim_is_ended_by_policy() -> None:
+    async with node(**{"behind-the-shim": "end"}) as watched:
+        honest = await watched.start(pod(*HOLD, name="honest"))
+        cheat = await watched.start(pod(*CHEAT, "1500", "with-the-shim", name="cheat"))
+
+        async with asyncio.timeout(20):
+            (result,) = await cheat
+
+        assert result.exit_code == 42  # it was asked to end
+        assert not honest.done()
+        await watched.tells("gpumanager_audit_ended_total", 1)
+        await watched.tells("gpumanager_audit_findings_total", 1, kind="over-limit")
+        await watched.tells("gpumanager_audit_processes", 0, kind="over-limit")
+
+
+async def test_within_its_limit_a_program_that_goes_round_the_shim_is_charged_for_it() -> None:
+    async with node(**{"behind-the-shim": "end"}) as watched:
+        cheat = await watched.start(pod(*CHEAT, "500", "with-the-shim"))
+
+        charged = "gpumanager_container_memory_used_bytes"
+        await watched.comes(lambda values: values[0] >= GIB // 2, charged)
+
+        assert not cheat.done()
+        assert sum(await watched.metric("gpumanager_audit_findings_total")) == 0
+
+
+async def test_without_a_port_the_agent_serves_nothing() -> None:
+    async with node(**{"query-port": 0}) as watched:
+        with pytest.raises(OSError, match="refused"):
+            await watched.get("/healthz")
