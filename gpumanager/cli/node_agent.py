@@ -116,7 +116,7 @@ def join_cluster(settings: AgentSettings) -> Cluster:
 
 async def tell(cluster: Cluster, topology: Topology, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
-    software = Software(driver, await asyncio.to_thread(cuda_version))
+    software = Software(driver, await cuda_version())
     await cluster.run(lambda: Facts(topology, allocator.journal.live(), software))
 
 
