@@ -31,12 +31,12 @@ from gpumanager.cluster.join import Cluster
 from gpumanager.cluster.labels import Software
 from gpumanager.cluster.service import Facts
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.loaded import cuda_version
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import Topology
-from gpumanager.gpu.versions import cuda_version
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.runtime.cgroup_files import CgroupFiles
@@ -156,7 +156,7 @@ class NodeAgent:
 
 async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
-    software = Software(driver, await asyncio.to_thread(cuda_version))
+    software = Software(driver, await cuda_version())
     await cluster.run(
         lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)
     )

@@ -1,10 +1,16 @@
 """Which driver is loaded, as NVML tells."""
 
+import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 import pynvml
 
-from gpumanager.gpu.nvml import ask, driver, text
+from gpumanager.gpu.nvml import NvmlError, ask, driver, text
+from gpumanager.gpu.own_thread import OwnThread
+
+SECONDS: Final = 5.0
+"""A driver that is in trouble may not answer at all."""
 
 _MAJOR = 1000
 _MINOR = 10
@@ -26,3 +32,16 @@ def loaded_driver() -> LoadedDriver:
             version=text(ask(pynvml.nvmlSystemGetDriverVersion, "asking for the driver's version")),
             cuda=f"{cuda // _MAJOR}.{cuda % _MAJOR // _MINOR}",
         )
+
+
+async def cuda_version(seconds: float = SECONDS) -> str:
+    """The newest CUDA that the driver knows, `12.5`; empty where NVML does not say in time."""
+    thread = OwnThread("driver version")
+    try:
+        async with asyncio.timeout(seconds):
+            found = await asyncio.get_running_loop().run_in_executor(thread, loaded_driver)
+    except (NvmlError, TimeoutError):
+        return ""
+    finally:
+        thread.shutdown()
+    return found.cuda

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -25,6 +27,7 @@ pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+STORM = 20
 T = TypeVar("T")
 
 
@@ -69,6 +72,34 @@ def test_a_pod_says_which_gpu_each_container_has(
     for place, name in enumerate(("a", "b")):
         (uuid,) = granted[name]
         assert said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"] == minors[uuid]
+
+
+def test_plans_that_a_storm_of_equal_pods_mixed_up_are_put_right(
+    node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    """All of them were planned for one GPU, which cannot be."""
+    minors = {gpu.uuid: str(gpu.minor) for gpu in agent.machine.topology.gpus}
+    planned = f"{ANNOTATION_PREDICATE_GPU_INDEX}0"
+    described = [pod(f"mixed-{n}", container("main", "sleep 600", 20, 4)) for n in range(STORM)]
+    for one in described:
+        one["metadata"]["annotations"] = {planned: "0", ANNOTATION_GPU_ASSIGNED: "false"}
+    with ThreadPoolExecutor(STORM) as clients:
+        uids = list(clients.map(pods.create, described))
+
+    for n, uid in enumerate(uids):
+        pods.running(f"mixed-{n}")
+        (own,) = agent.promised_to(uid)
+
+        def right(name: str = f"mixed-{n}", minor: str = minors[own.gpus[0]]) -> bool:
+            annotations = metadata(node, f"{PODS}/{name}")["annotations"]
+            assigned = annotations[ANNOTATION_GPU_ASSIGNED] == "true"
+            return bool(assigned and annotations[planned] == minor)
+
+        found(right, f"mixed-{n} says which GPU it has")
+        if minors[own.gpus[0]] != "0":
+            found(partial(events, node, uid), "and that this was not planned")
+            assert "planned was 0" in events(node, uid)["GpuPlanCorrected"]
+    assert len({agent.promised_to(uid)[0].gpus for uid in uids}) > 1
 
 
 def events(node: RealNode, uid: str) -> dict[str, str]:
@@ -130,22 +161,25 @@ def test_what_the_api_server_missed_is_said_when_it_is_back(
     node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
     """The kubelet starts the pod while nobody but itself can be asked."""
+    minors = {gpu.uuid: str(gpu.minor) for gpu in agent.machine.topology.gpus}
     file = node.static_pods / "lonely.json"
     described = pod("lonely", container("main", "sleep 600", 30, 4))
     described["metadata"]["namespace"] = "default"
-    promised = len(agent.promises())
+    name = f"lonely-{NODE}"
     node.stop_api()
     try:
         file.write_text(json.dumps(described))
-        wait_for(lambda: len(agent.promises()) > promised, "the pod is admitted")
-        wait_for(lambda: pods.static_logs(f"lonely-{NODE}", "main"), "it has started")
+        wait_for(lambda: pods.static_logs(name, "main"), "it has started")
+        (own,) = (one for one in agent.promises() if one.pod and one.pod.name == name)
+    finally:
         node.start_api()
+    try:
 
         def assigned() -> bool:
-            annotations = metadata(node, f"{PODS}/lonely-{NODE}").get("annotations") or {}
-            return ANNOTATION_GPU_ASSIGNED in annotations
+            annotations = metadata(node, f"{PODS}/{name}").get("annotations") or {}
+            return annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}0") == minors[own.gpus[0]]
 
         found(assigned, "the mirror has its annotations")
     finally:
         file.unlink()
-    wait_for(lambda: not pods.static_is_there(f"lonely-{NODE}"), "it has ended")
+    wait_for(lambda: not pods.static_is_there(name), "it has ended")

@@ -1,0 +1,42 @@
+"""The version of CUDA that a driver knows."""
+
+import threading
+
+import pynvml
+import pytest
+
+from gpumanager.gpu import loaded
+from gpumanager.gpu.loaded import LoadedDriver
+from gpumanager.gpu.nvml import NvmlError
+
+
+@pytest.mark.parametrize(("number", "text"), [(12050, "12.5"), (13000, "13.0"), (11080, "11.8")])
+async def test_a_version_is_written_as_people_do(
+    monkeypatch: pytest.MonkeyPatch, number: int, text: str
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: number)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "555.58.02")
+
+    assert await loaded.cuda_version() == text
+
+
+async def test_without_a_driver_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> LoadedDriver:
+        raise NvmlError("no driver")
+
+    monkeypatch.setattr(loaded, "loaded_driver", absent)
+
+    assert await loaded.cuda_version() == ""
+
+
+async def test_a_driver_that_does_not_answer_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(loaded, "loaded_driver", lambda: answer.wait(20) and None)
+
+    assert await loaded.cuda_version(0.01) == ""
+
+    answer.set()
