@@ -1,20 +1,42 @@
-"""The monitor in the node agent: where it looks, whom it tells, where it listens."""
+"""The monitor in the node agent: where it looks, whom it tells, where it listens.
 
-import importlib.metadata
+It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
-from gpumanager.monitor.auditor import Auditor, Policy, Rules
-from gpumanager.monitor.driver import NvmlDriver
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.monitor.ports import Reports, Sources
-from gpumanager.monitor.service import Monitor, Settings
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
+
+if TYPE_CHECKING:
+    from gpumanager.monitor.service import Monitor, Serving
+
+FIRST_SECONDS: Final = 1.0
+"""How long the monitor waits for the registration: without a kubelet it is needed, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of the agent, that are looked at."""
+
+    topology: Topology
+    allocator: TimedAllocator
+    plugin: DevicePlugin
+    virtual: VirtualSockets
+    peers: PodCheck
+    residents: Containers
+    reports: Reports | None = None
 
 
 class Monitoring:
@@ -25,36 +47,50 @@ class Monitoring:
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
-    def over(
-        self,
-        topology: Topology,
-        allocator: TimedAllocator,
-        plugin: DevicePlugin,
-        *,
-        virtual: VirtualSockets,
-        peers: PodCheck,
-        residents: Containers,
-        reports: Reports | None = None,
-    ) -> Monitor:
-        """The monitor of all these; it looks and listens once it runs."""
-        sources = Sources(
-            node=self._settings.hostname_override,
-            topology=lambda: topology,
-            journal=lambda: allocator.journal,
-            journal_bytes=self.journal.size,
-            books=virtual,
-            residents=residents,
-            registered=lambda: plugin.registered_resources,
-            mismatched=lambda: peers.strangers,
-        )
+    async def run(self, parts: Parts) -> None:
+        """For as long as the task lives."""
+        with contextlib.suppress(GpuManagerError):
+            await parts.plugin.registered(FIRST_SECONDS)
+        await self._monitor(parts).run()
+
+    def _monitor(self, parts: Parts) -> "Monitor":
+        from gpumanager.monitor.auditor import Auditor, Policy, Rules
+        from gpumanager.monitor.driver import NvmlDriver
+        from gpumanager.monitor.service import Monitor
+
+        rules = Rules(Policy(self._settings.behind_the_shim))
         return Monitor(
-            _settings(self._settings),
-            sources,
+            self._serving(),
+            self._sources(parts),
             NvmlDriver(),
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
-            not_ready=lambda: not_ready(allocator, plugin),
-            auditor=Auditor(Rules(Policy(self._settings.behind_the_shim)), reports),
+            not_ready=lambda: not_ready(parts.allocator, parts.plugin),
+            auditor=Auditor(rules, parts.reports),
+        )
+
+    def _sources(self, parts: Parts) -> Sources:
+        return Sources(
+            node=self._settings.hostname_override,
+            topology=lambda: parts.topology,
+            journal=lambda: parts.allocator.journal,
+            journal_bytes=self.journal.size,
+            books=parts.virtual,
+            residents=parts.residents,
+            registered=lambda: parts.plugin.registered_resources,
+            mismatched=lambda: parts.peers.strangers,
+        )
+
+    def _serving(self) -> "Serving":
+        import importlib.metadata
+
+        from gpumanager.monitor.service import Serving
+
+        return Serving(
+            address=self._settings.query_addr,
+            port=self._settings.query_port or None,
+            period=self._settings.sample_period,
+            version=importlib.metadata.version("gpu-manager"),
         )
 
 
@@ -64,12 +100,3 @@ def not_ready(allocator: TimedAllocator, plugin: DevicePlugin) -> str:
         return "the journal is not loaded yet"
     missing = [name for name, known in plugin.registered_resources.items() if not known]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""
-
-
-def _settings(settings: AgentSettings) -> Settings:
-    return Settings(
-        address=settings.query_addr,
-        port=settings.query_port or None,
-        period=settings.sample_period,
-        version=importlib.metadata.version("gpu-manager"),
-    )

@@ -17,7 +17,7 @@ from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
-from gpumanager.cli.monitoring import Monitoring
+from gpumanager.cli.monitoring import Monitoring, Parts
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import discover_here
@@ -81,10 +81,8 @@ async def serve(settings: AgentSettings) -> None:
     allocator = TimedAllocator(topology, around, monitoring.latencies)
     plugin = DevicePlugin(allocator, settings.device_plugin_path)
     greeting = asyncio.create_task(runtime.say_who())
-    monitor = monitoring.over(
-        topology, allocator, plugin, virtual=virtual, peers=peers, residents=containers
-    )
-    showing = asyncio.create_task(monitor.run())
+    parts = Parts(topology, allocator, plugin, virtual, peers, containers)
+    showing = asyncio.create_task(monitoring.run(parts))
     showing.add_done_callback(_complain)
     try:
         await allocator.recover()
