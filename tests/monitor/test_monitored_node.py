@@ -59,12 +59,15 @@ class Watched:
             self.printed.append(event.line)
 
     async def start(self, one: Pod) -> asyncio.Task[tuple[ContainerResult, ...]]:
-        """Admitted, and running until it says that it holds something."""
+        """Admitted, and running until it says that it holds something, or has ended."""
         said = len(self.printed)
         await self.node.admit(one)
-        self.running.append(asyncio.create_task(self.node.run_admitted(one)))
-        await until(lambda: any("holding" in line for line in self.printed[said:]))
-        return self.running[-1]
+        running = asyncio.create_task(self.node.run_admitted(one))
+        self.running.append(running)
+        await until(
+            lambda: running.done() or any("holding" in line for line in self.printed[said:])
+        )
+        return running
 
     def listens(self) -> bool:
         """It does so soon after the registration."""
