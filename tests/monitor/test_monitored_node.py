@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 
+OK = 200
 CHEAT = (sys.executable, str(Path(__file__).with_name("behind_the_shim.py")))
 HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
 
@@ -85,10 +86,11 @@ class Watched:
             return error.code, error.read().decode()
 
     async def metric(self, name: str, **labels: str) -> list[float]:
-        _, text = await self.get("/metrics")
+        """Nothing before the first look."""
+        status, text = await self.get("/metrics")
         return [
             one.value
-            for family in parse(text)
+            for family in parse(text if status == OK else "")
             for one in family.samples
             if one.name == name and labels.items() <= one.labels.items()
         ]
