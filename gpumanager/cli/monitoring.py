@@ -1,38 +1,47 @@
-"""The monitor in the node agent: where it looks, whom it tells, where it listens."""
+"""The monitor in the node agent: where it looks, whom it tells, where it listens.
 
-import importlib.metadata
+It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
+"""
+
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from gpumanager.allocator.journal_file import FILE_NAME
+from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health_watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.monitor.auditor import Auditor, Policy, Rules
-from gpumanager.monitor.driver import NvmlDriver
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
-from gpumanager.monitor.service import Monitor, Settings
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 
+if TYPE_CHECKING:
+    from gpumanager.monitor.service import Monitor, Serving
+
+FIRST_SECONDS: Final = 1.0
+"""How long the monitor waits for the registration: without a kubelet it is needed, too."""
+
 
 @dataclass(slots=True)
 class Monitored:
-    """The parts of an agent that the monitor looks at."""
+    """The parts of an agent that are looked at. health: once somebody watches it."""
 
     allocator: TimedAllocator
     plugin: DevicePlugin
     virtual: VirtualSockets
     peers: PodCheck
     residents: Containers
+    reports: Reports
     health: HealthWatch | None = None
-    """Once there is one."""
 
 
 class Monitoring:
@@ -43,16 +52,26 @@ class Monitoring:
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
-    def over(self, parts: Monitored, reports: Reports) -> Monitor:
-        """The monitor of all these; it looks and listens once it runs."""
+    async def run(self, parts: Monitored) -> None:
+        """For as long as the task lives."""
+        with contextlib.suppress(GpuManagerError):
+            await parts.plugin.registered(FIRST_SECONDS)
+        await self._monitor(parts).run()
+
+    def _monitor(self, parts: Monitored) -> "Monitor":
+        from gpumanager.monitor.auditor import Auditor, Policy, Rules
+        from gpumanager.monitor.driver import NvmlDriver
+        from gpumanager.monitor.service import Monitor
+
+        rules = Rules(Policy(self._settings.behind_the_shim))
         return Monitor(
-            _settings(self._settings),
+            self._serving(),
             self._sources(parts),
             NvmlDriver(),
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
             not_ready=lambda: not_ready(parts.allocator, parts.plugin),
-            auditor=Auditor(Rules(Policy(self._settings.behind_the_shim)), reports),
+            auditor=Auditor(rules, parts.reports),
         )
 
     def _sources(self, parts: Monitored) -> Sources:
@@ -67,7 +86,21 @@ class Monitoring:
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.strangers,
             fitness=lambda: fitness(parts.health),
-            disagreements=lambda: Counter(one.kind for one in allocator.disagreements),
+            disagreements=lambda: (
+                dict.fromkeys(KINDS, 0) | Counter(one.kind for one in allocator.disagreements)
+            ),
+        )
+
+    def _serving(self) -> "Serving":
+        import importlib.metadata
+
+        from gpumanager.monitor.service import Serving
+
+        return Serving(
+            address=self._settings.query_addr,
+            port=self._settings.query_port or None,
+            period=self._settings.sample_period,
+            version=importlib.metadata.version("gpu-manager"),
         )
 
 
@@ -82,12 +115,3 @@ def not_ready(allocator: TimedAllocator, plugin: DevicePlugin) -> str:
         return "the journal is not loaded yet"
     missing = [one.resource for one in plugin.standings if not one.registered]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""
-
-
-def _settings(settings: AgentSettings) -> Settings:
-    return Settings(
-        address=settings.query_addr,
-        port=settings.query_port or None,
-        period=settings.sample_period,
-        version=importlib.metadata.version("gpu-manager"),
-    )

@@ -97,7 +97,12 @@ class NodeAgent:
         self._plugin = DevicePlugin(self._allocator, settings.device_plugin_path)
         self._allocator.on_devices_changed = self._plugin.refresh
         self._parts = Monitored(
-            self._allocator, self._plugin, self._virtual, self._peers, self._containers
+            self._allocator,
+            self._plugin,
+            self._virtual,
+            self._peers,
+            self._containers,
+            outside.cluster,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -105,7 +110,7 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._background.run(self._outside.runtime.say_who())
-        self._background.run(self._monitoring.over(self._parts, self._outside.cluster).run())
+        self._background.run(self._monitoring.run(self._parts))
         await self._allocator.recover()
         await self._plugin.start()
         self._begin()

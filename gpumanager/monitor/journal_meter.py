@@ -1,11 +1,19 @@
 """The journal's file, with a look at the clock: how often it is written, how long that takes."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpumanager.allocator.journal import Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
-from gpumanager.monitor.rows import JournalWrites
+
+
+@dataclass(frozen=True, slots=True)
+class JournalWrites:
+    """Since the start."""
+
+    writes: int = 0
+    errors: int = 0
+    seconds: float = 0.0
 
 
 class TimedJournalFile(JournalFile):

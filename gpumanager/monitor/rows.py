@@ -6,6 +6,7 @@ from typing import Final
 
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.monitor.audit import Tally
+from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
 from gpumanager.units import MIB
@@ -16,15 +17,6 @@ ORIGINAL: Final = ("pod_name", "namespace", "node", "container_name")
 GPU: Final = ("gpu", "uuid")
 CONTAINER: Final = ("namespace", "pod", "container")
 DEVICE: Final = (*CONTAINER, *GPU)
-
-
-@dataclass(frozen=True, slots=True)
-class JournalWrites:
-    """Since the start."""
-
-    writes: int = 0
-    errors: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

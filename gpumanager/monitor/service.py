@@ -13,10 +13,11 @@ from typing import Final
 from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.http import Bounds, HttpServer
+from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
 from gpumanager.monitor.pages import Pages
 from gpumanager.monitor.ports import Driver, Sources
-from gpumanager.monitor.rows import JournalWrites, Page
+from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Serving:
     """address, port: where to serve; port None: nowhere. period: seconds between two looks."""
 
     address: str = "localhost"
@@ -40,7 +41,7 @@ class Monitor:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Serving,
         sources: Sources,
         driver: Driver,
         *,

@@ -14,10 +14,11 @@ from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.monitor.families import EVERY
+from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.look import Busy, Meters, container_views, gpu_views
 from gpumanager.monitor.ports import GpuFitness, Told
 from gpumanager.monitor.residents import by_holder
-from gpumanager.monitor.rows import JournalWrites, Page
+from gpumanager.monitor.rows import Page
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.text import render
 from gpumanager.names import VCORE

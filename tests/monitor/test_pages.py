@@ -19,11 +19,12 @@ from gpumanager.gpu.status import GpuStatus
 from gpumanager.monitor import pages, service
 from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import PatientDriver
+from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
 from gpumanager.monitor.ports import Told
-from gpumanager.monitor.rows import JournalWrites, Page
+from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
-from gpumanager.monitor.service import Monitor, Settings
+from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.text import render
 from gpumanager.units import GIB, MIB, Bytes
 
@@ -37,7 +38,7 @@ class Watch:
         self.world = world
         self.reason = ""
         self.monitor = Monitor(
-            Settings(version="1.0", **settings),
+            Serving(version="1.0", **settings),
             world.sources(),
             world,
             latencies=Latencies(),
