@@ -37,7 +37,7 @@ from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import Topology
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kubelet.pods import KubeletPods, PodUID
 from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
@@ -63,6 +63,7 @@ async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
     cluster, runtime = join_cluster(settings), container_runtime(settings)
+    pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
     async with AsyncExitStack() as closing:
@@ -74,7 +75,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
-        agent = NodeAgent(settings, Outside(cluster, runtime, search, volumes), topology)
+        agent = NodeAgent(settings, Outside(cluster, pods, runtime, search, volumes), topology)
         closing.push_async_callback(agent.stop)
         await agent.run(stopping)
 

@@ -15,7 +15,7 @@ from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.modules import HostKernel, load_modules
 from gpumanager.gpu.search import Search
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
@@ -43,6 +43,7 @@ class Outside:
     """Whom the agent talks to, and the driver's mirrors."""
 
     cluster: Cluster
+    pods: PodsSource
     runtime: ContainerRuntime
     search: Search
     volumes: DriverVolumes
@@ -103,7 +104,7 @@ def surroundings(
             settings.device_plugin_path / KUBELET_CHECKPOINT,
             PodResources(settings.pod_resources_socket),
         ),
-        pods=KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token),
+        pods=outside.pods,
         runtime=outside.runtime,
         tenants=GpuTenants(NvmlMeter(), containers),
         annotations=outside.cluster,

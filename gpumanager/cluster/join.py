@@ -39,16 +39,16 @@ class Cluster(Protocol):
 
 
 class Alone:
-    """A node without an API server: the log has what concerns people."""
+    """A node without an API server: who tells of something has said it in the log, too."""
 
     def condition(self, condition: Condition) -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
     def event(self, event: Happening) -> None:
-        log.log(logging.WARNING if event.warning else logging.INFO, "%s", event.message)
+        log.debug("%s: %s", event.reason, event.message)
 
     def pod_event(self, pod: PodUID, event: Happening) -> None:
-        log.log(logging.WARNING if event.warning else logging.INFO, "%s: %s", pod, event.message)
+        log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
         log.debug("%s: %s", gpu, event.message)
