@@ -87,7 +87,8 @@ class Course:
     def of(self, stay: Stay) -> float:
         """What one of those had that it was made of.
 
-        Where it differs from the cost by no more than a slice, it says nothing; nor by a part of it
+        Where it differs from the cost by no more than a slice, it says nothing, and of one that
+        passes for short a slice may be a neighbour's; nor by a part of it
         if nobody else was there, for what other streams of its process did then, events tell.
         """
         if stay.ended - stay.begun <= SLICE_NS:
@@ -95,7 +96,8 @@ class Course:
         begun, then, ended = map(self._place, (stay.begun, stay.first_until, stay.ended))
         had = self.first[then] - self.first[begun] + self.later[ended] - self.later[then]
         alone = had > (stay.ended - stay.begun) * ALONE
-        doubt = stay.cost / CLOSE if alone else min(SLICE_NS, stay.cost / CLOSE)
+        doubt = stay.cost / CLOSE if stay.cost >= SLICE_NS else SLICE_NS
+        doubt = doubt if alone else min(SLICE_NS, doubt)
         return stay.cost if abs(had - stay.cost) <= doubt else had
 
     def _place(self, time: int) -> int:

@@ -140,7 +140,12 @@ class Member:
         self.fleeing += debt
 
     def visit(self) -> Visit:
-        return Visit(self.reading, self.owed, self.account.scale)
+        return Visit(self.reading, self.owed, self.long_scale)
+
+    @property
+    def long_scale(self) -> float:
+        """Of long launches. More than 1 is for what was not measured, and each of them is."""
+        return min(self.account.scale, 1.0)
 
     def correct(self, wrongs: Sequence[Wrong]) -> None:
         """Long launches were there with those of others."""
@@ -261,7 +266,7 @@ class SharedGpu:
         }
 
     def _long(self, member: Member) -> float:
-        return member.account.scale * self._overlap.ratio(member.reading.holder)
+        return member.long_scale * self._overlap.ratio(member.reading.holder)
 
 
 def _ppm(share: float) -> int:

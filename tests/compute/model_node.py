@@ -30,6 +30,7 @@ class Container:
     charged: float = 0.0
     waits: int = 0
     scale: float = 1.0
+    long_scale: float = 1.0
     debt: float = 0.0
     rate: float = 0.0
     others: float = 0.0
@@ -69,6 +70,7 @@ class Container:
         self.rate = grant.rate_ppm / MILLION
         self.others = grant.others_ppm / MILLION
         self.scale = grant.cost_ppm / MILLION
+        self.long_scale = grant.long_ppm / MILLION
         debt_rate = grant.debt_ppm / MILLION or self.rate
         self.debt += grant.debt_ns / TICK * self.rate / debt_rate
         self.charged += grant.debt_ns

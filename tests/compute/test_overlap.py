@@ -143,11 +143,11 @@ class Container:
     def launch(self, at: int) -> None:
         self.flights.append(Flight(self._ticket(), 0, START + at * MS, 0, 0, 0))
 
-    def end(self, at: int, charged: int | None = None) -> None:
+    def end(self, at: int, charged: int | None = None, cost: int | None = None) -> None:
         """The last one, which began when it was launched; by default it pays for all the time."""
         last = self.flights[-1]
         ended = START + at * MS
-        cost = ended - last.begun
+        cost = ended - last.begun if cost is None else cost * MS
         paid = cost if charged is None else charged * MS
         self.flights[-1] = replace(last, ended=ended, cost=cost, charged=paid)
         self.charged += paid
@@ -254,6 +254,20 @@ def test_what_was_charged_too_little_is_charged() -> None:
     a.end(40, charged=10)
 
     assert node.look(100) == {"a": 30_000}
+
+
+@pytest.mark.parametrize(("there", "debts"), [(5, {}), (40, {"a": 19_000})])
+def test_one_that_passes_for_short_pays_for_more_than_a_slice_might_explain(
+    there: int, debts: dict[str, int]
+) -> None:
+    a, b = Container("a"), Container("b")
+    node = Node(a, b)
+    b.launch(0)
+    a.launch(0)
+    a.end(there, charged=1, cost=1)
+
+    assert node.look(100) == debts
+    assert node.overlap.ratio(a.holder) == 1.0
 
 
 def test_what_is_measured_to_be_wrong_beyond_this_scales_what_is_found() -> None:

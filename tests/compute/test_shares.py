@@ -185,6 +185,18 @@ def test_what_is_charged_wrongly_is_corrected_to_the_share(factor: float) -> Non
     assert sum(taken) / len(taken) == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.parametrize(("factor", "scale"), [(0.5, 1.0), (1.25, 0.8)])
+def test_what_short_launches_are_charged_too_little_long_ones_do_not_pay(
+    factor: float, scale: float
+) -> None:
+    a = hard("a", 30, factor=factor)
+
+    Node(a, hard("b", 60)).tick(100)
+
+    assert a.scale == pytest.approx(1 / factor, rel=0.05)
+    assert a.long_scale == pytest.approx(scale, rel=0.05)
+
+
 def test_a_correction_is_paid_at_the_rate_at_which_it_was_taken() -> None:
     shares, grants = Shares(), []
     a = elastic("a", 30)

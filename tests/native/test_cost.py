@@ -41,6 +41,17 @@ def test_one_measurement_makes_a_kind_known(table: Any) -> None:
     assert estimate(table, 8) is None
 
 
+def test_each_launch_longer_than_a_slice_is_due(table: Any) -> None:
+    length = lib.LIMITER_SLICE_NS
+    due: dict[int, set[bool]] = {length - 1: set(), length: set()}
+    for cost, found in due.items():
+        for turn in range(20):
+            lib.cost_record(table, cost, SECOND + turn * 123_457, cost, HALF)
+            found.add(lib.cost_due(table, cost, length * 3 // 4))
+
+    assert due == {length - 1: {False, True}, length: {True}}
+
+
 def test_a_kind_is_due_again_after_some_work_of_it_which_nobody_can_foresee(table: Any) -> None:
     intervals = set()
     for turn in range(200):

@@ -54,6 +54,18 @@ def test_a_launch_that_was_short_after_all_is_charged_as_short(logbook: Any) -> 
     assert logbook.charged_ns == 0
 
 
+def test_a_launch_that_was_there_for_longer_than_its_cost_and_a_slice_is_logged(
+    logbook: Any,
+) -> None:
+    for longer in (0, 1):
+        ended = 200 + MS + lib.LIMITER_SLICE_NS + longer
+        end = ffi.new("struct logbook_end *", (200, ended, MS, MS))
+        lib.logbook_close(logbook, none(), SLOT, end[0])
+
+    assert logbook.last == 1
+    assert entry(logbook, 1) == (1, SLOT, 200, ended, MS, MS)
+
+
 def test_a_launch_that_nobody_expected_to_be_long_is_logged_at_its_end(logbook: Any) -> None:
     close(logbook, none(), cost=lib.LIMITER_SLICE_NS)
 

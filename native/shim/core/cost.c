@@ -70,7 +70,8 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
         return true;
     uint64_t before =
         atomic_fetch_add_explicit(&kind->unmeasured_ns, work_ns, memory_order_relaxed);
-    return before + work_ns >= MEASURE_NOW_NS;
+    return before + work_ns >= MEASURE_NOW_NS ||
+           atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS;
 }
 
 /* All probes taken: the kind measured longest ago makes room. */

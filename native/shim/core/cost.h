@@ -58,7 +58,8 @@ uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads);
 /* What a launch of this kind costs; false, and COST_UNKNOWN_NS, if none was measured yet. */
 bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
 
-/* Count work of this kind: should its next launch be measured? */
+/* Count work of this kind: should its next launch be measured? Each that is longer than a time
+ * slice: when it was there tells what others had (logbook.h). */
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns);
 
 /* Nobody will say soon what this kind costs, and launches have waited for that: let it be known as

@@ -50,10 +50,17 @@ static void end_entry(struct vcuda_logged *entry, struct logbook_end end)
     atomic_store_explicit(&entry->ended, end.ended, memory_order_release);
 }
 
+/* One that passes for short was there for longer than a neighbour's slice explains. */
+static bool seems_long(struct logbook_end end)
+{
+    return end.cost_ns >= LIMITER_SLICE_NS ||
+           end.ended > end.begun + end.cost_ns + LIMITER_SLICE_NS;
+}
+
 void logbook_close(struct vcuda_logbook *logbook, struct logged logged, uint32_t slot,
                    struct logbook_end end)
 {
-    bool is_long = end.cost_ns >= LIMITER_SLICE_NS;
+    bool is_long = seems_long(end);
     if (logged.ticket == 0 && is_long) /* nobody could know */
         logged = logbook_open(logbook, slot, end.begun, 0);
     if (logged.ticket == 0)

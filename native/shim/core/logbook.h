@@ -2,9 +2,11 @@
  *
  * Such a launch shares the GPU with those of other containers, and events show how long it was
  * there, not what it had. The manager sees when launches of all containers were there, so it can
- * tell. Each process writes when one of its launches went, and later when it was there and what was
- * charged for it, to a ring that all processes of the container share. A process that ends leaves
- * an entry open: the manager knows who lives.
+ * tell. One of a kind that varies may pass for short beside neighbours, whose slices look the same:
+ * it is logged when it was there for longer than its cost and a slice. Each process writes when one
+ * of its launches went, and later when it was there and what was charged for it, to a ring that all
+ * processes of the container share. A process that ends leaves an entry open: the manager knows who
+ * lives.
  *
  * Entries are found by tickets, given away by one atomic addition, and are hints. Who comes late to
  * an entry that belongs to a newer launch by then leaves it alone; should both write at once, the
