@@ -18,7 +18,7 @@ SAID = {
     r"idle, .*: \d+\.\d % of one processor": 2,
     r"ListAndWatch, tencent.com/vcuda-\w+: \d+,\d{3} bytes": 2,
     r"  first list after dialling +median +[\d.]+ ms .* n 2$": 2,
-    r"from an Xid to the list, .* n 16$": 2,
+    r"from an Xid to the list, .* n 15$": 2,
     r"resident, 3 containers: +[\d.]+ MiB": 1,
     r"resident, 4 pods later: +[\d.]+ MiB": 1,
     r"4 pods came and went": 1,
