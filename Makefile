@@ -51,8 +51,8 @@ format: $(VENV)/developing ## put all sources into their format
 	git ls-files 'native/*.c' 'native/*.h' | xargs $(BIN)/clang-format -i
 
 .PHONY: bench
-bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, sharing (some four minutes)
-	for subject in placement hello hooks allocate sharing; do \
+bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, the agent, sharing (some ten minutes)
+	for subject in placement hello hooks allocate agent sharing; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
 .PHONY: bench-compute

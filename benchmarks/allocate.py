@@ -39,6 +39,7 @@ GPUS = 16
 CORES, BLOCKS = 5, 8
 """Of each container: 16 of them leave a fifth of their GPU."""
 
+MEMORY = Bytes(40 * GIB)
 MODEL = GpuModel("Simulated 40GB", 108, (8, 0))
 CALLS = {
     "preferred": "GetPreferredAllocation",
@@ -54,7 +55,7 @@ Times = dict[tuple[str, str], list[float]]
 """Seconds, by call and resource."""
 
 
-def machine() -> Machine:
+def machine(memory: Bytes = MEMORY) -> Machine:
     gpus = [
         Gpu(
             index=n,
@@ -62,7 +63,7 @@ def machine() -> Machine:
             uuid=GpuUUID(f"GPU-{n:08x}-0000-0000-0000-{n:012x}"),
             bus_id=f"00000000:{n + 1:02X}:00.0",
             model=MODEL.name,
-            memory=Bytes(40 * GIB),
+            memory=memory,
             numa_node=n // 8,
         )
         for n in range(GPUS)

@@ -14,6 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Work = tuple[Future[Any], Callable[[], Any]]
+Queue = SimpleQueue[Work | None]
 
 
 class OwnThread(Executor):
@@ -21,27 +22,32 @@ class OwnThread(Executor):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._work: SimpleQueue[Work | None] = SimpleQueue()
-        self._begun = False
+        self._work: Queue | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
+        if self._work is None:
+            self._work = SimpleQueue()
+            threading.Thread(target=_run, args=[self._work], name=self._name, daemon=True).start()
         self._work.put((future, lambda: fn(*args, **kwargs)))
-        if not self._begun:
-            self._begun = True
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        """Ends the thread after what is under way; never waits for it."""
-        self._work.put(None)
+        """Ends the thread after what it was given; never waits for it.
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            future, call = work
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  # whoever waits for it gets it
-                future.set_exception(error)
+        Whatever comes later begins another.
+        """
+        if self._work is not None:
+            self._work.put(None)
+            self._work = None
+
+
+def _run(queue: Queue) -> None:
+    while (work := queue.get()) is not None:
+        future, call = work
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # whoever waits for it gets it
+            future.set_exception(error)

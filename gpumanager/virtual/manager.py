@@ -136,6 +136,9 @@ class VirtualSockets:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        for asking in (self._measuring, self._sampling):
+            if asking is not None:
+                asking.close()
         self._originals.stop()
         await self._gateway.stop()
 

@@ -104,9 +104,11 @@ def _map(path: Path, size: int, *, writable: bool) -> mmap.mmap:
         if found != size:
             raise RegionBroken(path, f"has {found} bytes, not {size}")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return mmap.mmap(descriptor, size, access=access)
+        mapping = mmap.mmap(descriptor, size, access=access)
     finally:
         os.close(descriptor)
+    mapping.madvise(mmap.MADV_RANDOM)  # or each page that is touched brings its neighbours along
+    return mapping
 
 
 def create(directory: Path, layout: Layout, head: bytes) -> None:

@@ -66,6 +66,10 @@ class Measuring:
         self._complained = False
         return held
 
+    def close(self) -> None:
+        """Its thread ends after what is under way."""
+        self._thread.shutdown()
+
     def _coming(self) -> asyncio.Task[Held]:
         """The pass that has not begun yet."""
         if self._next is None:

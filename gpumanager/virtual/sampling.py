@@ -74,6 +74,10 @@ class Sampling:
         taken, self._answers = self._answers, {}
         return taken
 
+    def close(self) -> None:
+        """Its thread ends after what is under way."""
+        self._thread.shutdown()
+
     def _keep(self, answers: Answers) -> None:
         for gpu, answer in answers.items():
             earlier = self._answers.get(gpu)

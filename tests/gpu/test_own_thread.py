@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -20,6 +21,26 @@ def test_answers_and_errors_come_to_who_asked() -> None:
     with pytest.raises(ZeroDivisionError):
         second.result(BOUND)
     assert thread.submit(max, 2, 3).result(BOUND) == 3
+    thread.shutdown()
+
+
+def test_it_ends_after_what_it_was_given_and_begins_anew_when_asked_again() -> None:
+    thread = OwnThread("questions")
+    meanwhile = threading.Event()
+    under_way = thread.submit(meanwhile.wait, BOUND)
+    given = thread.submit(threading.current_thread)
+
+    thread.shutdown()
+    thread.shutdown()
+    later = thread.submit(threading.current_thread)
+    assert later.result(BOUND).is_alive()
+
+    meanwhile.set()
+    assert under_way.result(BOUND)
+    first = given.result(BOUND)
+    first.join(BOUND)
+    assert not first.is_alive()
+    assert first is not later.result(BOUND)
     thread.shutdown()
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from container_process import eventually
@@ -106,4 +108,26 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
     sharing.cancel()
     config.close()
     await manager.stop()
+    answer.close()
+
+
+async def test_no_thread_is_left_when_the_manager_has_stopped(root: Path) -> None:
+    asked: dict[str, threading.Thread] = {}
+
+    def ask(what: str) -> Callable[[], dict[GpuUUID, Any]]:
+        return lambda: asked.update({what: threading.current_thread()}) or {}
+
+    manager = VirtualSockets(root, meter=ask("held"), utilization=ask("busy"))
+    directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
+    answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
+    work = [asyncio.create_task(one) for one in (manager.share_every(1), manager.measure_every(1))]
+    assert await eventually(lambda: asked.keys() == {"held", "busy"})
+
+    for one in work:
+        one.cancel()
+    await asyncio.wait(work)
+    await manager.stop()
+
+    assert await eventually(lambda: not any(thread.is_alive() for thread in asked.values()))
+    assert answer is not None
     answer.close()
