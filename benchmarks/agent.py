@@ -114,7 +114,7 @@ async def health_times(one: SimulatedNode) -> None:
                 seconds[resource].append(end - begin)
     for resource, channel in channels.items():
         report(f"from an Xid to the list, {resource}", seconds[resource])
-        await channel.close()
+        await channel.close(None)
 
 
 def busy_seconds(pid: int) -> float:

@@ -146,7 +146,7 @@ def force(path: Path, contents: bytes) -> None:
 
 
 def file_system(path: Path) -> str:
-    command = ["stat", "-f", "-c", "%T", path]
+    command = ["stat", "-f", "-c", "%T", str(path)]
     shown = subprocess.run(command, check=False, capture_output=True, text=True)
     return shown.stdout.strip() or "unknown"
 
