@@ -10,7 +10,7 @@ from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.node import Condition
 from gpumanager.cluster.service import Facts, Happening, NodeCluster
-from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.gpu.values import Gpu
 from gpumanager.kubelet.pods import PodUID
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,6 @@ class Cluster(Protocol):
 
     def pod_event(self, pod: PodUID, event: Happening) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
-
-    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
-        """This happened to every pod that holds something of `gpu`."""
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
@@ -49,9 +46,6 @@ class Alone:
 
     def pod_event(self, pod: PodUID, event: Happening) -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
-
-    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
-        log.debug("%s: %s", gpu, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """There are no annotations."""

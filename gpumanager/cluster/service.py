@@ -86,11 +86,6 @@ class NodeCluster:
         """This happened to a pod, by the UID that the kubelet knows."""
         self._say(pod, event)
 
-    def holders_event(self, gpu: GpuUUID, event: Happening) -> None:
-        """This happened to every pod that holds something of `gpu`."""
-        for pod in self._holders(gpu):
-            self._say(pod, event)
-
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
         log.debug("%s has %s", pod, ", ".join(gpu.uuid for gpu in gpus))

@@ -16,7 +16,6 @@ from typing import Any, Final
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
 from gpumanager.cluster.pods import ClusterPod, NotAPod, PodStore, cluster_pod
-from gpumanager.kubelet.pods import PodsUnavailable, PodView
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +26,12 @@ GONE: Final = 410
 CACHED: Final = "0"
 """Any version the server has at hand."""
 NEWEST: Final = ""
-SETTLED_SECONDS: Final = 2.0
-"""A server's cache may lag; after so long a watch has brought what the list was lacking."""
 BRIEF_SECONDS: Final = 1.0
 """A watch that ends so soon has failed, whatever it says."""
 
 
 class PodWatch:
-    """The pods of one node in `store`, and whether they are those of now.
+    """The pods of one node, in `store`.
 
     changed: called after each change.
     """
@@ -57,19 +54,7 @@ class PodWatch:
         self._clock = clock
         self._version: str | None = None
         self._from = CACHED
-        self._since: float | None = None
         self._said = ""
-
-    @property
-    def current(self) -> bool:
-        """True while a watch is open that has caught up."""
-        return self._since is not None and self._clock() - self._since >= SETTLED_SECONDS
-
-    async def pods(self) -> tuple[PodView, ...]:
-        """All pods of the node; raises PodsUnavailable while the mirror may be stale."""
-        if not self.current:
-            raise PodsUnavailable(str(self._api.access), "the watch of this node's pods is not up")
-        return tuple(pod.view for pod in self.store.all())
 
     async def run(self) -> None:
         """For as long as the task lives."""
@@ -88,8 +73,6 @@ class PodWatch:
             await self._watch()
         except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
             return self._failed(error)
-        finally:
-            self._since = None
         return True
 
     def _failed(self, error: Exception) -> bool:
@@ -133,7 +116,6 @@ class PodWatch:
         place = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
         stream = self._api.watch(PODS, seconds, fieldSelector=self._field, **place)
         async with stream as events:
-            self._since = self._clock()
             self._worked()
             async for event in events:
                 self._take(event)

@@ -180,18 +180,6 @@ async def test_the_same_event_again_is_counted_after_a_restart_too(world: ApiWor
     assert len(found) == 1
 
 
-async def test_all_who_hold_a_gpu_hear_of_it(world: ApiWorld) -> None:
-    uids = [(await world.pod(name))["metadata"]["uid"] for name in ("a", "b")]
-    known = facts(*(granted(uid, two_gpus().gpus[i]) for i, uid in enumerate(uids)))
-
-    async with running(world, known) as member:
-        await until(lambda: events_of_rounds(member))
-        member.holders_event(two_gpus().gpus[1].uuid, Told("GpuLost", "GPU 1 is lost"))
-        await until(lambda: events(world, uids[1]))
-
-    assert await events(world, uids[0]) == []
-
-
 async def test_a_pod_whose_gpu_falls_out_of_use_hears_of_it_and_the_inventory_says_so(
     world: ApiWorld,
 ) -> None:

@@ -14,7 +14,6 @@ from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import MERGE, ApiServer
 from gpumanager.cluster.backoff import Backoff
 from gpumanager.cluster.watch import PodWatch
-from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -149,29 +148,6 @@ async def test_bookmarks_keep_a_quiet_watch_from_being_forgotten() -> None:
 
 async def up(watch: PodWatch, server: SimulatedApiServer) -> bool:
     return watch.lists == 1 and any("watch" in call.query for call in server.calls)
-
-
-async def test_a_mirror_that_may_be_stale_is_not_shown(simulated: ApiWorld) -> None:
-    server, clock = simulated.simulated, Clock()
-    assert server
-    await simulated.pod("a")
-
-    async with watching(simulated, clock) as watch:
-        await until(lambda: up(watch, server))
-        with pytest.raises(PodsUnavailable):
-            await watch.pods()  # the list may have come from a cache that lags
-        clock.ahead += 3.0
-        (pod,) = await watch.pods()
-        await server.stop()
-
-        async def unavailable() -> bool:
-            return not watch.current
-
-        await until(unavailable)
-        with pytest.raises(PodsUnavailable, match="not up"):
-            await watch.pods()
-
-    assert pod.name == simulated.full("a")
 
 
 async def test_a_token_that_is_refused_is_said_once(
