@@ -62,8 +62,10 @@ def test_a_pod_says_which_gpu_each_container_has(
     pods.running("two")
 
     def assigned() -> dict[str, str]:
+        """The annotations, once both containers are told of: each is patched on its own."""
         annotations = metadata(node, f"{PODS}/two").get("annotations") or {}
-        return annotations if annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" else {}
+        told = f"{ANNOTATION_PREDICATE_GPU_INDEX}1" in annotations
+        return annotations if told and annotations[ANNOTATION_GPU_ASSIGNED] == "true" else {}
 
     said = found(assigned, "the pod has its annotations")
 
