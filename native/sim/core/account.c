@@ -1,6 +1,7 @@
 #include "core/account.h"
 #include "core/ledger.h"
 #include "core/period.h"
+#include "core/pids.h"
 #include "core/timeline.h"
 #include <errno.h>
 
@@ -39,13 +40,14 @@ static bool occupies(const struct sim_process *process, unsigned gpu)
     return process->pid != 0 && (process->contexts[gpu] > 0 || process->bytes[gpu] > 0);
 }
 
-static struct sim_occupant occupant(const struct sim_state *state,
-                                    const struct sim_process *process, unsigned gpu)
+static struct sim_occupant occupant(const struct sim_state *state, struct sim_process *process,
+                                    unsigned gpu)
 {
     uint64_t sample_ns;
+    int pid = pids_here(state, process);
     unsigned percent = period_latest(state, process, gpu, &sample_ns);
     return (struct sim_occupant){
-        .pid = process->pid,
+        .pid = pid > 0 ? pid : 0,
         .gpu = gpu,
         .mount_namespace = state->tenants[process->tenant].mount_namespace,
         .bytes = process->bytes[gpu],

@@ -77,8 +77,9 @@ struct sim_tenant {
     struct sim_usage gpus[SIM_GPUS];
 };
 
-/* One process on one GPU. sm_percent: share of the latest sample period it used the GPU in, which
- * ended at sample_ns; 0 if there was none among the last SIM_SAMPLES. */
+/* One process on one GPU. pid: as the reader has it, 0 where it has none. sm_percent: share of the
+ * latest sample period it used the GPU in, which ended at sample_ns; 0 if there was none among the
+ * last SIM_SAMPLES. */
 struct sim_occupant {
     int32_t pid;
     uint32_t gpu;

@@ -1,56 +1,16 @@
 #include "core/process.h"
+#include "core/life.h"
+#include "core/pids.h"
 #include "core/share.h"
 #include "core/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* Of /proc/<pid>/stat: the state letter, the start time and where the stack begins, the 3rd, the
- * 22nd and the 28th field. The last differs from one exec to the next; 0 if it is not for us to
- * see. */
-struct life {
-    char state;
-    uint64_t start_time;
-    uint64_t stack;
-};
-
-static bool read_life(int pid, struct life *out)
-{
-    char path[32];
-    char text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return false;
-    ssize_t size = read(file, text, sizeof text - 1);
-    close(file);
-    if (size <= 0)
-        return false;
-    text[size] = '\0';
-    const char *rest = strrchr(text, ')'); /* the name before it may hold anything */
-    unsigned long long start_time, stack;
-    if (rest == NULL || sscanf(rest,
-                               ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                               "%*d %*d %*d %llu %*u %*d %*u %*u %*u %llu",
-                               &out->state, &start_time, &stack) != 3)
-        return false;
-    out->start_time = start_time;
-    out->stack = stack;
-    return true;
-}
-
-static uint64_t namespace_inode(const char *path)
-{
-    struct stat found;
-    return stat(path, &found) == 0 ? found.st_ino : 0;
-}
 
 /* The never repeated number of this mount namespace; 0 where the kernel has none. */
 static uint64_t mount_namespace_identity(void)
@@ -75,16 +35,18 @@ static uint64_t own_image(void)
     return image;
 }
 
-bool process_alive(const struct sim_process *process)
+bool process_alive(const struct sim_state *state, struct sim_process *process)
 {
     struct life life;
-    static _Thread_local uint64_t own_pid_namespace;
-    if (own_pid_namespace == 0)
-        own_pid_namespace = namespace_inode("/proc/self/ns/pid");
-    if (process->pid_namespace != own_pid_namespace)
-        return true; /* its pid means nothing here: somebody of its own namespace will tell */
-    if (!read_life(process->pid, &life))
-        return !(kill(process->pid, 0) != 0 && errno == ESRCH);
+    char name[16];
+    int pid = pids_in_proc() ? pids_here(state, process) : PID_UNSEEN;
+    if (pid == PID_UNSEEN)
+        return true; /* somebody of its own namespace will tell, or the host */
+    if (pid == PID_GONE)
+        return false;
+    snprintf(name, sizeof name, "%d", pid);
+    if (!life_read(name, &life))
+        return !(kill(pid, 0) != 0 && errno == ESRCH);
     bool other_program = life.stack != process->stack && life.stack != 0 && process->stack != 0;
     return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time &&
            !other_program;
@@ -162,18 +124,17 @@ static struct sim_process *free_slot(struct sim_state *state)
 int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out)
 {
     struct life life = {0};
-    read_life(getpid(), &life);
+    life_read("self", &life);
     struct sim_process self = {
         .pid = getpid(),
         .start_time = life.start_time,
         .stack = life.stack,
-        .pid_namespace = namespace_inode("/proc/self/ns/pid"),
+        .pid_namespace = life_namespace("pid"),
         .image = own_image(),
     };
     sim_reap(state, now);
     forget_earlier_image(state, &self, now);
-    int tenant =
-        find_tenant(state, namespace_inode("/proc/self/ns/mnt"), mount_namespace_identity());
+    int tenant = find_tenant(state, life_namespace("mnt"), mount_namespace_identity());
     if (tenant < 0)
         return tenant;
     self.tenant = (uint32_t)tenant;

@@ -8,9 +8,9 @@
  * Returns 0, or -ENOSPC. */
 int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out);
 
-/* Without the lock too. False once the process is dead, a zombie, or runs another program; true
- * when it cannot be told. */
-bool process_alive(const struct sim_process *process);
+/* False once the process is dead, a zombie, or runs another program; true when it cannot be told.
+ */
+bool process_alive(const struct sim_state *state, struct sim_process *process);
 
 /* Free the slot; the GPUs' past is settled. */
 void process_clear(struct sim_state *state, struct sim_process *process);

@@ -1,4 +1,5 @@
 #include "core/state.h"
+#include "core/life.h"
 #include "core/process.h"
 #include "core/share.h"
 #include "core/timeline.h"
@@ -57,6 +58,7 @@ static int initialise(struct sim_state *state, const struct sim_machine *machine
     for (unsigned gpu = 0; gpu < SIM_GPUS; gpu++)
         state->timelines[gpu] = (struct sim_timeline){.clock_ns = now, .period_start_ns = now};
     state->reaped_ns = now;
+    state->pid_namespace = life_namespace("pid");
     state->size = sizeof *state;
     state->version = SIM_VERSION;
     state->magic = SIM_MAGIC;
@@ -119,7 +121,7 @@ void sim_reap(struct sim_state *state, uint64_t now)
     state->reaped_ns = now;
     for (unsigned slot = 0; slot < state->process_limit; slot++) {
         struct sim_process *process = &state->processes[slot];
-        if (process->pid == 0 || process_alive(process))
+        if (process->pid == 0 || process_alive(state, process))
             continue;
         timeline_settle(state, now); /* what it received until now was received */
         share_leave(state, process);

@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 4,
+    SIM_VERSION = 5,
     SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
     SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */
@@ -73,11 +73,14 @@ struct sim_queue {
     struct sim_lane lanes[SIM_LANES];
 };
 
-/* pid 0: free. start_time guards against reuse of the pid; image (AT_RANDOM) tells exec to the
- * process itself, stack to others. */
+/* pid 0: free; as the process has it in its own pid namespace, whose inode is here. host_pid: as
+ * the host has it, where that is another one (pids.h). start_time guards against reuse of the pid;
+ * image (AT_RANDOM) tells exec to the process itself, stack to others. */
 struct sim_process {
     int32_t pid;
+    int32_t host_pid;
     uint32_t tenant;
+    uint32_t reserved;
     uint64_t start_time;
     uint64_t stack;
     uint64_t pid_namespace;
@@ -122,6 +125,7 @@ struct sim_state {
     pthread_mutex_t mutex;
     struct sim_machine machine;
     struct sim_faults faults;
+    uint64_t pid_namespace; /* the host's: inode */
     uint64_t reaped_ns;
     uint32_t process_limit; /* slots at or above were never used */
     uint32_t tenant_limit;

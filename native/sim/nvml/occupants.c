@@ -10,7 +10,7 @@ static unsigned occupants_of(struct session *session, unsigned gpu,
         return 0;
     unsigned count = account_occupants(session->state, all, SIM_PROCESSES * SIM_GPUS);
     for (unsigned i = 0; i < count; i++)
-        if (all[i].gpu == gpu && kept < OCCUPANTS)
+        if (all[i].gpu == gpu && all[i].pid != 0 && kept < OCCUPANTS)
             out[kept++] = all[i];
     free(all);
     return kept;
