@@ -5,7 +5,7 @@ It comes after the registration, and is imported then: the kubelet is not kept w
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health_watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
@@ -33,7 +34,10 @@ FIRST_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Monitored:
-    """The parts of an agent that are looked at. health: once somebody watches it."""
+    """The parts of an agent that are looked at. health: once somebody watches it.
+
+    named: namespace and name of a pod, as the cluster knows them.
+    """
 
     allocator: TimedAllocator
     plugin: DevicePlugin
@@ -41,6 +45,7 @@ class Monitored:
     peers: PodCheck
     residents: Containers
     reports: Reports
+    named: Callable[[PodUID], str | None]
     health: HealthWatch | None = None
 
 
@@ -71,7 +76,7 @@ class Monitoring:
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
             not_ready=lambda: not_ready(parts.allocator, parts.plugin),
-            auditor=Auditor(rules, parts.reports),
+            auditor=Auditor(rules, parts.reports, names=lambda pod: name_of(pod, parts)),
         )
 
     def _sources(self, parts: Monitored) -> Sources:
@@ -107,6 +112,15 @@ class Monitoring:
 def fitness(watch: HealthWatch | None) -> Mapping[GpuUUID, GpuFitness]:
     known = watch.health.gpus if watch else ()
     return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
+
+
+def name_of(pod: PodUID, parts: Monitored) -> str | None:
+    """Namespace and name of a pod, by the journal; else by the cluster, if there is one."""
+    for one in parts.allocator.journal.live():
+        owner = one.pod or one.candidate
+        if owner is not None and owner.uid == pod:
+            return f"{owner.namespace}/{owner.name}"
+    return parts.named(pod)
 
 
 def not_ready(allocator: TimedAllocator, plugin: DevicePlugin) -> str:

@@ -104,6 +104,7 @@ class NodeAgent:
             self._peers,
             self._containers,
             outside.cluster,
+            outside.cluster.pod_name,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:

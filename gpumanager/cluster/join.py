@@ -31,6 +31,9 @@ class Cluster(Protocol):
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
 
+    def pod_name(self, pod: PodUID) -> str | None:
+        """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
+
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
 
@@ -49,6 +52,10 @@ class Alone:
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """There are no annotations."""
+
+    def pod_name(self, _: PodUID) -> str | None:
+        """Nobody tells of pods."""
+        return None
 
     async def run(self, _: Callable[[], Facts]) -> None:
         """There is nobody to tell."""

@@ -91,6 +91,11 @@ class NodeCluster:
         log.debug("%s has %s", pod, ", ".join(gpu.uuid for gpu in gpus))
         self._wake.set()
 
+    def pod_name(self, pod: PodUID) -> str | None:
+        """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
+        known = self.watch.store.get(pod)
+        return None if known is None else known.full_name
+
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
         async with asyncio.TaskGroup() as group:

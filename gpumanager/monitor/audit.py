@@ -42,8 +42,9 @@ class Kind(Enum):
 class Suspect:
     """One process on one GPU. taken: bytes that no limit holds.
 
-    owner: the container it is of; pod: the pod, where only that is known. certain: whether the
-    kernel itself has named its container: by its cgroup, or when it asked for its limits.
+    owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
+    namespace and name, where somebody knows them. certain: whether the kernel itself has named its
+    container: by its cgroup, or when it asked for its limits.
     """
 
     kind: Kind
@@ -53,13 +54,15 @@ class Suspect:
     owner: Claimant | None = None
     pod: PodUID | None = None
     certain: bool = False
+    pod_name: str | None = None
 
     @property
     def key(self) -> tuple[Kind, Process, GpuUUID]:
         return self.kind, self.process, self.gpu.uuid
 
     def __str__(self) -> str:
-        who = self.owner or (f"pod {self.pod}" if self.pod else "no pod that is known")
+        pod = self.pod_name or self.pod
+        who = self.owner or (f"pod {pod}" if pod else "no pod that is known")
         says = _SAYS[self.kind].format(size=format_bytes(self.taken), gpu=f"GPU{self.gpu.index}")
         return f"process {self.process.pid} of {who} {says}"
 

@@ -9,10 +9,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,
     TOLERANCE,
@@ -62,17 +63,19 @@ class Finding:
 
 
 class Auditor:
-    """One for the node."""
+    """One for the node. names: namespace and name of a pod, where they are known."""
 
     def __init__(
         self,
         rules: Rules | None = None,
         reports: Reports | None = None,
         end: Callable[[Process], Awaitable[bool]] = end,
+        names: Callable[[PodUID], str | None] = lambda _: None,
     ) -> None:
         self._rules = rules or Rules()
         self._reports = reports or NoReports()
         self._end = end
+        self._names = names
         self._looks: dict[Key, int] = {}
         self._mismatched: frozenset[tuple[str, Process]] = frozenset()
         self._ending: dict[Process, asyncio.Task[None]] = {}
@@ -82,7 +85,7 @@ class Auditor:
         """One look. What the driver did not answer tells nothing, neither for nor against."""
         if not snapshot.answered:
             return
-        found = tuple(suspects(snapshot, self._rules.tolerance))
+        found = tuple(map(self._named, suspects(snapshot, self._rules.tolerance)))
         self._looks = counted(self._looks, found)
         sure = [one for one in found if self._looks[one.key] >= self._rules.looks]
         self.tally.now = Counter(dict.fromkeys(Kind, 0))
@@ -97,6 +100,9 @@ class Auditor:
         for task in self._ending.values():
             task.cancel()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
+
+    def _named(self, one: Suspect) -> Suspect:
+        return replace(one, pod_name=self._names(one.pod)) if one.pod and not one.owner else one
 
     def _say(self, news: Iterable[Suspect]) -> None:
         for one in news:

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.monitoring import Monitoring, not_ready
+from gpumanager.allocator.journal import Allocation, Claimant, Journal
+from gpumanager.cli.monitoring import Monitoring, name_of, not_ready
 from gpumanager.deviceplugin.registration import Standing
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.values import Evaluator
 from gpumanager.settings import AgentSettings
+from gpumanager.virtual.values import AllocationID
 
 
 class Agent:
@@ -37,3 +42,28 @@ def test_the_journal_that_is_timed_is_the_agent_s(tmp_path: Path) -> None:
     monitoring = Monitoring(AgentSettings(checkpoint_path=tmp_path))
 
     assert monitoring.journal.path == tmp_path / "allocations.json"
+
+
+class Parts:
+    """A journal with one promise, and a cluster that knows one pod more."""
+
+    def __init__(self, promise: Allocation) -> None:
+        self.allocator = self
+        self.journal = Journal({promise.allocation: promise})
+        self.named = {PodUID("elsewhere"): "team/other"}.get
+
+
+@pytest.mark.parametrize("field", ["pod", "candidate"])
+def test_a_pod_is_named_by_the_journal_or_by_the_cluster(field: str) -> None:
+    holder = Claimant(PodUID("held"), "team", "holder", "main")
+    promise = Allocation(
+        *(AllocationID("a"), "admission", ("c-0",), (), (GpuUUID("GPU-0"),)),
+        *(Evaluator.SHARE, "fits", 1.0),
+        **{field: holder},  # type: ignore[arg-type]
+    )
+
+    parts = Parts(promise)
+
+    assert name_of(PodUID("held"), parts) == "team/holder"  # type: ignore[arg-type]
+    assert name_of(PodUID("elsewhere"), parts) == "team/other"  # type: ignore[arg-type]
+    assert name_of(PodUID("unheard of"), parts) is None  # type: ignore[arg-type]

@@ -165,6 +165,20 @@ async def test_what_happened_becomes_an_event_of_the_pod(world: ApiWorld) -> Non
     assert event["source"]["host"] == world.node
 
 
+async def test_a_pod_s_name_is_known_once_the_watch_has_seen_it(world: ApiWorld) -> None:
+    uid = PodUID((await world.pod("a"))["metadata"]["uid"])
+
+    async with running(world, facts()) as member:
+
+        async def known() -> str | None:
+            return member.pod_name(uid)
+
+        name = await until(known)
+
+    assert name.endswith(f"/{world.full('a')}")
+    assert member.pod_name(PodUID("of another node")) is None
+
+
 async def test_the_same_event_again_is_counted_after_a_restart_too(world: ApiWorld) -> None:
     uid = (await world.pod("a"))["metadata"]["uid"]
 

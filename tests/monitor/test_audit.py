@@ -200,12 +200,14 @@ class Heard:
     def __init__(self) -> None:
         self.of_node: list[str] = []
         self.of_pods: list[tuple[PodUID, str]] = []
+        self.messages: list[str] = []
 
     def event(self, event: Happening) -> None:
         self.of_node.append(event.reason)
 
     def pod_event(self, pod: PodUID, event: Happening) -> None:
         self.of_pods.append((pod, event.reason))
+        self.messages.append(event.message)
 
 
 class Ends:
@@ -260,6 +262,23 @@ async def test_a_stranger_of_the_host_is_the_node_s_event() -> None:
     await Auditor(Rules(looks=1), heard).audit(seen(resident(3, GIB)))
 
     assert (heard.of_node, heard.of_pods) == (["GpuStranger"], [])
+
+
+@pytest.mark.parametrize(
+    ("names", "called"), [({OTHER.uid: "team/other"}, "team/other"), ({}, OTHER.uid)]
+)
+async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_knows_it(
+    names: dict[PodUID, str], called: str
+) -> None:
+    heard = Heard()
+    auditor = Auditor(Rules(looks=1), heard, names=names.get)
+
+    await auditor.audit(seen(resident(3, GIB, of=member(OTHER))))
+
+    assert heard.of_pods == [(OTHER.uid, "GpuStranger")]
+    assert heard.messages == [
+        f"process 3 of pod {called} holds 1 GiB of GPU0, which is promised to others"
+    ]
 
 
 async def test_by_policy_those_are_ended_of_whom_the_kernel_says_who_they_are() -> None:
