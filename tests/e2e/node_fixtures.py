@@ -18,7 +18,7 @@ import node_programs
 import pytest
 from real_agent import RealAgent
 from real_node import RealNode
-from real_pods import RealPods
+from real_pods import CHEAT, RealPods
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import furnish, make_disk
@@ -72,6 +72,7 @@ def stage(facts: Facts) -> Iterator[tuple[RealNode, RealAgent, SimulatedGpus]]:
         agent.wait_until_advertised()
         reached("resources advertised")
         yield node, agent, gpus
+        assert not [one for one in agent.accusations() if CHEAT not in one]
 
 
 def numa_nodes() -> list[int]:

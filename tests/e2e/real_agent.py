@@ -7,6 +7,7 @@ with the node's runtime (`real_node`). The simulated driver looks for the names 
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -51,6 +52,7 @@ API_RULES: Final = (
 """What it may do at the API server."""
 
 REGISTERED: Final = "registered with the kubelet"
+ACCUSES: Final = re.compile(r"process \d+ of .* holds ")
 METRICS_PORT: Final = 5678
 
 
@@ -108,6 +110,10 @@ class RealAgent:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def accusations(self) -> list[str]:
+        """What its auditor has said since the node began, over all restarts."""
+        return [line for line in self.log().splitlines() if ACCUSES.search(line)]
 
     def promises(self) -> tuple[Allocation, ...]:
         """What the journal on disk has."""

@@ -17,6 +17,8 @@ PODS: Final = "/api/v1/namespaces/default/pods"
 LOGS: Final = Path("/var/log/pods")
 SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 1
+CHEAT: Final = "default/cheat"
+"""The one pod that goes round the shim: the auditor is to accuse nobody else."""
 
 _QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
 _UNITS: Final = {"MiB": MIB, "GiB": GIB}
@@ -25,16 +27,11 @@ UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metada
 """A variable: the pod's own UID, as only the kubelet tells it."""
 
 
-def example(path: Path, *, pids_of_the_node: bool = True) -> list[dict[str, Any]]:
-    """The pods of an example, whose image is not to be pulled.
-
-    The simulated driver is no part of a kernel and tells who uses a GPU by the pid that each
-    process has for itself, where a real one tells the node's. So they see the node's processes;
-    with pids of their own, the driver lists nobody that the agent knows.
-    """
+def example(path: Path, **fields: Any) -> list[dict[str, Any]]:
+    """The pods of an example, whose image is not to be pulled; fields: of their specs besides."""
     pods = [prepared(pod) for pod in yaml.safe_load_all(path.read_text())]
     for one in pods:
-        one["spec"]["hostPID"] = pids_of_the_node
+        one["spec"] |= fields
     return pods
 
 

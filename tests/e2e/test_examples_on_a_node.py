@@ -54,10 +54,10 @@ class Stage:
         self._gpus = gpus
         self._namespaces: dict[str, int] = {}
 
-    def run(self, name: str, *, pids_of_the_node: bool = True) -> dict[str, Ran]:
+    def run(self, name: str, **fields: Any) -> dict[str, Ran]:
         """The containers of an example by `pod/container`, once all have ended."""
         known = {account.serial for account in self._gpus.tenants()}
-        described = example(EXAMPLES / f"{name}.yaml", pids_of_the_node=pids_of_the_node)
+        described = example(EXAMPLES / f"{name}.yaml", **fields)
         for one in described:
             self._pods.create(one)
         ended = {pod["metadata"]["name"]: self._ended(pod) for pod in described}
@@ -167,10 +167,10 @@ def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> N
 
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("name", ["half-a-gpu", "greedy-memory"])
-def test_limits_hold_where_the_driver_lists_nobody_that_the_agent_knows(
+def test_limits_hold_in_pods_that_see_the_node_s_processes(
     name: str, stage_of: Stage, record_property: Record
 ) -> None:
-    ran = stage_of.run(name, pids_of_the_node=False)
+    ran = stage_of.run(name, hostPID=True)
 
     record_property("measured", figures(ran))
     (one,) = ran.values()

@@ -7,7 +7,7 @@ import pytest
 from node_process import wait_for
 from prometheus_client.parser import text_string_to_metric_families as parse
 from real_agent import METRICS_PORT, RealAgent
-from real_pods import RealPods, container, pod
+from real_pods import CHEAT, RealPods, container, pod
 
 from gpumanager.names import VCORE, VMEMORY
 
@@ -57,7 +57,7 @@ def test_the_agent_is_ready_and_known_for_both_resources(agent: RealAgent) -> No
 def test_a_pod_is_told_by_its_names_and_no_more_when_it_is_deleted(
     agent: RealAgent, pods: RealPods
 ) -> None:
-    uid = pods.create(pod("told", container("main", HOLD, 30, 4), hostPID=True))
+    uid = pods.create(pod("told", container("main", HOLD, 30, 4)))
     pods.printed("told", "main", "holding")
     names = {"pod_name": "told", "namespace": "default", "container_name": "main"}
 
@@ -79,13 +79,11 @@ def test_a_pod_is_told_by_its_names_and_no_more_when_it_is_deleted(
 def test_a_program_that_goes_round_the_shim_is_told_by_its_pod(
     agent: RealAgent, pods: RealPods
 ) -> None:
-    before = metric("gpumanager_audit_findings_total", kind="unbooked")
-    uid = pods.create(
+    pods.create(
         pod(
             "cheat",
             container("main", ROUND_THE_SHIM, 30, 4),
             container("honest", HOLD, 30, 4),
-            hostPID=True,
         )
     )
     pods.printed("cheat", "main", "holding")
@@ -93,8 +91,10 @@ def test_a_program_that_goes_round_the_shim_is_told_by_its_pod(
 
     wait_for(lambda: metric("gpumanager_audit_processes", kind="unbooked") == [1], "it is told")
 
-    assert metric("gpumanager_audit_findings_total", kind="unbooked") == [before[0] + 1]
-    (told,) = [line for line in agent.log().splitlines() if uid in line and " holds " in line]
+    assert metric("gpumanager_audit_findings_total", kind="unbooked") == [1]
+    assert sum(metric("gpumanager_audit_findings_total")) == 1
+    (told,) = agent.accusations()
+    assert CHEAT in told
     assert "that it did not ask the shim for" in told
     assert metric("gpumanager_audit_ended_total") == [0]
     assert metric("gpumanager_identity_mismatches_total") == [0]
