@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-SECONDS: Final = 20.0
+SECONDS: Final = 60.0
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 

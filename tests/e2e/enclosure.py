@@ -62,7 +62,7 @@ def obstacle() -> str | None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     return f"a node needs namespaces: {tried.stderr.strip()}" if tried.returncode else None
 
@@ -115,7 +115,7 @@ def furnish(directory: Path) -> None:
         own.mkdir(exist_ok=True)
         kernel.bind(str(own), path)
     for words in (("link", "set", "lo", "up"), ("address", "add", f"{ADDRESS}/32", "dev", "lo")):
-        subprocess.run(["ip", *words], check=True, timeout=10)
+        subprocess.run(["ip", *words], check=True, timeout=60)
 
 
 def first_process(command: list[str]) -> int:

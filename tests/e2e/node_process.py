@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-STOP_SECONDS: Final = 10.0
+SECONDS: Final = 180.0
+"""How long anything is waited for: on two slow cores everything takes its time, and comes."""
+STOP_SECONDS: Final = 60.0
 LAST_LINES: Final = 15
 PAUSE: Final = 0.05
 
@@ -20,7 +22,7 @@ class NotInTime(AssertionError):
     """What was waited for did not come."""
 
 
-def wait_for(ask: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+def wait_for(ask: Callable[[], T | None], what: str, seconds: float = SECONDS) -> T:
     """The first answer that is not empty; raises NotInTime."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -71,7 +73,7 @@ class NodeProcess:
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
-    def wait_for(self, ask: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+    def wait_for(self, ask: Callable[[], T | None], what: str, seconds: float = SECONDS) -> T:
         """As `wait_for`, with the end of the log where it fails: at once if the program ends."""
 
         def alive_and_asked() -> T | None:

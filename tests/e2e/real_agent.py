@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from node_process import NodeProcess, wait_for
+from node_process import SECONDS, NodeProcess, wait_for
 from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
 from gpumanager.allocator.journal import Allocation
@@ -86,7 +86,7 @@ class RealAgent:
         """Until it has registered."""
         before = self.log().count(REGISTERED)
         self.process.start(*self._command)
-        self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration", 30)
+        self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration")
 
     def stop(self) -> None:
         self.process.stop()
@@ -99,7 +99,7 @@ class RealAgent:
             check=False,
             capture_output=True,
             env=os.environ | self._environment,
-            timeout=60,
+            timeout=SECONDS,
         )
         findings = json.loads(asked.stdout)["findings"]
         return asked.returncode, {one["part"]: one for one in findings}

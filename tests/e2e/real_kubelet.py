@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubelet_under_test import Outcome, Sketch, SketchedContainer
-from node_process import wait_for
+from node_process import SECONDS, wait_for
 from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode
 from real_pods import RealPods, prepared
 
@@ -30,7 +30,7 @@ exec {then}
 class RealKubelet:
     """The kubelet of `node`; whose token may read `/pods`."""
 
-    seconds = 60.0
+    seconds = SECONDS
     directory = DEVICE_PLUGINS
     resources = Path(POD_RESOURCES_SOCKET)
 

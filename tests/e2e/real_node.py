@@ -19,7 +19,7 @@ import enclosure
 import node_image
 import yaml
 from api_client import ApiClient, silent
-from node_process import NodeProcess
+from node_process import SECONDS, NodeProcess
 
 NODE: Final = "node1"
 API_PORT: Final = 6443
@@ -200,7 +200,7 @@ class RealNode:
         containerd = self.part("containerd")
         containerd.start("containerd", "--config", configuration)
         ctr = ["ctr", "--address", self.containerd_socket, "--namespace", "k8s.io"]
-        containerd.wait_for(lambda: _succeeds(*ctr, "version"), "containerd answers", 20)
+        containerd.wait_for(lambda: _succeeds(*ctr, "version"), "containerd answers")
         _run(*ctr, "images", "import", archive)
 
     def _write_network(self) -> None:
@@ -333,12 +333,14 @@ def _toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 
 def _said_by(*command: object) -> str:
     return subprocess.run(
-        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=30
+        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=SECONDS
     ).stdout
 
 
 def _run(*command: object) -> None:
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [str(word) for word in command], check=True, capture_output=True, timeout=SECONDS
+    )
 
 
 def _succeeds(*command: object) -> bool:

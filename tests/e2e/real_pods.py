@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from api_client import NOT_FOUND, ApiClient, ApiError, Object
+from api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
 from node_process import wait_for
 
 from gpumanager.names import VCORE, VMEMORY
@@ -15,7 +15,6 @@ from gpumanager.units import GIB, MIB
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 LOGS: Final = Path("/var/log/pods")
-SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 1
 CHEAT: Final = "default/cheat"
 """The one pod that goes round the shim: the auditor is to accuse nobody else."""
@@ -84,12 +83,13 @@ class RealPods:
         """Its status, once that is as it should be; the test fails with the last one."""
 
         def asked() -> dict[str, Any] | None:
-            last.append(self.status(name))
-            return last[-1] if until(last[-1]) else None
+            if status := silent(lambda: self.status(name)):
+                last.append(status)
+            return status if status and until(status) else None
 
         last: list[dict[str, Any]] = []
         try:
-            return wait_for(asked, f"{name}: {what}", SECONDS)
+            return wait_for(asked, f"{name}: {what}")
         except AssertionError as error:
             raise AssertionError(f"{error}; its status: {last[-1:]}") from None
 
@@ -112,9 +112,7 @@ class RealPods:
 
     def printed(self, name: str, container: str, words: str, attempt: int = 0) -> str:
         """Its log, once it has these words; attempt: how often it was started before."""
-        wait_for(
-            lambda: words in self.log(name, container, attempt), f"{name} prints {words!r}", SECONDS
-        )
+        wait_for(lambda: words in self.log(name, container, attempt), f"{name} prints {words!r}")
         return self.log(name, container, attempt)
 
     def static_logs(self, name: str, container: str) -> list[Path]:
@@ -129,7 +127,7 @@ class RealPods:
         for name in names or tuple(self._made):
             self._api.delete(f"{PODS}/{name}", GRACE_SECONDS)
         for name in names or tuple(self._made):
-            wait_for(partial(self._is_gone, name), f"{name} is gone", SECONDS)
+            wait_for(partial(self._is_gone, name), f"{name} is gone")
             self._made.pop(name)
 
     def _is_gone(self, name: str) -> bool:

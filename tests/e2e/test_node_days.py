@@ -210,8 +210,8 @@ def test_a_static_pod_gets_limits_of_its_own(
     manifest = node.static_pods / "fixed.json"
     manifest.write_text(json.dumps(described))
     try:
-        (log,) = wait_for(lambda: pods.static_logs("fixed-node1", "main"), "it runs", 60)
-        wait_for(lambda: "ready" in log.read_text(), "it asked its device", 60)
+        (log,) = wait_for(lambda: pods.static_logs("fixed-node1", "main"), "it runs")
+        wait_for(lambda: "ready" in log.read_text(), "it asked its device")
     finally:
         manifest.unlink()
 
@@ -220,7 +220,7 @@ def test_a_static_pod_gets_limits_of_its_own(
     assert own.pod is not None
     assert own.pod.name == "fixed-node1"
     assert (own.state, own.cores, own.blocks, own.ceiling) == (State.SETTLED, 20, 4, 40)
-    wait_for(lambda: not pods.static_is_there("fixed-node1"), "it has ended", 60)
+    wait_for(lambda: not pods.static_is_there("fixed-node1"), "it has ended")
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])

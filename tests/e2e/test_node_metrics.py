@@ -4,7 +4,7 @@ import json
 import urllib.request
 
 import pytest
-from node_process import wait_for
+from node_process import SECONDS, wait_for
 from prometheus_client.parser import text_string_to_metric_families as parse
 from real_agent import METRICS_PORT, RealAgent
 from real_pods import CHEAT, RealPods, container, pod
@@ -20,7 +20,7 @@ ROUND_THE_SHIM = f"LD_PRELOAD=/usr/local/nvidia/lib64/libvcuda-real.so.1 {HOLD}"
 
 
 def get(path: str) -> str:
-    with urllib.request.urlopen(f"http://localhost:{METRICS_PORT}{path}", timeout=10) as page:
+    with urllib.request.urlopen(f"http://localhost:{METRICS_PORT}{path}", timeout=SECONDS) as page:
         return str(page.read().decode())
 
 

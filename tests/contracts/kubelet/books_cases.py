@@ -69,7 +69,7 @@ async def test_pod_resources_say_who_holds_what(stage: Stage) -> None:
 async def test_pod_resources_answer_what_their_version_knows(stage: Stage) -> None:
     await stage.run(one("asked", 2))
     async with wire.dial(stage.kubelet.resources) as channel:
-        client = wire.PodResourcesClient(channel, 10)
+        client = wire.PodResourcesClient(channel, 60)
         if wire.GET not in stage.habits.methods:
             for call in (client.get("default", "asked"), client.allocatable()):
                 with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -89,8 +89,8 @@ async def test_pod_resources_answer_what_their_version_knows(stage: Stage) -> No
 
 async def test_pod_resources_answer_so_many_calls_and_no_more(stage: Stage) -> None:
     async with wire.dial(stage.kubelet.resources) as channel:
-        client = wire.PodResourcesClient(channel, 10)
-        answers = await asyncio.gather(*(client.list() for _ in range(60)), return_exceptions=True)
+        client = wire.PodResourcesClient(channel, 60)
+        answers = await asyncio.gather(*(client.list() for _ in range(200)), return_exceptions=True)
 
     codes = {one.code() for one in answers if isinstance(one, grpc.aio.AioRpcError)}
     assert codes == ({grpc.StatusCode.RESOURCE_EXHAUSTED} if stage.habits.calls else set())

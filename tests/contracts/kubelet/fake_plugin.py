@@ -61,7 +61,7 @@ class FakePlugin:
             options=OPTIONS,
         )
         async with wire.dial(self._directory / "kubelet.sock") as channel:
-            await wire.register(channel, request, 15)
+            await wire.register(channel, request, 60)
 
     def change(self, unhealthy: set[str]) -> None:
         self.unhealthy = unhealthy

@@ -75,7 +75,7 @@ class Stage:
     async def listed(self, service: str = wire.SERVICE) -> dict[str, Any]:
         """Containers of PodResources by pod, as one who keeps to the rate is told them."""
         async with wire.dial(self.kubelet.resources) as channel:
-            answer = await wire.PodResourcesClient(channel, 10).list(service)
+            answer = await wire.PodResourcesClient(channel, 60).list(service)
         return {pod.name: {one.name: one for one in pod.containers} for pod in answer.pod_resources}
 
 
