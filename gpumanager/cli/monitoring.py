@@ -79,6 +79,7 @@ class Monitoring:
         return Sources(
             node=node_name(self._settings.hostname_override),
             topology=lambda: allocator.topology,
+            ledger=lambda: allocator.ledger,
             journal=lambda: allocator.journal,
             journal_bytes=self.journal.size,
             books=parts.virtual,
