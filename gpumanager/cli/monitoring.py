@@ -3,32 +3,28 @@
 It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.allocator.reconciliation import KINDS
+from gpumanager.cli.waiting import registered_or_late
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health_watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
-from gpumanager.monitor.ports import GpuFitness, Reports, Sources
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
+    from gpumanager.gpu.health_watch import HealthWatch
+    from gpumanager.monitor.ports import GpuFitness, Reports, Sources
     from gpumanager.monitor.service import Monitor, Serving
-
-FIRST_SECONDS: Final = 1.0
-"""How long the monitor waits for the registration: without a kubelet it is needed, too."""
 
 
 @dataclass(slots=True)
@@ -40,8 +36,8 @@ class Monitored:
     virtual: VirtualSockets
     peers: PodCheck
     residents: Containers
-    reports: Reports
-    health: HealthWatch | None = None
+    reports: "Reports"
+    health: "HealthWatch | None" = None
 
 
 class Monitoring:
@@ -54,8 +50,7 @@ class Monitoring:
 
     async def run(self, parts: Monitored) -> None:
         """For as long as the task lives."""
-        with contextlib.suppress(GpuManagerError):
-            await parts.plugin.registered(FIRST_SECONDS)
+        await registered_or_late(parts.plugin)
         await self._monitor(parts).run()
 
     def _monitor(self, parts: Monitored) -> "Monitor":
@@ -74,7 +69,9 @@ class Monitoring:
             auditor=Auditor(rules, parts.reports),
         )
 
-    def _sources(self, parts: Monitored) -> Sources:
+    def _sources(self, parts: Monitored) -> "Sources":
+        from gpumanager.monitor.ports import Sources
+
         allocator, plugin = parts.allocator, parts.plugin
         return Sources(
             node=node_name(self._settings.hostname_override),
@@ -105,7 +102,9 @@ class Monitoring:
         )
 
 
-def fitness(watch: HealthWatch | None) -> Mapping[GpuUUID, GpuFitness]:
+def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
+    from gpumanager.monitor.ports import GpuFitness
+
     known = watch.health.gpus if watch else ()
     return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
 
