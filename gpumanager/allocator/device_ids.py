@@ -80,6 +80,7 @@ class DeviceIDs:
             self._run(gpu, resource) for gpu in topology.gpus for resource in LETTERS
         )
         self._firsts = tuple(run.first for run in self._runs)
+        self._texts = tuple(self._order)
         self._foreign: dict[str, int] = {}
 
     def _run(self, gpu: Gpu, resource: str) -> _Run:
@@ -131,8 +132,12 @@ class DeviceIDs:
         return self._foreign.setdefault(device_id, len(self._order) + len(self._foreign))
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """The known ones of `ids`, each once, GPU by GPU and slot by slot."""
-        return tuple(sorted({i for i in ids if i in self._order}, key=self._order.__getitem__))
+        """The known ones of `ids`, each once, GPU by GPU and slot by slot.
+
+        They are our texts, not the ones given: those of messages need not be kept.
+        """
+        places = {place for i in ids if (place := self._order.get(i)) is not None}
+        return tuple(map(self._texts.__getitem__, sorted(places)))
 
 
 def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpumanager import __version__
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.cli.waiting import registered_or_late
@@ -90,15 +91,13 @@ class Monitoring:
         )
 
     def _serving(self) -> "Serving":
-        import importlib.metadata
-
         from gpumanager.monitor.service import Serving
 
         return Serving(
             address=self._settings.query_addr,
             port=self._settings.query_port or None,
             period=self._settings.sample_period,
-            version=importlib.metadata.version("gpu-manager"),
+            version=__version__,
         )
 
 

@@ -17,6 +17,7 @@ from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.wards import wards
 from gpumanager.cli.background import Background
+from gpumanager.cli.heap import GIVE_BACK_SECONDS, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
@@ -27,7 +28,7 @@ from gpumanager.cli.parts import (
     surroundings,
 )
 from gpumanager.cli.waiting import registered_or_late, unless
-from gpumanager.cluster.join import Cluster
+from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
@@ -138,6 +139,7 @@ class NodeAgent:
             health.watch(Kubelet(allocator, self._plugin, around.search)),
             tell(around.cluster, allocator, around.volumes.version),
             prune_every(PRUNE_SECONDS, around.volumes, around.runtime),
+            give_back_every(GIVE_BACK_SECONDS),
         ):
             self._background.run(work)
 
@@ -163,6 +165,8 @@ class NodeAgent:
 
 async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
+    if isinstance(cluster, Alone):
+        return
     from gpumanager.cluster.labels import Software
     from gpumanager.cluster.service import Facts
     from gpumanager.gpu.loaded import cuda_version
