@@ -1,12 +1,14 @@
 """What the node agent waits for at its start."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.errors import GpuManagerError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -16,8 +18,10 @@ FIRST_SECONDS: Final = 1.0
 
 async def registered_or_late(plugin: DevicePlugin) -> None:
     """The kubelet comes first; what does not answer it begins, and is imported, after this."""
-    with contextlib.suppress(GpuManagerError):
+    try:
         await plugin.registered(FIRST_SECONDS)
+    except GpuManagerError as error:
+        log.info("all else begins without a kubelet: %s", error)
 
 
 async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
