@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from gpumanager.errors import GpuManagerError, InputError
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
 
 if TYPE_CHECKING:
     from gpumanager.kubelet.http_get import NotOK
@@ -59,7 +59,8 @@ class ContainerView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod as the kubelet lists it. containers: in the order of admission, init first."""
+    """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
+    of admission, init first."""
 
     uid: PodUID
     namespace: str
@@ -184,9 +185,14 @@ def read_pod(item: Any) -> PodView:
         name=metadata["name"],
         phase=status.get("phase", "Pending"),
         terminating=bool(metadata.get("deletionTimestamp")),
-        annotations=dict(metadata.get("annotations") or {}),
+        annotations=_ours(metadata.get("annotations") or {}),
         containers=tuple(_containers(item.get("spec") or {})),
     )
+
+
+def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods."""
+    return {key: text for key, text in annotations.items() if key.startswith(ANNOTATIONS_OURS)}
 
 
 def _containers(spec: Any) -> Iterator[ContainerView]:
