@@ -10,7 +10,7 @@ reboot. Where the first eight digits of two GPUs agree, all IDs take more of the
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
@@ -46,9 +46,8 @@ class Slot:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device as the kubelet is told of it."""
+class Device(NamedTuple):
+    """One device as the kubelet is told of it: a tuple, for there are thousands in each list."""
 
     device_id: str
     healthy: bool
