@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocate import IN_MEMORY, admit, come_and_go, machine, resident
+from allocate import IN_MEMORY, admit, come_and_go, keep_bytecode, machine, resident
 from machine_line import machine_line
 
 from gpumanager.deviceplugin import wire
@@ -193,6 +193,7 @@ async def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--cycles", type=int, default=10_000, help="pods that come and go")
     options = arguments.parse_args(words)
     print(f"{machine_line()}; load {load()} at the start")
+    keep_bytecode()
     async with node() as one:
         await measure(one, options)
     host.SHORT = IN_MEMORY  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
     python benchmarks/check_gpu.py [--python PYTHON] [--gpu GPU] [--json FILE] [--quick]
 
-PYTHON is one that has PyTorch; the one that runs this needs cffi, pyelftools, nvidia-ml-py, rich
+PYTHON is one that has PyTorch; the one that runs this needs cffi, nvidia-ml-py, rich
 and setuptools, and gcc beside it. What is checked, and how, is in the package gpu_check. Exit
 status: 0 all that was checked is well; 1 something is not, or this machine cannot be checked, which
 one line says; 2 bad usage.

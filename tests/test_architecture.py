@@ -36,7 +36,7 @@ OWNERS = {
     "pynvml": {"gpu"},
     "kubernetes": {"cluster", "scheduler"},
     "prometheus_client": {"monitor"},
-    "elftools": {"volume"},
+    "elftools": set[str](),
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
     "click": {"cli"},

@@ -187,8 +187,8 @@ def _with_free_ids(ledger: Ledger, taken: tuple[Allocation, ...], draft: Allocat
     held = {i for a in taken for i in (*a.core_ids, *a.memory_ids)}
 
     def free(resource: str, count: int) -> tuple[str, ...]:
-        slots = ledger.ids.of(resource)
-        own = [i for i, slot in slots if slot.gpu.uuid in draft.gpus and i not in held]
+        every = ledger.ids.of(resource)
+        own = [i for i, gpu in every if gpu.uuid in draft.gpus and i not in held]
         found = own[len(own) - min(count, len(own)) :]
         made_up = (f"{MADE_UP}{draft.allocation}-{resource}-{n}" for n in range(count - len(found)))
         return (*found, *made_up)

@@ -29,8 +29,8 @@ def advertised(
     """GPU by GPU; then what is only held."""
     left_out = frozenset(_left_out(ids, live, resource))
     own = (
-        Device(device_id, slot.gpu.uuid not in unhealthy, slot.gpu.numa_node)
-        for device_id, slot in ids.of(resource)
+        Device(device_id, gpu.uuid not in unhealthy, gpu.numa_node)
+        for device_id, gpu in ids.of(resource)
         if device_id not in left_out
     )
     return (*own, *_foreign(ids, live, resource))
@@ -51,9 +51,9 @@ def _left_out(ids: DeviceIDs, live: tuple[Allocation, ...], resource: str) -> It
     if not counts:
         return
     held = {i for a in live for i in a.ids(resource)}
-    for device_id, slot in reversed(ids.of(resource)):
-        if counts.get(slot.gpu.uuid, 0) > 0 and device_id not in held:
-            counts[slot.gpu.uuid] -= 1
+    for device_id, gpu in reversed(ids.of(resource)):
+        if counts.get(gpu.uuid, 0) > 0 and device_id not in held:
+            counts[gpu.uuid] -= 1
             yield device_id
 
 

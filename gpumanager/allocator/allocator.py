@@ -83,6 +83,11 @@ class Allocator:
         return self._reconciler.disagreements
 
     @property
+    def ledger(self) -> Ledger:
+        """For counting, with the topology of now; nobody else changes it."""
+        return self._ledger
+
+    @property
     def topology(self) -> Topology:
         """The GPUs of this node, as far as known."""
         return self._ledger.topology

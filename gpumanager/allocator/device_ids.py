@@ -7,9 +7,10 @@ A UUID does not change when a card gets another index or minor, so an ID means t
 reboot. Where the first eight digits of two GPUs agree, all IDs take more of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
@@ -45,54 +46,76 @@ class Slot:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device as the kubelet is told of it."""
+class Device(NamedTuple):
+    """One device as the kubelet is told of it: a tuple, for there are thousands in each list."""
 
     device_id: str
     healthy: bool
     numa_node: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The slots of one GPU for one resource. first: the place of the first among all IDs."""
+
+    gpu: Gpu
+    resource: str
+    first: int
+    ids: tuple[str, ...]
+
+
 class DeviceIDs:
-    """The IDs of a topology: all of them, and what each means."""
+    """The IDs of a topology: all of them, and what each means.
+
+    A node has thousands. Only their texts and their order are kept; a slot is made when asked for.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._prefixes = dict(
             zip((gpu.uuid for gpu in topology.gpus), prefixes(topology.gpus), strict=True)
         )
-        self._slots = {
-            self.encode(slot): slot
-            for gpu in topology.gpus
-            for resource in LETTERS
-            for slot in _slots(gpu, resource)
-        }
-        self._order = {device_id: place for place, device_id in enumerate(self._slots)}
+        self._order: dict[str, int] = {}
+        self._runs = tuple(
+            self._run(gpu, resource) for gpu in topology.gpus for resource in LETTERS
+        )
+        self._firsts = tuple(run.first for run in self._runs)
+        self._texts = tuple(self._order)
         self._foreign: dict[str, int] = {}
 
+    def _run(self, gpu: Gpu, resource: str) -> _Run:
+        """The next of the runs, entered in the order of all."""
+        size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
+        beginning, first = f"{self._prefixes[gpu.uuid]}-{LETTERS[resource]}-", len(self._order)
+        ids = tuple(f"{beginning}{index}" for index in range(size))
+        self._order.update(zip(ids, range(first, first + size), strict=True))
+        return _Run(gpu, resource, first, ids)
+
     def __contains__(self, device_id: str) -> bool:
-        return device_id in self._slots
+        return device_id in self._order
 
     def encode(self, slot: Slot) -> str:
         return f"{self._prefixes[slot.gpu.uuid]}-{LETTERS[slot.resource]}-{slot.index}"
 
     def decode(self, device_id: str) -> Slot:
         """Raises UnknownDeviceID."""
-        try:
-            return self._slots[device_id]
-        except KeyError:
-            raise UnknownDeviceID(device_id) from None
+        place = self._order.get(device_id)
+        if place is None:
+            raise UnknownDeviceID(device_id)
+        run = self._runs[bisect_right(self._firsts, place) - 1]
+        return Slot(run.gpu, run.resource, place - run.first)
 
     def known(self, ids: Iterable[str]) -> tuple[str, ...]:
         """`ids` as `ordered`; raises UnknownDeviceID if one is unknown."""
         ids = tuple(ids)
         for device_id in ids:
-            self.decode(device_id)
+            if device_id not in self:
+                raise UnknownDeviceID(device_id)
         return self.ordered(ids)
 
-    def of(self, resource: str) -> tuple[tuple[str, Slot], ...]:
-        """Every ID of one resource, GPU by GPU."""
-        return tuple(item for item in self._slots.items() if item[1].resource == resource)
+    def of(self, resource: str) -> tuple[tuple[str, Gpu], ...]:
+        """Every ID of one resource and the GPU it is of, GPU by GPU."""
+        runs = (run for run in self._runs if run.resource == resource)
+        return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
     def mask(self, ids: Iterable[str]) -> int:
         """`ids` as a set of bits, for counting unions fast; each foreign one has its bit too."""
@@ -108,13 +131,12 @@ class DeviceIDs:
         return self._foreign.setdefault(device_id, len(self._order) + len(self._foreign))
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """The known ones of `ids`, each once, GPU by GPU and slot by slot."""
-        return tuple(sorted({i for i in ids if i in self._order}, key=self._order.__getitem__))
+        """The known ones of `ids`, each once, GPU by GPU and slot by slot.
 
-
-def _slots(gpu: Gpu, resource: str) -> Iterator[Slot]:
-    size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
-    return (Slot(gpu, resource, index) for index in range(size))
+        They are our texts, not the ones given: those of messages need not be kept.
+        """
+        places = {place for i in ids if (place := self._order.get(i)) is not None}
+        return tuple(map(self._texts.__getitem__, sorted(places)))
 
 
 def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

@@ -42,12 +42,21 @@ class Ledger:
 
     def books(self, allocations: Iterable[Allocation]) -> Books:
         """What the allocations leave free. Those of GPUs that are gone count nowhere."""
+        uses = self._uses(allocations)
+        return Books({gpu.uuid: self._open(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+
+    def unheld(self, allocations: Iterable[Allocation]) -> Books:
+        """What nobody holds, also of GPUs on which nothing new is placed."""
+        uses = self._uses(allocations)
+        return Books({gpu.uuid: _book(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+
+    def _uses(self, allocations: Iterable[Allocation]) -> dict[GpuUUID, _Use]:
         uses: dict[GpuUUID, _Use] = {gpu.uuid: _Use() for gpu in self.topology.gpus}
         for allocation in allocations:
             for uuid in allocation.gpus if not allocation.doubted else ():
                 if uuid in uses:
                     self._add(uses[uuid], allocation)
-        return Books({gpu.uuid: self._open(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+        return uses
 
     def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
         """What the allocations leave free of one GPU."""

@@ -16,6 +16,7 @@ from typing import Final, Never
 
 import click
 
+from gpumanager import __version__
 from gpumanager.errors import GpuManagerError
 
 COMMANDS: Final = {
@@ -49,7 +50,7 @@ class LazyCommands(click.Group):
 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gpu-manager", prog_name="gpumanager")
+@click.version_option(__version__, prog_name="gpumanager")
 def gpumanager() -> None:
     """Share GPUs between containers: exact memory limits, promised compute shares."""
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import click
 
+from gpumanager import __version__
+from gpumanager.cli.heap import share_one_heap
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.errors import InputError
 from gpumanager.settings import (
@@ -82,6 +84,8 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> flo
 
 
 def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
+    if not text:
+        return {}
     from gpumanager.cluster.labels import parse_node_labels
 
     return parse_node_labels(text)
@@ -91,12 +95,10 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     """`--version`, `--version=true`, and `--version=raw` with all that is known."""
     if wanted is None or wanted.lower() in {"false", "0"}:
         return
-    import importlib.metadata
     import platform
 
-    version = importlib.metadata.version("gpu-manager")
     more = f", Python {platform.python_version()}, {platform.machine()}"
-    click.echo(f"gpumanager {version}{more if wanted == 'raw' else ''}")
+    click.echo(f"gpumanager {__version__}{more if wanted == 'raw' else ''}")
     context.exit()
 
 
@@ -208,6 +210,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 )
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
+    share_one_heap()
     start_logging(take_log_flags(flags))
     _say_what_is_not_used()
     settings = read_settings(flags)

@@ -1,9 +1,6 @@
 """GPU health in the node agent: who is watched, by which rules, and whom it is told."""
 
-import asyncio
 import os
-from collections.abc import Awaitable
-from typing import TypeVar
 
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
@@ -16,8 +13,6 @@ from gpumanager.gpu.health_watch import HealthWatch, Rules
 from gpumanager.gpu.search import Search, joined
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.settings import AgentSettings
-
-T = TypeVar("T")
 
 FATAL_FACTOR = 4
 """A GPU that needed a reset has to be good for so many times longer."""
@@ -63,14 +58,3 @@ class Kubelet:
         found = await self._search.look()
         await self._allocator.adopt(joined(self._allocator.topology, found))
         await self._plugin.refresh()
-
-
-async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What comes of `work`; None where the agent is told to stop before."""
-    working, told = asyncio.ensure_future(work), asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        working.cancel()
-        told.cancel()

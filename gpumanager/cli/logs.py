@@ -6,7 +6,6 @@ Levels are klog's: messages above INFO come from `--v=4` on, as gpu-manager's de
 
 import fnmatch
 import logging
-import logging.handlers
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,11 +74,11 @@ def _handlers(flags: LogFlags) -> list[logging.Handler]:
 
 
 def _file(directory: Path) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler  # and all others that there are
+
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return logging.handlers.RotatingFileHandler(
-            directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT
-        )
+        return RotatingFileHandler(directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
     except OSError as error:
         raise InputError(directory, f"no log can be written there: {error.strerror}") from error
 

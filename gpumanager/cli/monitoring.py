@@ -3,33 +3,30 @@
 It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from gpumanager import __version__
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.allocator.reconciliation import KINDS
+from gpumanager.cli.waiting import registered_or_late
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health_watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
-from gpumanager.monitor.ports import GpuFitness, Reports, Sources
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
+    from gpumanager.gpu.health_watch import HealthWatch
+    from gpumanager.monitor.ports import GpuFitness, Reports, Sources
     from gpumanager.monitor.service import Monitor, Serving
-
-FIRST_SECONDS: Final = 1.0
-"""How long the monitor waits for the registration: without a kubelet it is needed, too."""
 
 
 @dataclass(slots=True)
@@ -44,9 +41,9 @@ class Monitored:
     virtual: VirtualSockets
     peers: PodCheck
     residents: Containers
-    reports: Reports
+    reports: "Reports"
     named: Callable[[PodUID], str | None]
-    health: HealthWatch | None = None
+    health: "HealthWatch | None" = None
 
 
 class Monitoring:
@@ -59,8 +56,7 @@ class Monitoring:
 
     async def run(self, parts: Monitored) -> None:
         """For as long as the task lives."""
-        with contextlib.suppress(GpuManagerError):
-            await parts.plugin.registered(FIRST_SECONDS)
+        await registered_or_late(parts.plugin)
         await self._monitor(parts).run()
 
     def _monitor(self, parts: Monitored) -> "Monitor":
@@ -79,11 +75,14 @@ class Monitoring:
             auditor=Auditor(rules, parts.reports, names=lambda pod: name_of(pod, parts)),
         )
 
-    def _sources(self, parts: Monitored) -> Sources:
+    def _sources(self, parts: Monitored) -> "Sources":
+        from gpumanager.monitor.ports import Sources
+
         allocator, plugin = parts.allocator, parts.plugin
         return Sources(
             node=node_name(self._settings.hostname_override),
             topology=lambda: allocator.topology,
+            ledger=lambda: allocator.ledger,
             journal=lambda: allocator.journal,
             journal_bytes=self.journal.size,
             books=parts.virtual,
@@ -97,19 +96,19 @@ class Monitoring:
         )
 
     def _serving(self) -> "Serving":
-        import importlib.metadata
-
         from gpumanager.monitor.service import Serving
 
         return Serving(
             address=self._settings.query_addr,
             port=self._settings.query_port or None,
             period=self._settings.sample_period,
-            version=importlib.metadata.version("gpu-manager"),
+            version=__version__,
         )
 
 
-def fitness(watch: HealthWatch | None) -> Mapping[GpuUUID, GpuFitness]:
+def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
+    from gpumanager.monitor.ports import GpuFitness
+
     known = watch.health.gpus if watch else ()
     return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
 

@@ -2,7 +2,8 @@
 
 In the order of its start: what the user gave, GPUs by NVML, driver directories, journal and
 sockets of what runs already, device plugin. What only waits for the outside (the kubelet, the API
-server, the driver's events) waits in the background.
+server, the driver's events) waits in the background. What the kubelet does not wait for begins when
+it knows of us, and its modules are imported then.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.wards import wards
 from gpumanager.cli.background import Background
-from gpumanager.cli.gpu_health import Kubelet, health_watch, unless
+from gpumanager.cli.heap import GIVE_BACK_SECONDS, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
@@ -26,12 +27,9 @@ from gpumanager.cli.parts import (
     publish_driver,
     surroundings,
 )
-from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
-from gpumanager.cluster.join import Cluster
-from gpumanager.cluster.labels import Software
-from gpumanager.cluster.service import Facts
+from gpumanager.cli.waiting import registered_or_late, unless
+from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.loaded import cuda_version
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
@@ -115,7 +113,7 @@ class NodeAgent:
         self._background.run(self._monitoring.run(self._parts))
         await self._allocator.recover()
         await self._plugin.start()
-        self._begin()
+        self._background.run(self._begin())
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
         await stopping.wait()
 
@@ -124,8 +122,12 @@ class NodeAgent:
         await self._plugin.stop()
         await self._virtual.stop()
 
-    def _begin(self) -> None:
-        """All that goes on by itself, once it is known who has what."""
+    async def _begin(self) -> None:
+        """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
+        await registered_or_late(self._plugin)
+        from gpumanager.cli.gpu_health import Kubelet, health_watch
+        from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
+
         around, allocator, virtual = self._outside, self._allocator, self._virtual
         health = health_watch(self._settings, allocator, around.cluster)
         self._parts.health = health
@@ -138,6 +140,7 @@ class NodeAgent:
             health.watch(Kubelet(allocator, self._plugin, around.search)),
             tell(around.cluster, allocator, around.volumes.version),
             prune_every(PRUNE_SECONDS, around.volumes, around.runtime),
+            give_back_every(GIVE_BACK_SECONDS),
         ):
             self._background.run(work)
 
@@ -163,6 +166,12 @@ class NodeAgent:
 
 async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
+    if isinstance(cluster, Alone):
+        return
+    from gpumanager.cluster.labels import Software
+    from gpumanager.cluster.service import Facts
+    from gpumanager.gpu.loaded import cuda_version
+
     software = Software(driver, await cuda_version())
     await cluster.run(
         lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)

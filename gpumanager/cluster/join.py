@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpumanager.allocator.journal import Claimant
 from gpumanager.cluster.access import NoAccess, find_access, node_name
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.node import Condition
-from gpumanager.cluster.service import Facts, Happening, NodeCluster
 from gpumanager.gpu.values import Gpu
 from gpumanager.kubelet.pods import PodUID
+
+if TYPE_CHECKING:
+    from gpumanager.cluster.node import Condition
+    from gpumanager.cluster.service import Facts, Happening
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +20,13 @@ log = logging.getLogger(__name__)
 class Cluster(Protocol):
     """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
 
-    def condition(self, condition: Condition) -> None:
+    def condition(self, condition: "Condition") -> None:
         """A condition of the node is this from now on."""
 
-    def event(self, event: Happening) -> None:
+    def event(self, event: "Happening") -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None:
+    def pod_event(self, pod: PodUID, event: "Happening") -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -34,20 +35,20 @@ class Cluster(Protocol):
     def pod_name(self, pod: PodUID) -> str | None:
         """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
 
-    async def run(self, facts: Callable[[], Facts]) -> None:
+    async def run(self, facts: "Callable[[], Facts]") -> None:
         """For as long as the task lives. facts: asked before each round."""
 
 
 class Alone:
     """A node without an API server: who tells of something has said it in the log, too."""
 
-    def condition(self, condition: Condition) -> None:
+    def condition(self, condition: "Condition") -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
-    def event(self, event: Happening) -> None:
+    def event(self, event: "Happening") -> None:
         log.debug("%s: %s", event.reason, event.message)
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None:
+    def pod_event(self, pod: PodUID, event: "Happening") -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -57,7 +58,7 @@ class Alone:
         """Nobody tells of pods."""
         return None
 
-    async def run(self, _: Callable[[], Facts]) -> None:
+    async def run(self, _: "Callable[[], Facts]") -> None:
         """There is nobody to tell."""
 
 
@@ -74,6 +75,9 @@ def join(
     except NoAccess as error:
         log.info("%s: no labels, annotations and events are written", error)
         return Alone()
+    from gpumanager.cluster.api import ApiServer  # who is alone does without
+    from gpumanager.cluster.service import NodeCluster
+
     node = node_name(hostname)
     log.info("this is node %s at %s", node, access)
     return NodeCluster(ApiServer(access), node, labels=labels, recycle=recycle)

@@ -1,9 +1,9 @@
 """What one meter said at the last looks, to ask for the stretch up to now.
 
-Meters grow while nobody looks: between two looks they are taken to have grown evenly.
+Meters grow while nobody looks: between two looks they are taken to have grown evenly. A node has
+hundreds of histories of a few entries each, so they are lists: a deque is 64 places from the start.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -26,11 +26,12 @@ RATES: Final = 64
 class Rates:
     """The rates that a container was granted, oldest first: since when, and which."""
 
-    changes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RATES))
+    changes: list[tuple[int, float]] = field(default_factory=list)
 
     def enter(self, time: int, rate: float) -> None:
         if not self.changes or self.changes[-1][1] != rate:
             self.changes.append((time, rate))
+            del self.changes[:-RATES]
 
     def mean(self, since: int, until: int) -> float:
         """Between two moments; the first known holds for all before. 0 if none is known."""
@@ -57,7 +58,7 @@ class Mark:
 class History:
     """Of one container on one GPU, oldest look first."""
 
-    marks: deque[Mark] = field(default_factory=deque)
+    marks: list[Mark] = field(default_factory=list)
 
     def enter(self, mark: Mark) -> None:
         """A look; one that contradicts what was seen begins the history anew."""
@@ -66,7 +67,7 @@ class History:
             marks.clear()
         marks.append(mark)
         while len(marks) > 2 and marks[1].time <= mark.time - KEPT_NS:  # noqa: PLR2004
-            marks.popleft()
+            del marks[0]
 
     def rest(self, mark: Mark) -> None:
         """A look at which nothing has happened for long."""
@@ -81,7 +82,7 @@ class History:
     @property
     def steady(self) -> bool:
         """Whether something was charged before each of the last looks."""
-        last = list(self.marks)[-STEADY:]
+        last = self.marks[-STEADY:]
         return len(last) == STEADY and all(a.charged < b.charged for a, b in pairwise(last))
 
     @property

@@ -13,7 +13,7 @@ had a part in lately is reckoned anew, so that the sum is right in the end.
 Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
 """
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -75,7 +75,7 @@ class Guest:
     flights: tuple[Flight, ...]
     short: int
     going: list[Stay] = field(default_factory=list)
-    lately: deque[Stay] = field(default_factory=lambda: deque(maxlen=LEARNT_FROM))
+    lately: list[Stay] = field(default_factory=list)
     scale: float = 1.0
     idle_at: int = 0
     waits: int = 0
@@ -105,7 +105,7 @@ class Guest:
             self.until[stay.process] = stay.ended
         for stay in self.going:
             self._note(stay)
-        self.lately.extend(ended)
+        self.lately = [*self.lately, *ended][-LEARNT_FROM:]
         return ended
 
     def _note(self, stay: Stay) -> None:

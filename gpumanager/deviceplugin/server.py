@@ -33,6 +33,9 @@ OPTIONS: Final = pb.DevicePluginOptions(
     pre_start_required=True, get_preferred_allocation_available=True
 )
 PERMISSIONS: Final = "rwm"
+ENTRY_MOST: Final = 64
+"""Bytes of a device in the list, its ID left out: tags, lengths, its health and its NUMA node."""
+
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a unix socket's path, without the zero at its end."""
 
@@ -170,8 +173,7 @@ class ResourceServer:
         return pb.PreStartContainerResponse()
 
     def _devices(self) -> pb.ListAndWatchResponse:
-        devices = map(_device, self._allocator.devices(self.resource))
-        return pb.ListAndWatchResponse(devices=devices)
+        return _listed(self._allocator.devices(self.resource))
 
     def check(self) -> None:
         """Raises CannotServe where no kubelet could take what would be served."""
@@ -180,7 +182,10 @@ class ResourceServer:
                 f"{self.socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path; "
                 "choose a shorter --device-plugin-path"
             )
-        size = self._devices().ByteSize()
+        devices = self._allocator.devices(self.resource)
+        if sum(len(one.device_id) + ENTRY_MOST for one in devices) <= wire.MESSAGE_LIMIT:
+            return  # by far, and nothing had to be put together
+        size = _listed(devices).ByteSize()
         if size > wire.MESSAGE_LIMIT:
             raise CannotServe(
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
@@ -228,10 +233,16 @@ def _response(answer: Answer) -> pb.ContainerAllocateResponse:
     )
 
 
-def _device(device: Device) -> pb.Device:
-    nodes: Iterable[int] = () if device.numa_node is None else (device.numa_node,)
-    return pb.Device(
-        ID=device.device_id,
-        health="Healthy" if device.healthy else "Unhealthy",
-        topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in nodes]) if nodes else None,
-    )
+def _listed(devices: Iterable[Device]) -> pb.ListAndWatchResponse:
+    """Made in place: thousands of messages made one by one and copied take four times as long."""
+    response = pb.ListAndWatchResponse()
+    topologies: dict[int | None, pb.TopologyInfo | None] = {None: None}
+    for one in devices:
+        if one.numa_node not in topologies:
+            topologies[one.numa_node] = pb.TopologyInfo(nodes=[pb.NUMANode(ID=one.numa_node)])
+        response.devices.add(
+            ID=one.device_id,
+            health="Healthy" if one.healthy else "Unhealthy",
+            topology=topologies[one.numa_node],
+        )
+    return response

@@ -6,28 +6,27 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 """
 
 import asyncio
-import http.client
 import json
 import re
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NewType, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from gpumanager.errors import GpuManagerError, InputError
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
+
+if TYPE_CHECKING:
+    from gpumanager.kubelet.http_get import NotOK
 
 PodUID = NewType("PodUID", str)
 T = TypeVar("T")
 
 LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
-BODY_LIMIT: Final = 64 << 20
-CHUNK: Final = 1 << 16
 _BUILD: Final = re.compile(
     rb'^kubernetes_build_info\{[^}]*git_version="([^"]{1,100})"', re.MULTILINE
 )
@@ -60,7 +59,8 @@ class ContainerView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod as the kubelet lists it. containers: in the order of admission, init first."""
+    """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
+    of admission, init first."""
 
     uid: PodUID
     namespace: str
@@ -124,33 +124,25 @@ class KubeletPods:
         except TimeoutError:
             cause = f"no answer within {self._deadline:g} s"
             raise PodsUnavailable(self._endpoint, cause) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise PodsUnavailable(self._endpoint, str(error) or type(error).__name__) from error
 
     def _read(self, path: str, parse: Callable[[bytes, str], T]) -> T:
-        until = time.monotonic() + self._deadline
-        with closing(self._connection()) as connection:
-            place = self._url.path.rstrip("/") + path
-            connection.request("GET", place, headers=self._headers())
-            with connection.getresponse() as response:
-                if response.status != http.client.OK:
-                    raise ValueError(self._refusal(response))
-                return parse(_body(response, until), self._endpoint)
+        from gpumanager.kubelet import http_get  # with what it needs, not before it is needed
 
-    def _refusal(self, response: http.client.HTTPResponse) -> str:
-        said = f"status {response.status} {response.reason}"
-        match response.status:
-            case http.client.UNAUTHORIZED:
-                return f"{said}: it does not believe the token of {self._token or 'nobody'}"
-            case http.client.FORBIDDEN:
-                return f"{said}: the agent's role needs `get` on nodes/proxy or nodes/pods"
-        return said
+        target = http_get.Target(self._url, self._tls, self._headers(), self._deadline)
+        try:
+            return parse(http_get.get(target, path), self._endpoint)
+        except http_get.NotOK as answer:
+            raise ValueError(self._refusal(answer)) from answer
 
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        if self._tls is None:
-            return http.client.HTTPConnection(host, port, timeout=self._deadline)
-        return http.client.HTTPSConnection(host, port, timeout=self._deadline, context=self._tls)
+    def _refusal(self, answer: "NotOK") -> str:
+        match answer.status:
+            case HTTPStatus.UNAUTHORIZED:
+                return f"{answer}: it does not believe the token of {self._token or 'nobody'}"
+            case HTTPStatus.FORBIDDEN:
+                return f"{answer}: the agent's role needs `get` on nodes/proxy or nodes/pods"
+        return str(answer)
 
     def _headers(self) -> dict[str, str]:
         if self._token is None or not self._token.exists():
@@ -159,23 +151,12 @@ class KubeletPods:
 
 
 def _tls(certificate: Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certificate)
-    if certificate is None:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    if certificate is not None:
+        return ssl.create_default_context(cafile=certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nobody is believed: no authorities are read
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _body(response: http.client.HTTPResponse, until: float) -> bytes:
-    """The whole body; a peer that drips bytes is left at the deadline."""
-    body = bytearray()
-    while chunk := response.read1(CHUNK):
-        body += chunk
-        if time.monotonic() > until:
-            raise TimeoutError
-        if len(body) > BODY_LIMIT:
-            raise ValueError(f"more than {BODY_LIMIT} bytes")
-    return bytes(body)
 
 
 def parse_pods(body: bytes, source: str = "/pods") -> tuple[PodView, ...]:
@@ -204,9 +185,14 @@ def read_pod(item: Any) -> PodView:
         name=metadata["name"],
         phase=status.get("phase", "Pending"),
         terminating=bool(metadata.get("deletionTimestamp")),
-        annotations=dict(metadata.get("annotations") or {}),
+        annotations=_ours(metadata.get("annotations") or {}),
         containers=tuple(_containers(item.get("spec") or {})),
     )
+
+
+def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods."""
+    return {key: text for key, text in annotations.items() if key.startswith(ANNOTATIONS_OURS)}
 
 
 def _containers(spec: Any) -> Iterator[ContainerView]:

@@ -80,7 +80,7 @@ def gpu_views(
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuView]:
     live = tuple(live)
-    books = ledger.books(live)
+    books = ledger.unheld(live)
     for gpu in ledger.topology.gpus:
         book = books.of(gpu)
         yield GpuView(

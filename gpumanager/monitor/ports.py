@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpumanager.allocator.journal import Journal
+from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
@@ -95,6 +96,7 @@ class Sources:
 
     node: str
     topology: Callable[[], Topology]
+    ledger: Callable[[], Ledger]
     journal: Callable[[], Journal]
     journal_bytes: Callable[[], int]
     books: Books

@@ -9,11 +9,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
 from typing import Final
 
 from gpumanager.allocator.journal import Allocation, Journal
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
@@ -35,8 +33,6 @@ log = logging.getLogger(__name__)
 STATES: Final = ("answered", "settled", "released")
 BREATH: Final = 16
 """Books read before others in the loop get their turn."""
-
-ledger_of = lru_cache(maxsize=1)(Ledger)
 
 
 class Sampler:
@@ -96,13 +92,12 @@ class Sampler:
         meters: Meters,
     ) -> Snapshot:
         sources = self._sources
-        topology = sources.topology()
         return Snapshot(
             at=now,
             node=sources.node,
             answered=told is not None,
-            gpus=tuple(gpu_views(ledger_of(topology), live, told, sources.fitness())),
-            containers=tuple(container_views(topology, live, meters)),
+            gpus=tuple(gpu_views(sources.ledger(), live, told, sources.fitness())),
+            containers=tuple(container_views(sources.topology(), live, meters)),
             residents=present,
             journal=_states(sources.journal()),
             journal_bytes=sources.journal_bytes(),

@@ -5,13 +5,16 @@ generosity of a manager ends with it, and so do its corrections.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Grant, Holder
 from gpumanager.gpu.samples import Answers
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
+
+if TYPE_CHECKING:
+    from gpumanager.compute.shares import Shares
 
 TICK_SECONDS: Final = 0.1
 GLANCES: Final = 4
@@ -24,8 +27,14 @@ class Sharing:
     """Keeps what the decisions need to remember."""
 
     def __init__(self) -> None:
-        self._shares = Shares()
         self._lenders: frozenset[AllocationID] = frozenset()
+
+    @cached_property
+    def _shares(self) -> "Shares":
+        """From the first look on: to answer the kubelet, the agent does not need its modules."""
+        from gpumanager.compute.shares import Shares
+
+        return Shares()
 
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""

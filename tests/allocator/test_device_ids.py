@@ -7,7 +7,13 @@ from admission_node import BLOCKS, gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.allocator.device_ids import DeviceIDs, IndistinctGPUs, UnknownDeviceID, prefixes
+from gpumanager.allocator.device_ids import (
+    DeviceIDs,
+    IndistinctGPUs,
+    Slot,
+    UnknownDeviceID,
+    prefixes,
+)
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import VCORE, VMEMORY
 
@@ -23,8 +29,9 @@ def test_a_gpu_has_a_hundred_cores_and_its_memory_in_blocks() -> None:
 def test_every_id_means_the_slot_it_was_made_of() -> None:
     ids = DeviceIDs(gpus(4))
 
-    for resource in (VCORE, VMEMORY):
-        for device_id, slot in ids.of(resource):
+    for resource, size in ((VCORE, 100), (VMEMORY, BLOCKS)):
+        for place, (device_id, gpu) in enumerate(ids.of(resource)):
+            slot = Slot(gpu, resource, place % size)
             assert ids.decode(device_id) == slot
             assert ids.encode(slot) == device_id
 

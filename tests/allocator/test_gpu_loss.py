@@ -37,6 +37,18 @@ async def test_a_pod_that_comes_after_a_gpu_fell_ill_gets_another(
     assert node.gpus_of(after) == ("/dev/nvidia1",)
 
 
+async def test_what_is_held_of_a_sick_gpu_is_counted_though_nothing_of_it_is_free(
+    node: Node,
+) -> None:
+    await node.run(pod("before", container(30, 4)))
+    first, live = BOTH.gpus[0], node.allocator.journal.live()
+
+    node.allocator.mark_unhealthy([first.uuid])
+
+    assert node.allocator.ledger.books(live).of(first).free_cores == 0
+    assert node.allocator.ledger.unheld(live).of(first).free_cores == CORES_PER_GPU - 30
+
+
 async def test_devices_of_a_sick_gpu_that_a_kubelet_gives_all_the_same_get_room_elsewhere(
     node: Node,
 ) -> None:

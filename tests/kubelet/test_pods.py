@@ -37,7 +37,7 @@ POD = {
         "name": "train",
         "namespace": "team",
         "uid": "u1",
-        "annotations": {"tencent.com/vcuda-core-limit": "70"},
+        "annotations": {"tencent.com/vcuda-core-limit": "70", "example.com/spec": "{…}"},
         "deletionTimestamp": "2026-01-01T00:00:00Z",
     },
     "spec": {
@@ -75,7 +75,7 @@ def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:
     assert (pod.uid, pod.namespace, pod.name, pod.phase) == ("u1", "team", "train", "Running")
     assert pod.terminating
     assert not pod.ended
-    assert pod.annotations["tencent.com/vcuda-core-limit"] == "70"
+    assert pod.annotations == {"tencent.com/vcuda-core-limit": "70"}
     assert pod.containers == (
         ContainerView("prepare", ContainerKind.INIT, 100, 0),
         ContainerView("proxy", ContainerKind.SIDECAR, 10, 1),

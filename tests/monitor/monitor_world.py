@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
+from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
@@ -140,6 +141,7 @@ class World:
         given: dict[str, Any] = {
             "node": "node-1",
             "topology": lambda: NODE,
+            "ledger": lambda: Ledger(NODE),
             "journal": lambda: Journal({one.allocation: one for one in self.promises}),
             "journal_bytes": lambda: 1000,
             "books": self,

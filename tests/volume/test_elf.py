@@ -1,11 +1,19 @@
 """ELF files: what is read of them, and that nothing else breaks the reader."""
 
 import platform
+import sys
+import sysconfig
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driver_host import Parts
 from elf_variants import as_32_bit, with_abi_note, with_endless_note
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import NoteSegment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +22,53 @@ from gpumanager.volume.elf import Elf, read_elf
 pytest_plugins = ["volume_fixtures"]
 
 MACHINE = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}[platform.machine()]
+
+
+LIBRARIES = (Path("/lib"), Path("/usr/lib"), Path("/lib64"))
+ENOUGH = 400
+
+
+def test_the_hosts_own_files_say_what_a_whole_parser_reads_of_them() -> None:
+    files = tuple(islice(hosts_files(), ENOUGH))
+
+    assert len(files) > 10
+    for path in files:
+        assert (path, read_elf(path)) == (path, parsed(path))
+
+
+def hosts_files() -> Iterator[Path]:
+    """Python itself, its extensions, and what libraries the host has."""
+    yield Path(sys.executable)
+    directory = Path(sysconfig.get_path("platstdlib")) / "lib-dynload"
+    roots = (directory, *LIBRARIES)
+    yield from (path for path in chain(*(root.rglob("*.so*") for root in roots)) if is_elf(path))
+
+
+def is_elf(path: Path) -> bool:
+    return path.is_file() and path.read_bytes()[:4] == b"\x7fELF"
+
+
+def parsed(path: Path) -> Elf:
+    """By pyelftools."""
+    with path.open("rb") as stream:
+        file: Any = ELFFile(stream)
+        segments = list(file.iter_segments())
+        tags = [t for s in segments if isinstance(s, DynamicSegment) for t in s.iter_tags()]
+        sonames = [tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"]
+        flags = [tag.entry.d_val for tag in tags if tag.entry.d_tag == "DT_FLAGS"]
+        notes = [n for s in segments if isinstance(s, NoteSegment) for n in s.iter_notes()]
+        abis = [n["n_desc"] for n in notes if n["n_type"] == "NT_GNU_ABI_TAG"]
+        return Elf(
+            bits=file.elfclass,
+            machine=file["e_machine"],
+            soname=sonames[0] if sonames else None,
+            needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+            symbolic=any(tag.entry.d_tag == "DT_SYMBOLIC" for tag in tags)
+            or any(word & 2 for word in flags),
+            abi=tuple(abis[0][f"abi_{part}"] for part in ("major", "minor", "tiny"))
+            if abis
+            else None,
+        )
 
 
 def test_a_library_tells_its_class_machine_soname_and_binding(parts: Parts) -> None:

@@ -1,0 +1,64 @@
+"""One GET at the kubelet, by HTTP or HTTPS, without proxies and bounded in time and size."""
+
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult
+
+BODY_LIMIT: Final = 64 << 20
+CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who is asked, and how. deadline: seconds."""
+
+    url: SplitResult
+    tls: ssl.SSLContext | None
+    headers: Mapping[str, str]
+    deadline: float
+
+
+class NotOK(Exception):
+    """An answer of another status than 200."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"status {status} {reason}")
+        self.status = status
+
+
+def get(target: Target, path: str) -> bytes:
+    """The body. Raises NotOK, OSError, and ValueError for what is no HTTP."""
+    until = time.monotonic() + target.deadline
+    with closing(_connection(target)) as connection:
+        try:
+            connection.request("GET", target.url.path.rstrip("/") + path, headers=target.headers)
+            with connection.getresponse() as response:
+                if response.status != http.client.OK:
+                    raise NotOK(response.status, response.reason)
+                return _body(response, until)
+        except http.client.HTTPException as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _connection(target: Target) -> http.client.HTTPConnection:
+    host, port = target.url.hostname or "", target.url.port
+    if target.tls is None:
+        return http.client.HTTPConnection(host, port, timeout=target.deadline)
+    return http.client.HTTPSConnection(host, port, timeout=target.deadline, context=target.tls)
+
+
+def _body(response: http.client.HTTPResponse, until: float) -> bytes:
+    """The whole body; a peer that drips bytes is left at the deadline."""
+    body = bytearray()
+    while chunk := response.read1(CHUNK):
+        body += chunk
+        if time.monotonic() > until:
+            raise TimeoutError
+        if len(body) > BODY_LIMIT:
+            raise ValueError(f"more than {BODY_LIMIT} bytes")
+    return bytes(body)
