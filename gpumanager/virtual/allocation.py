@@ -86,6 +86,7 @@ class ServedAllocation:
         self._sizes = sizes or ContextSizes()
         self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._seats: dict[Process, Seat] = {}
+        self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
@@ -122,8 +123,9 @@ class ServedAllocation:
 
     def readings(self) -> Iterator[Reading]:
         """What its meters say of each of its GPUs."""
-        pids = frozenset(process.pid for process in self._seats)
-        return self._meters.read(pids, self._departed, self._fled)
+        if self._pids is None:
+            self._pids = frozenset(process.pid for process in self._seats)
+        return self._meters.read(self._pids, self._departed, self._fled)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -180,6 +182,7 @@ class ServedAllocation:
     def _release(self, process: Process) -> None:
         seat = self._seats.pop(process, None)
         if seat is not None:
+            self._pids = None
             self._departed += 1
             self._fled += self._books.explores(seat.slot)
             self._books.release(seat.slot, process)
@@ -264,6 +267,7 @@ class ServedAllocation:
             self._watcher.forget(process)
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
         self._seats[process] = Seat(slot, process.stack)
+        self._pids = None
         if not _send_welcome(connection, slot, descriptors):
             self._watcher.forget(process)
             self._release(process)
