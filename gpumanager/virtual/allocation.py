@@ -36,6 +36,7 @@ from gpumanager.virtual.protocol import (
     welcome,
 )
 from gpumanager.virtual.region import usage
+from gpumanager.virtual.spares import Spare
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -62,6 +63,7 @@ _UNMEASURED: Final = {
 class ServedAllocation:
     """Serves `directory`, which exists, in the running loop until close().
 
+    spare: what is in it, where it was made ahead.
     May raise RegionBroken, SocketPathTooLong and OSError, and then holds nothing.
     """
 
@@ -75,6 +77,7 @@ class ServedAllocation:
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
         clients: ForGpuClients,
+        spare: Spare | None = None,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
@@ -91,8 +94,13 @@ class ServedAllocation:
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
-            self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-            self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            if spare is None:
+                self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
+                self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            else:
+                undo.callback(spare.close)
+                self._config, self._books = spare.config, spare.books
+                self._config.write(limits)
             self._overheads = Overheads(
                 self._config, self._books, self._sizes, on_size or self.write_contexts
             )
@@ -100,9 +108,19 @@ class ServedAllocation:
             self._exchange_sizes()
             self._reconcile()
             self._clients = GpuClients(
-                clients, directory, allocation, lambda _: self._config.limits(), peers=peers
+                clients,
+                directory,
+                allocation,
+                lambda _: self._config.limits(),
+                peers=peers,
+                fresh=spare is not None,
             )
-            self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
+            self._listener = Listener(
+                directory,
+                self._answer,
+                listening=spare and spare.listening,
+                deadline_seconds=deadline_seconds,
+            )
             undo.callback(self._listener.close)
             self._undo = undo.pop_all()
 
