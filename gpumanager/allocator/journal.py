@@ -19,7 +19,6 @@ from gpumanager.names import VCORE
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 
-
 FEW: Final = 4
 """More than so many at once are no usual change."""
 

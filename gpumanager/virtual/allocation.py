@@ -118,7 +118,7 @@ class ServedAllocation:
             self._listener = Listener(
                 directory,
                 self._answer,
-                listening=spare and spare.listening,
+                listening=None if spare is None else spare.listening,
                 deadline_seconds=deadline_seconds,
             )
             undo.callback(self._listener.close)
