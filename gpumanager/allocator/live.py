@@ -21,7 +21,7 @@ Keys = Callable[[Allocation], Iterable[K]]
 """Under which an index has an allocation."""
 
 
-class Live(tuple[Allocation, ...]):
+class Live(tuple[Allocation, ...]):  # noqa: SLOT001 - a tuple has no room for them
     """Those of `journal` that hold something."""
 
     journal: Journal

@@ -8,27 +8,31 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import Topology
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
     Charged,
     Meters,
     charged,
-    container_views,
+    container_view,
     gpu_views,
+    latest,
+    same,
 )
 from gpumanager.monitor.ports import Sources, Told
 from gpumanager.monitor.residents import by_holder, residents, seats
-from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.monitor.snapshot import ContainerView, Resident, Snapshot
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,9 @@ class Sampler:
         self._clock = clock
         self._busy = Busy()
         self._charged: Charged = {}
+        self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
+        self._known: Mapping[AllocationID, ContainerView] = {}
+        self._topology: Topology | None = None
         self._complained = False
         self.snapshot: Snapshot | None = None
 
@@ -82,10 +89,28 @@ class Sampler:
             self._busy = self._busy.after(told.busy, round(now * 1e9))
         seconds = now - self.snapshot.at if self.snapshot else 0.0
         indexed = {one.allocation: one for one in usages}
-        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds)
-        self._charged = charged(usages)
-        self.snapshot = self._snapshot(now, live, told, present, meters)
+        before = self._usages_before
+        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds, before)
+        self._charged, self._usages_before = charged(usages), indexed
+        views = await self._views(live, meters)
+        self.snapshot = self._snapshot(now, live, told, present, views)
         return self.snapshot
+
+    async def _views(self, live: Iterable[Allocation], meters: Meters) -> tuple[ContainerView, ...]:
+        """Those that did nothing look as they did."""
+        topology = self._sources.topology()
+        known = self._known if topology is self._topology else {}
+        found: dict[AllocationID, ContainerView] = {}
+        for number, one in enumerate(live):
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            view = known.get(one.allocation)
+            if view is None or not same(view, one, meters):
+                view = container_view(topology, one, meters)
+            if view is not None:
+                found[one.allocation] = view
+        self._known, self._topology = found, topology
+        return latest(found.values())
 
     def _snapshot(
         self,
@@ -93,7 +118,7 @@ class Sampler:
         live: tuple[Allocation, ...],
         told: Told | None,
         present: tuple[Resident, ...],
-        meters: Meters,
+        views: tuple[ContainerView, ...],
     ) -> Snapshot:
         sources = self._sources
         topology = sources.topology()
@@ -102,7 +127,7 @@ class Sampler:
             node=sources.node,
             answered=told is not None,
             gpus=tuple(gpu_views(ledger_of(topology), live, told, sources.fitness())),
-            containers=tuple(container_views(topology, live, meters)),
+            containers=views,
             residents=present,
             journal=_states(sources.journal()),
             journal_bytes=sources.journal_bytes(),

@@ -15,15 +15,21 @@ from typing import Final
 
 from gpumanager.compute.values import Grant, Reading
 from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import BOOKS, Books, boot_id
-from gpumanager.virtual.config import CONFIG, Config
+from gpumanager.virtual.books import BOOKS
+from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.mapping import descriptors
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
-from gpumanager.virtual.peers import PeerCheck, peer_pid, refuse_observer, refuse_stranger
+from gpumanager.virtual.peers import (
+    PeerCheck,
+    peer_pid,
+    refuse_observer,
+    refuse_stranger,
+    send_welcome,
+)
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
@@ -33,10 +39,9 @@ from gpumanager.virtual.protocol import (
     Refused,
     refusal,
     refused_by_system,
-    welcome,
 )
-from gpumanager.virtual.region import usage
-from gpumanager.virtual.spares import Spare
+from gpumanager.virtual.region import UsageReader
+from gpumanager.virtual.spares import Spare, opened
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -94,13 +99,9 @@ class ServedAllocation:
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
-            if spare is None:
-                self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-                self._books = undo.enter_context(Books.prepare(directory, boot_id()))
-            else:
-                undo.callback(spare.close)
-                self._config, self._books = spare.config, spare.books
-                self._config.write(limits)
+            regions = opened(undo, directory, allocation, limits, spare)
+            self._config, self._books = regions
+            self._usage = UsageReader(*regions)
             self._overheads = Overheads(
                 self._config, self._books, self._sizes, on_size or self.write_contexts
             )
@@ -118,7 +119,7 @@ class ServedAllocation:
             self._listener = Listener(
                 directory,
                 self._answer,
-                listening=None if spare is None else spare.listening,
+                listening=spare.listening if spare else None,
                 deadline_seconds=deadline_seconds,
             )
             undo.callback(self._listener.close)
@@ -173,7 +174,7 @@ class ServedAllocation:
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return usage(self._config, self._books)
+        return self._usage.read(seated=self.seated)
 
     def _reconcile(self) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
@@ -261,7 +262,7 @@ class ServedAllocation:
                 if hello.observer:
                     if stranger := refuse_observer(self._peers, self.allocation, pid):
                         return stranger
-                    _send_welcome(connection, NO_SLOT, opened)
+                    send_welcome(connection, NO_SLOT, opened)
                     return None
                 return self._admit_process(connection, pid, hello, opened)
         except OSError as error:
@@ -275,7 +276,7 @@ class ServedAllocation:
             return process
         seat = self._seats.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
-            _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
+            send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
             return None
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
@@ -286,7 +287,7 @@ class ServedAllocation:
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
         self._seats[process] = Seat(slot, process.stack)
         self._pids = None
-        if not _send_welcome(connection, slot, descriptors):
+        if not send_welcome(connection, slot, descriptors):
             self._watcher.forget(process)
             self._release(process)
         return None
@@ -302,12 +303,3 @@ class ServedAllocation:
         if stranger and process not in self._seats:
             self._watcher.forget(process)
         return stranger or process
-
-
-def _send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:
-    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
-    message = welcome(slot)
-    try:
-        return socket.send_fds(connection, [message], descriptors) == len(message)
-    except OSError:
-        return False

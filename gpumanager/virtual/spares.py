@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -24,7 +24,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.books import Books, boot_id
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.listener import bind
-from gpumanager.virtual.values import AllocationID
+from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +136,22 @@ class Spares:
             spare.close()
             shutil.rmtree(spare.directory, ignore_errors=True)
         self._ready.clear()
+
+
+def opened(
+    undo: contextlib.ExitStack,
+    directory: Path,
+    allocation: AllocationID,
+    limits: Sequence[Limit],
+    spare: Spare | None,
+) -> tuple[Config, Books]:
+    """The regions of a directory, with these limits; `undo` closes them, and all of the spare."""
+    if spare is not None:
+        undo.callback(spare.close)
+        spare.config.write(limits)
+        return spare.config, spare.books
+    config = undo.enter_context(Config.prepare(directory, allocation, limits))
+    return config, undo.enter_context(Books.prepare(directory, boot_id()))
 
 
 def make_directory(directory: Path) -> None:

@@ -76,7 +76,7 @@ def test_an_allocation_on_another_gpu_than_its_ids_name_is_found_by_both() -> No
 
 @given(st.lists(allocations, max_size=6), st.lists(allocations, max_size=6), st.booleans())
 def test_differences_lead_from_the_one_journal_to_the_other(
-    first: list[Allocation], second: list[Allocation], fresh: bool
+    first: list[Allocation], second: list[Allocation], fresh: object
 ) -> None:
     before = journal(*first)
     later = journal(*second) if fresh else before.put(*second)
