@@ -293,6 +293,8 @@ class Shares:
 
     def __init__(self) -> None:
         self._gpus: dict[GpuUUID, SharedGpu] = {}
+        self._readings: list[Reading] = []
+        self._by_gpu: Mapping[GpuUUID, list[Reading]] = {}
 
     @property
     def lenders(self) -> frozenset[Holder]:
@@ -310,9 +312,11 @@ class Shares:
 
         answers: those that have come since the last look, by the UUIDs that the readings use.
         """
-        by_gpu = _by_gpu(readings)
-        self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in by_gpu}
-        return self._tick(now, by_gpu, answers)
+        readings = list(readings)
+        if readings != self._readings:  # most are the same objects as before, which is seen at once
+            self._readings, self._by_gpu = readings, _by_gpu(readings)
+            self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in self._by_gpu}
+        return self._tick(now, self._by_gpu, answers)
 
     def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:
         """A look at no more than the GPUs of these readings: all that there are of each."""

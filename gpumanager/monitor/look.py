@@ -5,7 +5,7 @@ old name must not be told twice.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -80,11 +80,10 @@ def charged(usages: Iterable[AllocationUsage]) -> Charged:
 
 def gpu_views(
     ledger: Ledger,
-    live: Iterable[Allocation],
+    live: Sequence[Allocation],
     told: Told | None,
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuView]:
-    live = tuple(live)
     books = ledger.books(live)
     holders = Counter(gpu for one in live if not one.doubted for gpu in one.gpus)
     for gpu in ledger.topology.gpus:

@@ -14,6 +14,7 @@ from typing import Final
 
 from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.live import Live
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor.driver import PatientDriver
@@ -58,6 +59,7 @@ class Sampler:
         self._busy = Busy()
         self._charged: Charged = {}
         self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
+        self._live = Live.of(Journal())
         self._known: Mapping[AllocationID, ContainerView] = {}
         self._topology: Topology | None = None
         self._complained = False
@@ -81,7 +83,7 @@ class Sampler:
 
     async def sample(self) -> Snapshot:
         told = await self._driver.ask()
-        live = self._sources.journal().live()
+        live = self._live = self._live.follow(self._sources.journal())
         usages = await self._usages(live)
         now = self._clock()
         present = self._residents(live, usages, told)

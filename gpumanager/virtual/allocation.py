@@ -7,15 +7,14 @@ that live are watched again, all others are emptied, and the socket takes the de
 import errno
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpumanager.compute.values import Grant, Reading
 from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import BOOKS
+from gpumanager.virtual.books import BOOKS, Seat
 from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
@@ -46,14 +45,6 @@ from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
-
-    slot: int
-    stack: int
 
 
 MEASURING_TRIES: Final = 3
@@ -140,7 +131,7 @@ class ServedAllocation:
         """Whether any process of it is known."""
         return bool(self._seats)
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs."""
         if self._pids is None:
             self._pids = frozenset(process.pid for process in self._seats)
