@@ -3,23 +3,22 @@
     python benchmarks/hello.py [--rounds N] [--crowd N]
 
 The manager is the real one in a process of its own, and looks at each caller's cgroup. The callers
-are processes that connect, say HELLO, receive the two descriptors and hang up, all in plain Python.
-Their own time is in the figures: they bound what the manager takes from above.
+are processes that connect, say HELLO, receive the two descriptors and hang up: a small program in C
+(hello.c), as the shim is. Each is a new process to the manager. How many connections a process that
+does nothing but accept, read and answer them can serve on this machine stands beside it (--floor).
 """
 
 import argparse
-import array
 import asyncio
 import os
 import shutil
 import signal
 import socket
 import statistics
+import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from machine_line import machine_line
 
@@ -31,37 +30,13 @@ from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim._shim import ffi, lib
 
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
 NAME = AllocationID("benchmark")
+HERE = Path(__file__).parent
+INCLUDE = HERE.parent / "native" / "include"
+CROWDS = 20
 POD = PodUID("7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
-
-
-def hello() -> bytes:
-    message: Any = ffi.new("struct vcuda_hello *")
-    message.magic, message.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
-    message.kind, message.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
-    return bytes(ffi.buffer(message))
-
-
-HELLO = hello()
-
-
-def exchange(path: str) -> float:
-    """Seconds from connect() to the descriptors in hand."""
-    begin = time.perf_counter()
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
-        connection.connect(path)
-        connection.sendall(HELLO)
-        _welcome, descriptors, _flags, _address = socket.recv_fds(connection, 128, 2)
-    seconds = time.perf_counter() - begin
-    for descriptor in descriptors:
-        os.close(descriptor)
-    if len(descriptors) != 2:
-        raise SystemExit("the manager refused")
-    return seconds
 
 
 def forked(work: Callable[[], object]) -> int:
@@ -90,28 +65,38 @@ def start_manager(root: Path) -> tuple[int, str]:
     return pid, path
 
 
-def alone(path: str, rounds: int) -> list[float]:
-    return [exchange(path) for _ in range(rounds)]
+def compiled(folder: Path) -> Path:
+    program = folder / "hello"
+    flags = ["gcc", "-std=gnu11", "-O2", "-pthread", f"-I{INCLUDE}"]
+    subprocess.run([*flags, "-o", program, HERE / "hello.c"], check=True)
+    return program
 
 
-def crowd(path: str, size: int) -> list[float]:
-    """One HELLO each of `size` processes that start together."""
-    start, started = os.pipe()
-    told, teller = os.pipe()
+def callers(program: Path, path: str, processes: int, rounds: int) -> list[float]:
+    """Seconds of each."""
+    words = [program, path, str(processes), str(rounds)]
+    shown = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return [int(line.split()[0]) / 1e9 for line in shown.splitlines()]
 
-    def member() -> None:
-        os.close(started)
-        os.read(start, 1)
-        os.write(teller, array.array("d", [exchange(path)]).tobytes())
 
-    children = [forked(member) for _ in range(size)]
-    for descriptor in (start, started, teller):
-        os.close(descriptor)
-    for child in children:
-        os.waitpid(child, 0)
-    seconds = array.array("d", os.read(told, 8 * size))
-    os.close(told)
-    return list(seconds)
+def start_floor(root: Path) -> tuple[int, str]:
+    """Whoever calls gets a WELCOME and two descriptors: the least that anybody can do for them."""
+    path = str(root / "floor.sock")
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen(1024)
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
+
+    def serve() -> None:
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(64)
+                socket.send_fds(connection, [bytes(128)], opened)
+
+    pid = forked(serve)
+    listening.close()
+    return pid, path
 
 
 def report(what: str, seconds: Sequence[float]) -> None:
@@ -120,21 +105,27 @@ def report(what: str, seconds: Sequence[float]) -> None:
     print(f"{what:<28} p50 {p50:8.0f} us   p99 {p99:8.0f} us   n {len(seconds)}")
 
 
+def measure(program: Path, path: str, options: argparse.Namespace) -> None:
+    report("HELLO alone", callers(program, path, 1, options.rounds))
+    crowd = callers(program, path, options.crowd, CROWDS)
+    report(f"HELLO, {options.crowd} processes at once", crowd)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--rounds", type=int, default=2000, help="HELLOs of one process alone")
+    arguments.add_argument("--rounds", type=int, default=1000, help="HELLOs of one process alone")
     arguments.add_argument("--crowd", type=int, default=64, help="processes at once")
+    arguments.add_argument("--floor", action="store_true", help="who does next to nothing instead")
     options = arguments.parse_args()
     root = Path(tempfile.mkdtemp(prefix="gm"))
-    manager, path = start_manager(root)
+    program = compiled(root)
+    served, path = start_floor(root) if options.floor else start_manager(root)
     try:
         print(machine_line())
-        report("HELLO alone", alone(path, options.rounds))
-        together = [one for _ in range(10) for one in crowd(path, options.crowd)]
-        report(f"HELLO, {options.crowd} processes at once", together)
+        measure(program, path, options)
     finally:
-        os.kill(manager, signal.SIGKILL)
-        os.waitpid(manager, 0)
+        os.kill(served, signal.SIGKILL)
+        os.waitpid(served, 0)
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ The shape is the original's. It names no pod: the directory mounted at /etc/vcud
 allocation, whoever turns out to run in it.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +71,10 @@ class DeviceFiles:
     extra: tuple[str, ...] = ()
 
     def of(self, gpus: tuple[Gpu, ...]) -> tuple[DeviceFile, ...]:
-        present = (name for name in self.control_if_present if (self.directory / name).exists())
+        where = str(self.directory)
+        present = (n for n in self.control_if_present if os.path.exists(f"{where}/{n}"))  # noqa: PTH110 - in each Allocate
         names = (*(f"nvidia{gpu.minor}" for gpu in gpus), *self.control, *present)
-        own = (DeviceFile(f"/dev/{name}", str(self.directory / name)) for name in names)
+        own = (DeviceFile(f"/dev/{name}", f"{where}/{name}") for name in names)
         return (*own, *(DeviceFile(path, path) for path in self.extra))
 
 

@@ -6,12 +6,13 @@ its text is what the user sees, so it says what was asked, what there is, and wh
 Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpumanager.allocator.admission import Progress, Transaction
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.live import of_admission, on_gpu, without
 from gpumanager.allocator.steering import locate, roomiest
 from gpumanager.gpu.values import Gpu
 from gpumanager.names import VCORE, VMEMORY
@@ -54,9 +55,10 @@ def decide(
     share_mode: bool = True,
 ) -> Allocation | Refused:
     """The allocation as it is after `demand`; raises UnknownDeviceID."""
-    half = next((a for a in live if a.allocation == transaction.allocation), None)
+    admitted = of_admission(live, transaction.admission)
+    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
     draft = (half or _begin(transaction, demand)).with_ids(demand.resource, demand.ids)
-    others = tuple(a for a in live if a.allocation != draft.allocation)
+    others = without(live, draft.allocation)
     request = transaction.request or Request(draft.cores, draft.blocks)
     if refusal := _impossible(request, transaction, share_mode=share_mode):
         return refusal
@@ -104,7 +106,7 @@ def _impossible(request: Request, transaction: Transaction, *, share_mode: bool)
 
 
 def _complete(
-    ledger: Ledger, others: tuple[Allocation, ...], draft: Allocation
+    ledger: Ledger, others: Iterable[Allocation], draft: Allocation
 ) -> Allocation | Refused:
     """The memory of a container whose cores are answered: the GPU is given, has it the room?"""
     if ledger.fits(others, draft):
@@ -144,7 +146,7 @@ def _candidates(
         yield plan
 
 
-def _holds(ledger: Ledger, others: tuple[Allocation, ...], draft: Allocation, grant: Grant) -> bool:
+def _holds(ledger: Ledger, others: Iterable[Allocation], draft: Allocation, grant: Grant) -> bool:
     """True if what is asked so far fits there, and what its other half will ask."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
@@ -152,13 +154,13 @@ def _holds(ledger: Ledger, others: tuple[Allocation, ...], draft: Allocation, gr
         return all(blocks(gpu.memory) >= grant.request.blocks for gpu in grant.gpus)
     if draft.core_ids and draft.memory_ids:
         return True
-    strangers = [other for other in others if other.admission != draft.admission]
     gpu = grant.gpus[0]
+    strangers = [a for a in on_gpu(others, gpu.uuid) if a.admission != draft.admission]
     return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
 
 
 def _placed(
-    ledger: Ledger, others: tuple[Allocation, ...], draft: Allocation, request: Request
+    ledger: Ledger, others: Iterable[Allocation], draft: Allocation, request: Request
 ) -> Allocation | Refused:
     """The IDs say nothing that holds: real capacity wherever there is some."""
     answer: Grant | Refusal | None
@@ -173,7 +175,7 @@ def _placed(
 
 
 def _memory_first(
-    ledger: Ledger, others: tuple[Allocation, ...], request: Request
+    ledger: Ledger, others: Iterable[Allocation], request: Request
 ) -> Grant | Refusal:
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is None:

@@ -10,12 +10,17 @@ How it is put into words is in `journal_text`, how it is kept on the disk in `jo
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import zip_longest
+from typing import Final
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
+
+FEW: Final = 4
+"""More than so many at once are no usual change."""
 
 
 class State(Enum):
@@ -134,3 +139,18 @@ class Journal:
         """Forget them."""
         dropped = set(names)
         return Journal({n: a for n, a in self.allocations.items() if n not in dropped})
+
+
+def differences(before: Journal, after: Journal) -> tuple[list[Allocation], list[Allocation]]:
+    """What only the one has, and what only the other; allocations are never altered.
+
+    Most changes put one at the end or in the place of its former self, which is seen at once.
+    """
+    old, new = before.allocations, after.allocations
+    if len(new) - len(old) in (0, 1):
+        pairs = zip_longest(old.values(), new.values())
+        unlike = [(a, b) for a, b in pairs if a is not b]
+        if len(unlike) <= FEW:
+            return [a for a, _ in unlike if a], [b for _, b in unlike if b]
+    gone = [a for name, a in old.items() if new.get(name) is not a]
+    return gone, [a for name, a in new.items() if old.get(name) is not a]

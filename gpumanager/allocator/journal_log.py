@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.journal import Allocation, Journal, differences
 from gpumanager.allocator.journal_text import (
     UNREADABLE,
     Malformed,
@@ -53,9 +53,9 @@ class Log:
 
 def change(before: Journal, after: Journal) -> Change:
     """What has changed; allocations are never altered, so those kept are the same objects."""
-    put = (a for name, a in after.allocations.items() if before.allocations.get(name) is not a)
-    drop = (name for name in before.allocations if name not in after.allocations)
-    return Change(tuple(put), tuple(drop))
+    old, new = differences(before, after)
+    drop = (one.allocation for one in old if one.allocation not in after.allocations)
+    return Change(tuple(new), tuple(drop))
 
 
 def line(number: int, what: Change) -> bytes:

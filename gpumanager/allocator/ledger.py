@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from gpumanager.allocator.device_ids import DeviceIDs
 from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.live import Live, on_gpu
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.placement.values import Books, GpuBook, Request
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -38,6 +39,7 @@ class Ledger:
         """From now on these are the GPUs; raises IndistinctGPUs, and then nothing has changed."""
         self.ids = DeviceIDs(topology)
         self.topology = topology
+        self._counted: dict[GpuUUID, tuple[tuple[Allocation, ...] | None, _Use]] = {}
         self._mask = lru_cache(maxsize=4096)(self.ids.mask)
 
     def books(self, allocations: Iterable[Allocation]) -> Books:
@@ -51,6 +53,8 @@ class Ledger:
         return Books({gpu.uuid: _book(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
 
     def _uses(self, allocations: Iterable[Allocation]) -> dict[GpuUUID, _Use]:
+        if isinstance(allocations, Live):
+            return {gpu.uuid: self._known(allocations, gpu) for gpu in self.topology.gpus}
         uses: dict[GpuUUID, _Use] = {gpu.uuid: _Use() for gpu in self.topology.gpus}
         for allocation in allocations:
             for uuid in allocation.gpus if not allocation.doubted else ():
@@ -58,28 +62,36 @@ class Ledger:
                     self._add(uses[uuid], allocation)
         return uses
 
+    def _known(self, live: Live, gpu: Gpu) -> _Use:
+        """As long as the same have it, it is used the same."""
+        holders = live.on.get(gpu.uuid, ())
+        counted, use = self._counted.get(gpu.uuid, (None, _Use()))
+        if counted is not holders:
+            use = self._use(holders, gpu)
+            self._counted[gpu.uuid] = holders, use
+        return use
+
     def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
         """What the allocations leave free of one GPU."""
         return self._open(gpu, self._use(allocations, gpu))
 
     def _use(self, allocations: Iterable[Allocation], gpu: Gpu) -> _Use:
         use = _Use()
-        for allocation in allocations:
-            if gpu.uuid in allocation.gpus and not allocation.doubted:
+        for allocation in on_gpu(allocations, gpu.uuid):
+            if not allocation.doubted:
                 self._add(use, allocation)
         return use
 
     def fits(self, others: Iterable[Allocation], allocation: Allocation) -> bool:
         """True if `allocation` can hold what it says, on its GPUs, beside `others`."""
-        others = tuple(other for other in others if not other.doubted)
         return all(
             (gpu := self.topology.by_uuid(uuid)) is not None
             and self._fits_on(gpu, others, allocation)
             for uuid in allocation.gpus
         )
 
-    def _fits_on(self, gpu: Gpu, others: tuple[Allocation, ...], allocation: Allocation) -> bool:
-        beside = [other for other in others if gpu.uuid in other.gpus]
+    def _fits_on(self, gpu: Gpu, others: Iterable[Allocation], allocation: Allocation) -> bool:
+        beside = [other for other in on_gpu(others, gpu.uuid) if not other.doubted]
         if any(self._exclude(other, allocation) for other in beside):
             return False
         if allocation.blocks > blocks(gpu.memory):

@@ -12,6 +12,7 @@ from typing import TypeVar
 from gpumanager.allocator.admission import Transaction, View
 from gpumanager.allocator.decision import Refused
 from gpumanager.allocator.journal import Allocation, State
+from gpumanager.allocator.live import naming, of_admission
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
@@ -45,10 +46,8 @@ def rejected(
         return ()
     return tuple(
         a.allocation
-        for a in live
-        if a.admission == before.admission
-        and a.state is State.ANSWERED
-        and (before.abandoned or not a.core_ids)
+        for a in of_admission(live, before.admission)
+        if a.state is State.ANSWERED and (before.abandoned or not a.core_ids)
     )
 
 
@@ -65,7 +64,7 @@ def conflict(
     looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
     """
     wanted = set(ids)
-    holders = [a for a in live if a.admission != admission and _holds(a, wanted)]
+    holders = [a for a in naming(live, wanted) if a.admission != admission and _holds(a, wanted)]
     ended = (a for a in holders if a.allocation not in lingering)
     over = tuple(a.allocation for a in ended if has_ended(a.owner, view))
     rest = [a for a in holders if a.allocation not in over]

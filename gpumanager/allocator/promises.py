@@ -16,6 +16,7 @@ from typing import TypeVar
 from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
+from gpumanager.allocator.live import Live
 from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.values import AllocationID
@@ -34,11 +35,15 @@ class Promises:
         self._disk = ThreadPoolExecutor(1, "journal")
         """One thread: whoever gives up waiting for a change, the next comes after it."""
         self.journal = Journal()
+        self._live = Live.of(self.journal)
         self.lingering: frozenset[AllocationID] = frozenset()
         """Whose container was seen to run although its pod has ended."""
 
-    def live(self) -> tuple[Allocation, ...]:
-        return self.journal.live()
+    def live(self) -> Live:
+        """Those that hold something."""
+        if self._live.journal is not self.journal:
+            self._live = self._live.follow(self.journal)
+        return self._live
 
     async def load(self) -> bool:
         """Take up the journal; False where there is none, or only what is whole of a damaged one.
@@ -103,7 +108,9 @@ class Promises:
 
     def doubt(self, names: Iterable[AllocationID]) -> None:
         """Others are given what these hold; on the disk with the promise to those others."""
-        self.journal = self.journal.doubt(names)
+        names = tuple(names)
+        if names:
+            self.journal = self.journal.doubt(names)
 
     async def release(self, names: Iterable[AllocationID]) -> None:
         """They hold nothing any more. Raises JournalUnwritable, and then they still do."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpumanager.allocator.admission import Transaction, asking
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.live import of_admission
 from gpumanager.allocator.plan import follow
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import ContainerKind, PodView
@@ -71,8 +72,8 @@ def locate(
     """
     own = {
         device_id: allocation.gpus
-        for allocation in live
-        if allocation.admission == admission and allocation.gpus
+        for allocation in of_admission(live, admission)
+        if allocation.gpus
         for device_id in (*allocation.core_ids, *allocation.memory_ids)
     }
     return frozenset(_real(own, i, ledger.ids.decode(i).gpu.uuid) for i in ids)
@@ -108,7 +109,8 @@ def _settled_gpus(
     ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
 ) -> tuple[Gpu, ...]:
     """The GPUs of the other half, or of the devices that an earlier container leaves."""
-    half = next((a for a in live if a.allocation == transaction.allocation), None)
+    admitted = of_admission(live, transaction.admission)
+    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
     uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
     if not uuids:
         known = ledger.ids.ordered(question.must_include)

@@ -133,6 +133,7 @@ class NodeAgent:
         self._parts.health = health
         period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
         for work in (
+            virtual.keep_spares(),
             virtual.measure_every(MEASURE_SECONDS),
             virtual.share_every(TICK_SECONDS),
             allocator.reconcile_every(period),

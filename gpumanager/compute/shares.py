@@ -17,6 +17,7 @@ from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import History, Mark, Rates
 from gpumanager.compute.overlap import Overlap, Visit, Wrong
 from gpumanager.compute.periods import LONGEST_NS, Period, Periods
+from gpumanager.compute.sleep import Sleep
 from gpumanager.compute.unlisted import Leavers, Unlisted
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
@@ -167,6 +168,7 @@ class SharedGpu:
     """One GPU, and the containers on it."""
 
     def __init__(self) -> None:
+        self._sleep = Sleep()
         self._members: dict[Holder, Member] = {}
         self._periods = Periods()
         self._unlisted = Unlisted()
@@ -180,7 +182,20 @@ class SharedGpu:
     def tick(
         self, now: int, readings: Sequence[Reading], answer: Answer | None
     ) -> dict[Holder, Grant]:
-        """The grants of those that have a limit."""
+        """The grants of those that have a limit; none where all stay as they are."""
+        slept, before = self._sleep.slept, self._sleep.readings
+        if self._sleep.goes_on(now, readings, answer):
+            return self._sleep.renewed(now)
+        if slept is not None:  # up to then, as if each look had been taken
+            self._work(slept, before, self._sleep.answer)
+        grants = self._work(now, readings, answer)
+        tired = not self._strangers and all(one.resting for one in self._members.values())
+        self._sleep.worked(now, grants if tired else None)
+        return grants
+
+    def _work(
+        self, now: int, readings: Sequence[Reading], answer: Answer | None
+    ) -> dict[Holder, Grant]:
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
             self._learn(now, answer)
@@ -278,6 +293,8 @@ class Shares:
 
     def __init__(self) -> None:
         self._gpus: dict[GpuUUID, SharedGpu] = {}
+        self._readings: list[Reading] = []
+        self._by_gpu: Mapping[GpuUUID, list[Reading]] = {}
 
     @property
     def lenders(self) -> frozenset[Holder]:
@@ -295,9 +312,11 @@ class Shares:
 
         answers: those that have come since the last look, by the UUIDs that the readings use.
         """
-        by_gpu = _by_gpu(readings)
-        self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in by_gpu}
-        return self._tick(now, by_gpu, answers)
+        readings = list(readings)
+        if readings != self._readings:  # most are the same objects as before, which is seen at once
+            self._readings, self._by_gpu = readings, _by_gpu(readings)
+            self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in self._by_gpu}
+        return self._tick(now, self._by_gpu, answers)
 
     def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:
         """A look at no more than the GPUs of these readings: all that there are of each."""

@@ -6,7 +6,6 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 """
 
 import asyncio
-import json
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.kubelet.pod_list import PodList
 from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
 
 if TYPE_CHECKING:
@@ -109,9 +109,13 @@ class KubeletPods:
         self._token = token
         self._tls = _tls(certificate) if url.scheme == "https" else None
         self._deadline = deadline
+        self._list = PodList(_listed)
 
     async def pods(self) -> tuple[PodView, ...]:
-        return await self._get("/pods", parse_pods)
+        return await self._get("/pods", self._parse)
+
+    def _parse(self, body: bytes, source: str) -> tuple[PodView, ...]:
+        return parse_pods(body, source, self._list)
 
     async def version(self) -> str:
         """`v1.36.2`, by its metrics, which not every token may read; raises PodsUnavailable."""
@@ -159,11 +163,13 @@ def _tls(certificate: Path | None) -> ssl.SSLContext:
     return context
 
 
-def parse_pods(body: bytes, source: str = "/pods") -> tuple[PodView, ...]:
-    """Pods of a JSON PodList; raises PodsUnavailable where it is none."""
+def parse_pods(
+    body: bytes, source: str = "/pods", known: "PodList[PodView | None] | None" = None
+) -> tuple[PodView, ...]:
+    """Pods of a JSON PodList; raises PodsUnavailable where it is none. known: by earlier texts."""
     try:
-        items = json.loads(body)["items"] or []
-        return tuple(read_pod(item) for item in items if item["metadata"].get("uid"))
+        found = (known or PodList(_listed)).parse(body)
+        return tuple(pod for pod in found if pod is not None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PodsUnavailable(source, f"not a list of pods ({error})") from error
 
@@ -174,6 +180,11 @@ def parse_version(metrics: bytes, source: str = "/metrics") -> str:
     if found is None:
         raise PodsUnavailable(source, "its metrics do not tell its version")
     return found[1].decode(errors="replace")
+
+
+def _listed(item: Any) -> PodView | None:
+    """None for one without a UID: nothing can be said of it."""
+    return read_pod(item) if item["metadata"].get("uid") else None
 
 
 def read_pod(item: Any) -> PodView:

@@ -4,7 +4,8 @@ Of two promises to a container of the same names the later counts: a pod that is
 old name must not be told twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -60,13 +61,17 @@ def _newest(
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """What containers are told by. seconds: since the last look; 0: there was none."""
+    """What containers are told by. seconds: since the last look; 0: there was none.
+
+    before: the usages of that one.
+    """
 
     usages: Mapping[AllocationID, AllocationUsage]
     residents: Mapping[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]
     busy: Busy
     charged: Charged = field(default_factory=dict)
     seconds: float = 0.0
+    before: Mapping[AllocationID, AllocationUsage] = field(default_factory=dict)
 
 
 def charged(usages: Iterable[AllocationUsage]) -> Charged:
@@ -75,19 +80,19 @@ def charged(usages: Iterable[AllocationUsage]) -> Charged:
 
 def gpu_views(
     ledger: Ledger,
-    live: Iterable[Allocation],
+    live: Sequence[Allocation],
     told: Told | None,
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuView]:
-    live = tuple(live)
     books = ledger.unheld(live)
+    holders = Counter(gpu for one in live if not one.doubted for gpu in one.gpus)
     for gpu in ledger.topology.gpus:
         book = books.of(gpu)
         yield GpuView(
             gpu,
             cores=CORES_PER_GPU - book.free_cores,
             memory=Bytes((blocks(gpu.memory) - book.free_blocks) * MEMORY_BLOCK),
-            containers=sum(gpu.uuid in one.gpus and not one.doubted for one in live),
+            containers=holders[gpu.uuid],
             status=told.status.get(gpu.uuid) if told else None,
             fitness=fitness.get(gpu.uuid, GpuFitness()),
         )
@@ -96,14 +101,37 @@ def gpu_views(
 def container_views(
     topology: Topology, live: Iterable[Allocation], meters: Meters
 ) -> Iterator[ContainerView]:
-    """In the order of the journal. Whose devices are not settled yet has no name to go by."""
-    latest: dict[tuple[str, str, str], ContainerView] = {}
-    for promise in sorted(live, key=lambda one: one.time):
-        if promise.pod is not None and promise.state is State.SETTLED and promise.core_ids:
-            devices = tuple(_devices(topology, promise, meters))
-            view = ContainerView(promise.pod, promise, devices)
-            latest[view.labels] = view
-    yield from latest.values()
+    """In the order of the journal."""
+    yield from latest(filter(None, (container_view(topology, one, meters) for one in live)))
+
+
+def container_view(topology: Topology, promise: Allocation, meters: Meters) -> ContainerView | None:
+    """None for one whose devices are not settled yet: it has no name to go by."""
+    if promise.pod is None or promise.state is not State.SETTLED or not promise.core_ids:
+        return None
+    return ContainerView(promise.pod, promise, tuple(_devices(topology, promise, meters)))
+
+
+def latest(views: Iterable[ContainerView]) -> tuple[ContainerView, ...]:
+    """The newest of each name."""
+    by_name = {view.labels: view for view in sorted(views, key=lambda one: one.promise.time)}
+    return tuple(by_name.values())
+
+
+def same(view: ContainerView, promise: Allocation, meters: Meters) -> bool:
+    """Whether it would look the same again: nothing was done, and nobody is there."""
+    name = promise.allocation
+    usage = meters.usages.get(name)
+    return (
+        view.promise is promise
+        and usage is not None
+        and usage is meters.before.get(name)
+        and not any(
+            one.share or one.pids or (name, one.gpu.uuid) in meters.residents
+            for one in view.devices
+        )
+        and all(one.percent == meters.busy.percent(one.gpu.uuid, ()) for one in view.devices)
+    )
 
 
 def _devices(topology: Topology, promise: Allocation, meters: Meters) -> Iterator[DeviceView]:

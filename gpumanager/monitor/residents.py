@@ -42,6 +42,8 @@ def residents(
     by_gpu = {bare(gpu): pids for gpu, pids in held.items()}
     live = tuple(live)
     for gpu in gpus:
+        if not by_gpu.get(bare(gpu.uuid)):
+            continue
         holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
         for pid, size in by_gpu.get(bare(gpu.uuid), {}).items():
             if process := find(pid):

@@ -8,25 +8,30 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from gpumanager.allocator.journal import Allocation, Journal
+from gpumanager.allocator.live import Live
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import Topology
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
     Charged,
     Meters,
     charged,
-    container_views,
+    container_view,
     gpu_views,
+    latest,
+    same,
 )
 from gpumanager.monitor.ports import Sources, Told
 from gpumanager.monitor.residents import by_holder, residents, seats
-from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.monitor.snapshot import ContainerView, Resident, Snapshot
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +54,10 @@ class Sampler:
         self._clock = clock
         self._busy = Busy()
         self._charged: Charged = {}
+        self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
+        self._live = Live.of(Journal())
+        self._known: Mapping[AllocationID, ContainerView] = {}
+        self._topology: Topology | None = None
         self._complained = False
         self.snapshot: Snapshot | None = None
 
@@ -70,7 +79,7 @@ class Sampler:
 
     async def sample(self) -> Snapshot:
         told = await self._driver.ask()
-        live = self._sources.journal().live()
+        live = self._live = self._live.follow(self._sources.journal())
         usages = await self._usages(live)
         now = self._clock()
         present = self._residents(live, usages, told)
@@ -78,10 +87,28 @@ class Sampler:
             self._busy = self._busy.after(told.busy, round(now * 1e9))
         seconds = now - self.snapshot.at if self.snapshot else 0.0
         indexed = {one.allocation: one for one in usages}
-        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds)
-        self._charged = charged(usages)
-        self.snapshot = self._snapshot(now, live, told, present, meters)
+        before = self._usages_before
+        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds, before)
+        self._charged, self._usages_before = charged(usages), indexed
+        views = await self._views(live, meters)
+        self.snapshot = self._snapshot(now, live, told, present, views)
         return self.snapshot
+
+    async def _views(self, live: Iterable[Allocation], meters: Meters) -> tuple[ContainerView, ...]:
+        """Those that did nothing look as they did."""
+        topology = self._sources.topology()
+        known = self._known if topology is self._topology else {}
+        found: dict[AllocationID, ContainerView] = {}
+        for number, one in enumerate(live):
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            view = known.get(one.allocation)
+            if view is None or not same(view, one, meters):
+                view = container_view(topology, one, meters)
+            if view is not None:
+                found[one.allocation] = view
+        self._known, self._topology = found, topology
+        return latest(found.values())
 
     def _snapshot(
         self,
@@ -89,7 +116,7 @@ class Sampler:
         live: tuple[Allocation, ...],
         told: Told | None,
         present: tuple[Resident, ...],
-        meters: Meters,
+        views: tuple[ContainerView, ...],
     ) -> Snapshot:
         sources = self._sources
         return Snapshot(
@@ -97,7 +124,7 @@ class Sampler:
             node=sources.node,
             answered=told is not None,
             gpus=tuple(gpu_views(sources.ledger(), live, told, sources.fitness())),
-            containers=tuple(container_views(sources.topology(), live, meters)),
+            containers=views,
             residents=present,
             journal=_states(sources.journal()),
             journal_bytes=sources.journal_bytes(),

@@ -7,23 +7,28 @@ that live are watched again, all others are emptied, and the socket takes the de
 import errno
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpumanager.compute.values import Grant, Reading
 from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import BOOKS, Books, boot_id
-from gpumanager.virtual.config import CONFIG, Config
+from gpumanager.virtual.books import BOOKS, Seat
+from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.mapping import descriptors
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
-from gpumanager.virtual.peers import PeerCheck, peer_pid, refuse_observer, refuse_stranger
+from gpumanager.virtual.peers import (
+    PeerCheck,
+    peer_pid,
+    refuse_observer,
+    refuse_stranger,
+    send_welcome,
+)
 from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import (
     NO_SLOT,
@@ -33,21 +38,13 @@ from gpumanager.virtual.protocol import (
     Refused,
     refusal,
     refused_by_system,
-    welcome,
 )
-from gpumanager.virtual.region import usage
+from gpumanager.virtual.region import UsageReader
+from gpumanager.virtual.spares import Spare, opened
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
-
-    slot: int
-    stack: int
 
 
 MEASURING_TRIES: Final = 3
@@ -62,6 +59,7 @@ _UNMEASURED: Final = {
 class ServedAllocation:
     """Serves `directory`, which exists, in the running loop until close().
 
+    spare: what is in it, where it was made ahead.
     May raise RegionBroken, SocketPathTooLong and OSError, and then holds nothing.
     """
 
@@ -75,6 +73,7 @@ class ServedAllocation:
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
         clients: ForGpuClients,
+        spare: Spare | None = None,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
@@ -86,12 +85,14 @@ class ServedAllocation:
         self._sizes = sizes or ContextSizes()
         self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._seats: dict[Process, Seat] = {}
+        self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
-            self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-            self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            regions = opened(undo, directory, allocation, limits, spare)
+            self._config, self._books = regions
+            self._usage = UsageReader(*regions)
             self._overheads = Overheads(
                 self._config, self._books, self._sizes, on_size or self.write_contexts
             )
@@ -99,9 +100,19 @@ class ServedAllocation:
             self._exchange_sizes()
             self._reconcile()
             self._clients = GpuClients(
-                clients, directory, allocation, lambda _: self._config.limits(), peers=peers
+                clients,
+                directory,
+                allocation,
+                lambda _: self._config.limits(),
+                peers=peers,
+                fresh=spare is not None,
             )
-            self._listener = Listener(directory, self._answer, deadline_seconds=deadline_seconds)
+            self._listener = Listener(
+                directory,
+                self._answer,
+                listening=spare.listening if spare else None,
+                deadline_seconds=deadline_seconds,
+            )
             undo.pop_all()
 
     def close(self) -> None:
@@ -121,10 +132,11 @@ class ServedAllocation:
         """Whether any process of it is known."""
         return bool(self._seats)
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs."""
-        pids = frozenset(process.pid for process in self._seats)
-        return self._meters.read(pids, self._departed, self._fled)
+        if self._pids is None:
+            self._pids = frozenset(process.pid for process in self._seats)
+        return self._meters.read(self._pids, self._departed, self._fled)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -154,7 +166,7 @@ class ServedAllocation:
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return usage(self._config, self._books)
+        return self._usage.read(seated=self.seated)
 
     def _reconcile(self) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
@@ -181,6 +193,7 @@ class ServedAllocation:
     def _release(self, process: Process) -> None:
         seat = self._seats.pop(process, None)
         if seat is not None:
+            self._pids = None
             self._departed += 1
             self._fled += self._books.explores(seat.slot)
             self._books.release(seat.slot, process)
@@ -241,7 +254,7 @@ class ServedAllocation:
                 if hello.observer:
                     if stranger := refuse_observer(self._peers, self.allocation, pid):
                         return stranger
-                    _send_welcome(connection, NO_SLOT, opened)
+                    send_welcome(connection, NO_SLOT, opened)
                     return None
                 return self._admit_process(connection, pid, hello, opened)
         except OSError as error:
@@ -255,7 +268,7 @@ class ServedAllocation:
             return process
         seat = self._seats.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
-            _send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
+            send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
             return None
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
@@ -265,7 +278,8 @@ class ServedAllocation:
             self._watcher.forget(process)
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
         self._seats[process] = Seat(slot, process.stack)
-        if not _send_welcome(connection, slot, descriptors):
+        self._pids = None
+        if not send_welcome(connection, slot, descriptors):
             self._watcher.forget(process)
             self._release(process)
         return None
@@ -281,12 +295,3 @@ class ServedAllocation:
         if stranger and process not in self._seats:
             self._watcher.forget(process)
         return stranger or process
-
-
-def _send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:
-    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
-    message = welcome(slot)
-    try:
-        return socket.send_fds(connection, [message], descriptors) == len(message)
-    except OSError:
-        return False

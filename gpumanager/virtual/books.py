@@ -8,6 +8,7 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,14 @@ def boot_id() -> bytes:
         return uuid.UUID(_BOOT_ID.read_text().strip()).bytes
     except (OSError, ValueError):
         return bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A process's slot, and the stack of the program that took it: exec begins another."""
+
+    slot: int
+    stack: int
 
 
 class Books(Region):
@@ -129,6 +138,10 @@ class Books(Region):
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
+
+    def meters_seen(self) -> bytes:
+        """All meters as they are: what differs when somebody has worked."""
+        return bytes(ffi.buffer(self.words.meters))
 
     def device(self, device: int, limit: Limit) -> DeviceUsage:
         meter = self.words.meters[device]

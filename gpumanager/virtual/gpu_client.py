@@ -51,7 +51,10 @@ About = Callable[[VDevice], Awaitable[Resident | Refused | None]]
 
 
 class GpuClients:
-    """Those at one socket. allocation: whose it is. limits: what a container has now."""
+    """Those at one socket. allocation: whose it is. limits: what a container has now.
+
+    fresh: none can have been here yet.
+    """
 
     def __init__(
         self,
@@ -62,13 +65,14 @@ class GpuClients:
         *,
         peers: PeerCheck | None,
         about: About | None = None,
+        fresh: bool = False,
     ) -> None:
         self._around = around
         self._allocation = allocation
         self._peers = peers
         self._about = about or self._settled
         self._registrations = Registrations(
-            directory, limits, neighbours=around.neighbours, driver=around.driver
+            directory, limits, neighbours=around.neighbours, driver=around.driver, fresh=fresh
         )
 
     def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:

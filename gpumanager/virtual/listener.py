@@ -63,10 +63,15 @@ def bind(directory: Path) -> socket.socket:
 
 
 class Listener:
-    """Accepts callers in the running loop until close()."""
+    """Accepts callers in the running loop until close(). listening: as of `bind`, if it was."""
 
     def __init__(
-        self, directory: Path, answer: Answer, *, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        directory: Path,
+        answer: Answer,
+        *,
+        listening: socket.socket | None = None,
+        deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.deadline_seconds = deadline_seconds
@@ -75,7 +80,7 @@ class Listener:
         self._callers: set[Caller] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._listening = False
-        self._socket = bind(directory)
+        self._socket = listening or bind(directory)
         self._listen()
 
     def close(self) -> None:

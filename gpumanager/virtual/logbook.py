@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from gpumanager.compute.values import Flight
 from gpumanager.virtual.books import Books
-from vcuda_shim._shim import lib
+from vcuda_shim._shim import ffi, lib
 
 ENTRIES: Final[int] = lib.VCUDA_LOGGED
+HEAD: Final[int] = ffi.offsetof("struct vcuda_logbook", "of")
 
 
 class Logbook:
@@ -18,11 +19,18 @@ class Logbook:
 
     def __init__(self, books: Books, place: int) -> None:
         self._words = books.words.logbooks[place]
+        self.head: Any = ffi.buffer(ffi.addressof(self._words), HEAD)
+        """The bytes that differ once something was logged."""
         self._slots = books.words.slots
         self._last: int = self._words.last
         self._open: list[int] = []
         self._ended: deque[Flight] = deque(maxlen=ENTRIES)
         self._flights: tuple[Flight, ...] = ()
+
+    @property
+    def going(self) -> bool:
+        """Whether a launch was under way when it was last read."""
+        return bool(self._open)
 
     @property
     def charged_ns(self) -> int:

@@ -1,5 +1,6 @@
 """The virtual manager: one directory with one `vcuda.sock` per allocation.
 
+    <root>/alloc/.spare-…/         made ahead, nobody's yet: spares.py
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
         vcuda.sock                 HELLO here; the kernel says who it is
         config                     what the container may use; readable by all, written by us
@@ -38,6 +39,7 @@ from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
 from gpumanager.virtual.sharing import GLANCES, Sharing
+from gpumanager.virtual.spares import Spares, make_directory
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -98,6 +100,7 @@ class VirtualSockets:
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
+        self._spares = Spares(self._directory)
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -107,8 +110,6 @@ class VirtualSockets:
             served.write(limits)
             return directory
         try:
-            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            directory.chmod(0o755)
             self._served[allocation] = self._serve(directory, allocation, limits)
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
@@ -145,6 +146,10 @@ class VirtualSockets:
     def serve_originals(self, wards: Wards) -> None:
         """Those pods among them that began under gpu-manager; to be repeated each second."""
         self._originals.serve(wards)
+
+    async def keep_spares(self) -> None:
+        """Have directories ready for those to come, until cancelled."""
+        await self._spares.keep()
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
@@ -244,10 +249,14 @@ class VirtualSockets:
     def _serve(
         self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
     ) -> ServedAllocation:
+        spare = self._spares.take(directory)
+        if spare is None:
+            make_directory(directory)
         return ServedAllocation(
             directory,
             allocation,
             limits,
+            spare=spare,
             measuring=self._measuring,
             sizes=self._sizes,
             on_size=self._spread_sizes,

@@ -1,10 +1,11 @@
 """The meters of an allocation as readings: what its processes were charged, and how they waited.
 
 Read ten times a second for every container of the node. What a limit says is put into a reader's
-terms once, and again when it is changed.
+terms once, and again when it is changed. Most containers do nothing most of the time: a meter that
+has not moved is the reading of before, the same object.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,13 @@ from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.logbook import Logbook
 from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import ffi
+
+People = tuple[frozenset[int], int, int]
+"""The pids of an allocation, how many processes have ended, and how many of them fled."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Device:
     holder: tuple[str, int]
     gpu: GpuUUID
@@ -24,8 +29,23 @@ class _Device:
     ceiling: float
     words: Any
     logbook: Logbook
+    meter: Any
+    """The meter's bytes, as they are at the moment."""
+    seen: tuple[bytes, bytes] = (b"", b"")
+    people: People = (frozenset(), 0, 0)
+    reading: Reading | None = None
 
-    def read(self, pids: frozenset[int], departed: int, fled: int) -> Reading:
+    def read(self, people: People) -> Reading:
+        """What is seen comes before what is read: a change in between is seen the next time."""
+        seen = (self.meter[:], self.logbook.head[:])
+        known = self.reading
+        if known and seen == self.seen and people == self.people and not self.logbook.going:
+            return known
+        self.seen, self.people = seen, people
+        self.reading = self._read(*people)
+        return self.reading
+
+    def _read(self, pids: frozenset[int], departed: int, fled: int) -> Reading:
         words = self.words
         return Reading(
             holder=self.holder,
@@ -57,13 +77,14 @@ class Meters:
                 ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
                 words=books.words.meters[place],
                 logbook=Logbook(books, place),
+                meter=ffi.buffer(ffi.addressof(books.words.meters[place])),
             )
             for place, limit in enumerate(limits)
             if limit.cores > 0
         )
 
-    def read(self, pids: frozenset[int], departed: int, fled: int) -> Iterator[Reading]:
+    def read(self, pids: frozenset[int], departed: int, fled: int) -> tuple[Reading, ...]:
         """pids: of the processes of the allocation, as the host calls them. departed: how many of
         them have ended; fled: with a launch under way of unknown cost."""
-        for device in self._devices:
-            yield device.read(pids, departed, fled)
+        people = (pids, departed, fled)
+        return tuple([device.read(people) for device in self._devices])

@@ -10,7 +10,7 @@ import struct
 from typing import Final, Protocol
 
 from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.protocol import Refused
+from gpumanager.virtual.protocol import Refused, welcome
 from gpumanager.virtual.values import AllocationID
 
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
@@ -55,3 +55,12 @@ def refuse_observer(peers: PeerCheck | None, allocation: AllocationID, pid: int)
     if process is None:
         return Refused(errno.ESRCH, "the process has ended")
     return refuse_stranger(peers, allocation, process)
+
+
+def send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:
+    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
+    message = welcome(slot)
+    try:
+        return socket.send_fds(connection, [message], descriptors) == len(message)
+    except OSError:
+        return False

@@ -11,6 +11,25 @@ from gpumanager.virtual.values import AllocationID
 from vcuda_shim._shim import ffi
 
 
+class UsageReader:
+    """Of one allocation: while nobody is there to change anything, the same object again."""
+
+    def __init__(self, config: Config, books: Books) -> None:
+        self._config = config
+        self._books = books
+        self._known: AllocationUsage | None = None
+        self._seen: tuple[int, bytes] = (0, b"")
+
+    def read(self, *, seated: bool) -> AllocationUsage:
+        """seated: whether a process of it is known."""
+        seen = (self._config.words.generation, self._books.meters_seen())
+        if not seated and self._known is not None and seen == self._seen:
+            return self._known
+        found = usage(self._config, self._books)
+        self._known, self._seen = None if seated else found, seen
+        return found
+
+
 def usage(config: Config, books: Books) -> AllocationUsage:
     """What the two say at this moment; words are read one by one, under running processes."""
     limits = config.limits()
