@@ -42,7 +42,7 @@ process that was killed cannot tell that its work has ended."""
 NEW_NS: Final = 1_000_000
 """A meter that shows no more is new, and agrees with what is measured: nothing."""
 
-SMOOTH: Final = 1.5
+SMOOTH: Final = 0.5
 """Percent. Samples that vary less tell nothing below their rounding; more, and it averages out."""
 ROUNDING: Final = 0.006
 """Half a percent, and a little: by how much of the time smooth samples may be wrong throughout."""

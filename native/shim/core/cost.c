@@ -6,6 +6,7 @@ enum {
     PROBES = 8,
     WINDOW_MS = 5000,                          /* two of them are remembered */
     MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
+    LONG_NS = 100000,                          /* a measurement takes a few microseconds */
     SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
 
@@ -74,6 +75,14 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
            atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS;
 }
 
+bool cost_each(struct cost_table *table, uint64_t key)
+{
+    struct cost_kind *kind = known(table, key);
+    return kind != NULL &&
+           atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS &&
+           atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS;
+}
+
 /* All probes taken: the kind measured longest ago makes room. */
 static unsigned oldest(const struct cost_table *table, uint64_t key)
 {
@@ -94,6 +103,7 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     if (atomic_load_explicit(&kind->key, memory_order_relaxed) == key)
         return kind;
     kind->current = kind->previous = (struct cost_window){0};
+    kind->spread = (struct spread){0};
     kind->opened_ns = now;
     atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
     atomic_store_explicit(&kind->key, key, memory_order_release); /* pairs with find() */
@@ -115,19 +125,34 @@ static uint64_t larger(uint64_t left, uint64_t right)
     return left > right ? left : right;
 }
 
-uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
+/* In millionths. */
+static uint32_t part_without(struct limiter_terms terms)
 {
-    if (others_ppm < LIMITER_MILLION)
-        return 2 * (uint64_t)others_ppm < LIMITER_MILLION ? LIMITER_MILLION - 2 * others_ppm : 0;
-    uint64_t part = larger(rate_ppm, LIMITER_MILLION / 2);
+    if (terms.others_ppm < LIMITER_MILLION)
+        return 2 * (uint64_t)terms.others_ppm < LIMITER_MILLION
+                   ? LIMITER_MILLION - 2 * terms.others_ppm
+                   : 0;
+    uint64_t part = larger(terms.rate_ppm, LIMITER_MILLION / 2);
     return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
 }
 
-uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm)
+static uint64_t part_of(uint64_t measured_ns, uint32_t ppm)
 {
-    return certain_ppm >= LIMITER_MILLION
-               ? measured_ns
-               : (uint64_t)((double)measured_ns * certain_ppm / LIMITER_MILLION);
+    return ppm >= LIMITER_MILLION ? measured_ns
+                                  : (uint64_t)((double)measured_ns * ppm / LIMITER_MILLION);
+}
+
+/* Each of the others may have had a slice before its first. */
+static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
+{
+    uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_NS;
+    bool known = terms.others_ppm < LIMITER_MILLION;
+    return known && measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
+}
+
+uint64_t cost_certain(uint64_t measured_ns, struct limiter_terms terms)
+{
+    return larger(part_of(measured_ns, part_without(terms)), in_turn(measured_ns, terms));
 }
 
 static uint64_t lesser(uint64_t least, uint64_t measured_ns)
@@ -187,12 +212,20 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
     pthread_mutex_unlock(&table->mutex);
 }
 
-uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t certain_ppm)
+/* What of a measurement the others of the kind confirm. */
+static uint64_t own(struct cost_kind *kind, uint64_t measured_ns)
 {
-    uint64_t certain = cost_part(measured_ns, certain_ppm);
+    spread_enter(&kind->spread, measured_ns);
+    uint64_t longest = spread_own(&kind->spread);
+    return measured_ns < longest ? measured_ns : longest;
+}
+
+uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
+                     uint64_t certain_ns, bool apart)
+{
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = opened(table, key, now, measured_ns);
+    uint64_t certain = larger(certain_ns, apart ? own(kind, measured_ns) : 0);
     kind->current.certain_ns += certain;
     kind->current.count++;
     uint64_t least = conclude(kind, now, measured_ns);
@@ -220,6 +253,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
+        kind->spread = (struct spread){0};
         atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
     }

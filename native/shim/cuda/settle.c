@@ -13,14 +13,11 @@ static struct limiter_terms terms_of(struct process *process, const struct fligh
     return limiter_terms(&process->session.config->limits[flight->device], now);
 }
 
-/* The part of the measurement, in millionths, that neither neighbours can have added nor other
- * streams. */
-static uint32_t certain(struct settle_times times, struct limiter_terms terms)
+/* What of the measurement neither neighbours can have added nor other streams. */
+static uint64_t certain(struct settle_times times, struct limiter_terms terms)
 {
-    uint32_t ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
-    if (times.measured == 0)
-        return 0;
-    return times.own == times.measured ? ppm : (uint32_t)((double)ppm * times.own / times.measured);
+    uint64_t ns = cost_certain(times.measured, terms);
+    return times.own == times.measured ? ns : (uint64_t)((double)ns * times.own / times.measured);
 }
 
 uint64_t settle_learn(struct process *process, const struct flight *flight,
@@ -29,14 +26,15 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
     const struct vcuda_meter *meter = meter_of(process, flight);
     struct cost_table *costs = &process->costs;
     struct limiter_terms terms = terms_of(process, flight, times.now);
-    uint32_t certain_ppm = certain(times, terms);
+    uint64_t certain_ns = certain(times, terms);
     if (flight->outdated && terms.others_ppm >= LIMITER_MILLION)
         return times
             .own; /* nobody will see it again, nor does NVML show it to anybody: all of it */
     if (flight->outdated)
-        return cost_part(times.measured, certain_ppm);
+        return certain_ns;
     return turn_alone(meter, process_turn(process), flight->begun_ns)
-               ? cost_record(costs, flight->key, times.now, times.measured, certain_ppm)
+               ? cost_record(costs, flight->key, times.now, times.measured, certain_ns,
+                             times.own == times.measured)
                : cost_record_stretched(costs, flight->key, times.now, times.measured);
 }
 

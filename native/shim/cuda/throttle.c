@@ -27,7 +27,8 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     uint64_t pause = waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
-    wait->asked = waiting_alone(launch, wait) || waiting_long(wait)
+    bool each = cost_each(&process->costs, wait->key);
+    wait->asked = each || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
                       : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
