@@ -78,7 +78,7 @@ static void launch(struct process *process, unsigned *seed)
     if (limiter_admit(meter, terms, now, cost) != 0)
         limiter_charge(meter, terms, now, cost);
     if (cost_due(&process->costs, key, cost))
-        cost_record(&process->costs, key, now, measured, cost_certain(measured, terms), true);
+        cost_record(&process->costs, key, now, measured, cost_certain(measured, terms));
     limiter_serve(meter, now);
     limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
 }

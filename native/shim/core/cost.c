@@ -6,6 +6,7 @@ enum {
     PROBES = 8,
     WINDOW_MS = 5000,                          /* two of them are remembered */
     MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
+    ALONE_PPM = 10000,                         /* others had less of the GPU than could be told */
     LONG_NS = 100000,                          /* a measurement takes a few microseconds */
     SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
@@ -150,9 +151,14 @@ static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
     return known && measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
 }
 
-uint64_t cost_certain(uint64_t measured_ns, struct limiter_terms terms)
+struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms)
 {
-    return larger(part_of(measured_ns, part_without(terms)), in_turn(measured_ns, terms));
+    bool alone = terms.others_ppm < ALONE_PPM;
+    return (struct cost_certain){
+        .on_average_ns = part_of(measured_ns, part_without(terms)),
+        .each_ns = alone ? measured_ns : in_turn(measured_ns, terms),
+        .apart = true,
+    };
 }
 
 static uint64_t lesser(uint64_t least, uint64_t measured_ns)
@@ -171,7 +177,8 @@ static uint64_t mean(const struct cost_kind *kind)
 {
     const struct cost_window *now = &kind->current, *then = &kind->previous;
     uint64_t count = now->count + then->count;
-    return count == 0 ? doubtful_mean(now, then) / 2 : (now->certain_ns + then->certain_ns) / count;
+    return count == 0 ? doubtful_mean(now, then) / 2
+                      : (now->believed_ns + then->believed_ns) / count;
 }
 
 /* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
@@ -212,25 +219,31 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
     pthread_mutex_unlock(&table->mutex);
 }
 
-/* What of a measurement the others of the kind confirm. */
-static uint64_t own(struct cost_kind *kind, uint64_t measured_ns)
+/* What a launch is believed to have cost, by what is certain of it and what others of its kind
+ * show. */
+static uint64_t believed(struct cost_kind *kind, uint64_t measured_ns, struct cost_certain certain)
 {
-    spread_enter(&kind->spread, measured_ns);
-    uint64_t longest = spread_own(&kind->spread);
-    return measured_ns < longest ? measured_ns : longest;
+    struct spread_own own = {0};
+    if (certain.apart) {
+        spread_enter(&kind->spread, measured_ns);
+        own = spread_own(&kind->spread);
+    }
+    uint64_t confirmed = measured_ns < own.longest_ns ? measured_ns : own.longest_ns;
+    uint64_t least = larger(certain.each_ns, confirmed);
+    return own.explained ? least : larger(least, certain.on_average_ns);
 }
 
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint64_t certain_ns, bool apart)
+                     struct cost_certain certain)
 {
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = opened(table, key, now, measured_ns);
-    uint64_t certain = larger(certain_ns, apart ? own(kind, measured_ns) : 0);
-    kind->current.certain_ns += certain;
+    uint64_t cost = believed(kind, measured_ns, certain);
+    kind->current.believed_ns += cost;
     kind->current.count++;
     uint64_t least = conclude(kind, now, measured_ns);
     pthread_mutex_unlock(&table->mutex);
-    return larger(least, certain);
+    return larger(least, cost);
 }
 
 uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,

@@ -32,7 +32,7 @@ enum {
 /* Measurements of one window of time. */
 struct cost_window {
     uint64_t least_ns;              /* 0: none */
-    uint64_t certain_ns;            /* sum of what neighbours cannot have added, as known at each */
+    uint64_t believed_ns;           /* sum of what each is believed to have cost */
     uint64_t count;                 /* of those in the sum */
     uint64_t doubtful_ns, doubtful; /* the others: siblings may have added to them */
     uint64_t longest_ns;            /* of those */
@@ -75,16 +75,22 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
 
 /* What of a measurement neighbours' time slices cannot have added, whatever the kind.
  *
- * Where it is known what others had, all of it without them, and nothing if they had half of the
- * GPU: a short kernel that a slice's end cuts in two then shows many times its length. But processes
- * with work have slices in turn, so of a long one every so manieth slice. Where nothing is known of
- * others (others_ppm a million): half of it, or the promised share if that is more. */
-uint64_t cost_certain(uint64_t measured_ns, struct limiter_terms terms);
+ * on_average: where it is known what others had, all of it without them, and nothing if they had
+ * half of the GPU: a short kernel that a slice's end cuts in two then shows many times its length.
+ * Where nothing is known of others (others_ppm a million): half of it, or the promised share if
+ * that is more. each: of every single one. Processes with work have slices in turn, so of a long
+ * one every so manieth slice; and all of it with nobody else there. apart: no other stream of its
+ * own process was there, either. */
+struct cost_certain {
+    uint64_t on_average_ns, each_ns;
+    bool apart;
+};
 
-/* Learn from a measurement. Returns what the measured launch is believed to have cost. apart: no
- * other stream of the process had work there. */
+struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms);
+
+/* Learn from a measurement. Returns what the measured launch is believed to have cost. */
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint64_t certain_ns, bool apart);
+                     struct cost_certain certain);
 
 /* The same, where other processes of the container may have had the GPU in turn meanwhile: it costs
  * no more than the least, and says nothing of a mean that is known. Where none is, half of the mean

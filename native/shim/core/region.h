@@ -15,8 +15,8 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
                         uint32_t burst_us);
 
 /* Say what may be charged of one device until `share_until` (CLOCK_MONOTONIC, ns; 0: for good),
- * what others took of it lately, how many they are, and by what costs are to be multiplied. Cheap, and without
- * region_config_publish(): each launch reads these words anew. Whoever reads them reads
+ * what others took of it lately, how many they are, and by what costs are to be multiplied. Cheap,
+ * and without region_config_publish(): each launch reads these words anew. Whoever reads them reads
  * `share_until` first, acquire. Then a lease that has not ended never stands beside a rate of
  * before it was renewed, and the other mixtures are harmless: a new rate whose old lease ends
  * sooner, for this one launch. */

@@ -29,18 +29,18 @@ static unsigned sort(const struct spread *spread, float sorted[SPREAD_SIZE])
     return count;
 }
 
-uint64_t spread_own(const struct spread *spread)
+struct spread_own spread_own(const struct spread *spread)
 {
-    float sorted[SPREAD_SIZE], cut = 0, own = 0;
+    struct spread_own own = {0};
+    float sorted[SPREAD_SIZE], cut = 0;
     unsigned count = sort(spread, sorted);
     float chance = BY_CHANCE + (float)count / ONE_OF_MANY;
-    if (count < SPREAD_LEAST)
-        return 0;
-    for (unsigned place = 0; place < count && sorted[place] <= LIMITER_SLICE_NS; place++) {
-        own = sorted[place];
-        cut += own / LIMITER_SLICE_NS;
-        if ((float)(count - 1 - place) <= MARGIN * cut + chance)
+    for (unsigned place = 0; place < count && !own.explained; place++) {
+        if (count < SPREAD_LEAST || sorted[place] > LIMITER_SLICE_NS)
             break;
+        own.longest_ns = (uint64_t)sorted[place];
+        cut += sorted[place] / LIMITER_SLICE_NS;
+        own.explained = (float)(count - 1 - place) <= MARGIN * cut + chance;
     }
-    return (uint64_t)own;
+    return own;
 }
