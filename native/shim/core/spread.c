@@ -3,7 +3,7 @@
 #include "core/limiter.h"
 
 enum {
-    MARGIN = 2,       /* times as many may be cut as are expected to be, */
+    MARGIN = 4,       /* times as many may be cut as are expected to be, */
     BY_CHANCE = 1,    /* and one more, */
     ONE_OF_MANY = 16, /* and of so many another one */
 };
