@@ -6,7 +6,7 @@ enum {
     PROBES = 8,
     WINDOW_MS = 5000,                          /* two of them are remembered */
     MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
-    ALONE_PPM = 10000,                         /* others had less of the GPU than could be told */
+    YOUNG = 8,                                 /* a kind that was measured less often may vary */
     LONG_NS = 100000,                          /* a measurement takes a few microseconds */
     SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
@@ -80,8 +80,9 @@ bool cost_each(struct cost_table *table, uint64_t key)
 {
     struct cost_kind *kind = known(table, key);
     return kind != NULL &&
-           atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS &&
-           atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS;
+           atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS &&
+           (kind->spread.count < YOUNG ||
+            atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS);
 }
 
 /* All probes taken: the kind measured longest ago makes room. */
@@ -153,10 +154,9 @@ static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
 
 struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms)
 {
-    bool alone = terms.others_ppm < ALONE_PPM;
     return (struct cost_certain){
         .on_average_ns = part_of(measured_ns, part_without(terms)),
-        .each_ns = alone ? measured_ns : in_turn(measured_ns, terms),
+        .each_ns = in_turn(measured_ns, terms),
         .apart = true,
     };
 }
@@ -196,6 +196,13 @@ static struct cost_kind *opened(struct cost_table *table, uint64_t key, uint64_t
     return kind;
 }
 
+/* Whether it varies is not known. */
+static bool young(const struct cost_kind *kind)
+{
+    const struct cost_window *now = &kind->current, *then = &kind->previous;
+    return now->count + now->doubtful + then->count + then->doubtful < YOUNG;
+}
+
 /* What follows from the measurements of the windows, this one among them. Returns the least. */
 static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured_ns)
 {
@@ -203,8 +210,8 @@ static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured
     kind->current.least_ns = lesser(kind->current.least_ns, known);
     uint64_t least = lesser(kind->previous.least_ns, kind->current.least_ns);
     uint64_t average = mean(kind);
-    bool varies = average >= least + least / 2;
-    atomic_store_explicit(&kind->unmeasured_ns, varies ? MEASURE_NOW_NS : head_start(now),
+    bool each = young(kind) || average >= least + least / 2;
+    atomic_store_explicit(&kind->unmeasured_ns, each ? MEASURE_NOW_NS : head_start(now),
                           memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, larger(least, average), memory_order_relaxed);
     return least;

@@ -3,9 +3,9 @@
 #include "core/limiter.h"
 
 enum {
-    MARGIN = 4,       /* times as many may be cut as are expected to be, */
-    BY_CHANCE = 1,    /* and one more, */
-    ONE_OF_MANY = 16, /* and of so many another one */
+    MARGIN = 4,      /* times as many may be cut as are expected to be, */
+    BY_CHANCE = 1,   /* and one more, */
+    ONE_OF_MANY = 8, /* and of so many another one */
 };
 
 void spread_enter(struct spread *spread, uint64_t measured_ns)
