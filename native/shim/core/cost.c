@@ -148,15 +148,15 @@ static uint64_t part_of(uint64_t measured_ns, uint32_t ppm)
 static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
 {
     uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_NS;
-    bool known = terms.others_ppm < LIMITER_MILLION;
-    return known && measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
+    return measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
 }
 
 struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms)
 {
+    uint64_t part = part_of(measured_ns, part_without(terms));
     return (struct cost_certain){
-        .on_average_ns = part_of(measured_ns, part_without(terms)),
-        .each_ns = in_turn(measured_ns, terms),
+        .on_average_ns = part,
+        .each_ns = terms.others_ppm < LIMITER_MILLION ? in_turn(measured_ns, terms) : part,
         .apart = true,
     };
 }
