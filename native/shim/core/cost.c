@@ -154,10 +154,11 @@ static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
 struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms)
 {
     uint64_t part = part_of(measured_ns, part_without(terms));
+    bool known = terms.others_ppm < LIMITER_MILLION;
     return (struct cost_certain){
         .on_average_ns = part,
-        .each_ns = terms.others_ppm < LIMITER_MILLION ? in_turn(measured_ns, terms) : part,
-        .apart = true,
+        .each_ns = known ? in_turn(measured_ns, terms) : part,
+        .comparable = known,
     };
 }
 
@@ -231,7 +232,7 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
 static uint64_t believed(struct cost_kind *kind, uint64_t measured_ns, struct cost_certain certain)
 {
     struct spread_own own = {0};
-    if (certain.apart) {
+    if (certain.comparable) {
         spread_enter(&kind->spread, measured_ns);
         own = spread_own(&kind->spread);
     }

@@ -80,10 +80,11 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
  * Where nothing is known of others (others_ppm a million): half of it, or the promised share if
  * that is more. each: of every single one; the same where nothing is known. Processes with work
  * have slices in turn, so of a long one every so manieth slice; and all of it with nobody else
- * there. apart: no other stream of its own process was there, either. */
+ * there. comparable: neighbours' slices are all that was added, if anything was: it is known of
+ * them, and no other stream of the process was there. */
 struct cost_certain {
     uint64_t on_average_ns, each_ns;
-    bool apart;
+    bool comparable;
 };
 
 struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms);

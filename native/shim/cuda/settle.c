@@ -27,7 +27,7 @@ static struct cost_certain certain(struct settle_times times, struct limiter_ter
     double part = (double)times.own / (double)times.measured;
     certain.on_average_ns = (uint64_t)((double)certain.on_average_ns * part);
     certain.each_ns = (uint64_t)((double)certain.each_ns * part);
-    certain.apart = false;
+    certain.comparable = false;
     return certain;
 }
 
