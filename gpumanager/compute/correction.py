@@ -42,8 +42,9 @@ process that was killed cannot tell that its work has ended."""
 NEW_NS: Final = 1_000_000
 """A meter that shows no more is new, and agrees with what is measured: nothing."""
 
-SMOOTH: Final = 1.5
-"""Percent. Samples that vary less tell nothing below their rounding; more, and it averages out."""
+SMOOTH: Final = 0.5
+"""Percent. Samples that vary less tell nothing below their rounding; more, and it averages out:
+rounding is noise like any other once what is rounded varies by half of its step."""
 ROUNDING: Final = 0.006
 """Half a percent, and a little: by how much of the time smooth samples may be wrong throughout."""
 SMOOTH_NS: Final = 2_000_000_000

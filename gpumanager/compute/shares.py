@@ -99,6 +99,11 @@ class Member:
             return 0.0
         return max(self.history.share(LATELY_NS), self.history.newest)
 
+    @property
+    def processes(self) -> int:
+        """How many may have work on the GPU."""
+        return 0 if self.resting else len(self.reading.pids)
+
     def rested(self, period: Period) -> bool:
         """Whether the driver saw none of its processes."""
         return bool(self.seen) and not any(period.percents.get(pid) for pid in self.seen)
@@ -175,6 +180,7 @@ class SharedGpu:
         self._leavers = Leavers()
         self._overlap = Overlap()
         self._strangers = 0.0
+        self._stranger_count = 0
         self._strangers_until = 0
         self.lenders: frozenset[Holder] = frozenset()
         """Who uses less than promised, while somebody uses more, and may want it back."""
@@ -200,7 +206,7 @@ class SharedGpu:
         if answer is not None:
             self._learn(now, answer)
         if now > self._strangers_until:
-            self._strangers = 0.0
+            self._strangers, self._stranger_count = 0.0, 0
         return self._grants(now)
 
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
@@ -221,7 +227,7 @@ class SharedGpu:
                 member.learn(now, period)
                 if member.rested(period):
                     self._overlap.idle(holder, period.begin)
-            self._strangers = self._taken_by_strangers(period.percents)
+            self._note_strangers(period.percents)
             self._strangers_until = period.end + LONGEST_NS
         self._note_leavers(now, answer)
 
@@ -241,12 +247,14 @@ class SharedGpu:
         for member in fled if debt else ():
             member.flee(now, span, debt // len(fled))
 
-    def _taken_by_strangers(self, percents: Mapping[int, int]) -> float:
+    def _note_strangers(self, percents: Mapping[int, int]) -> None:
         """What processes took that nobody limits: not those that may be ours by another number."""
         members = self._members.values()
         limited = frozenset[int]().union(*(m.seen for m in members))
-        strange = min(100, sum(p for pid, p in percents.items() if pid not in limited)) / 100
-        return max(0.0, strange - sum(m.took() for m in members if not m.listed))
+        strangers = [p for pid, p in percents.items() if p and pid not in limited]
+        ours = sum(m.took() for m in members if not m.listed)
+        self._strangers = max(0.0, min(100, sum(strangers)) / 100 - ours)
+        self._stranger_count = len(strangers)
 
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""
@@ -266,12 +274,14 @@ class SharedGpu:
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
+        working = sum(member.processes for member in members) + self._stranger_count
         promises = (claim.promise for claim in claims)
         may_take = sum(map(max, took, promises)) + self._strangers
         return {
             member.reading.holder: Grant(
                 rate_ppm=member.lend(now, share),
                 others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
+                neighbours=working - member.processes,
                 cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),

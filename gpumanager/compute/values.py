@@ -70,6 +70,7 @@ class Grant:
     """In millionths: GPU time per time that may be charged now, what others took lately, and what
     costs that the limiter learns are to be multiplied by; long_ppm: those of long launches.
 
+    neighbours: how many processes those others are, at most.
     debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
     debt_ppm: the rate at which it should have been paid then, and is to be paid now: who was lent
     much then, and less now, is not owed what was lent. 0: rate_ppm.
@@ -77,6 +78,7 @@ class Grant:
 
     rate_ppm: int
     others_ppm: int
+    neighbours: int
     cost_ppm: int = MILLION
     debt_ns: int = 0
     debt_ppm: int = 0

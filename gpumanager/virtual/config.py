@@ -74,8 +74,9 @@ class Config(Region):
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What may be charged from now until then; no file is written, nobody is woken."""
-        words = (grant.rate_ppm, grant.others_ppm, grant.cost_ppm, grant.long_ppm)
-        lib.region_share_store(self.words, device, *words, until_ns)
+        words = (grant.rate_ppm, grant.others_ppm, grant.neighbours)
+        prices = (grant.cost_ppm, grant.long_ppm)
+        lib.region_share_store(self.words, device, *words, *prices, until_ns)
 
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
         """What is known of a context on each GPU; a file keeps it for the next manager."""

@@ -64,7 +64,10 @@ struct vcuda_limit {
     cost_ppm;                        /* what costs learnt from events are to be multiplied by,
                                         in millionths, until share_until; 0: by 1 */
     VCUDA_ATOMIC(uint32_t) long_ppm; /* the same of launches longer than a time slice */
-    uint8_t reserved[60];
+    VCUDA_ATOMIC(uint32_t)
+    neighbours; /* processes of others, at most, that may have time slices
+                   of this GPU; says nothing where others_ppm does not */
+    uint8_t reserved[56];
 };
 
 struct vcuda_config {

@@ -19,4 +19,5 @@
 #include "core/pools.h"
 #include "core/region.h"
 #include "core/residents.h"
+#include "core/spread.h"
 #include "core/turn.h"

@@ -34,6 +34,7 @@ class Container:
     debt: float = 0.0
     rate: float = 0.0
     others: float = 0.0
+    neighbours: int = 0
     brief: bool = False
     flees: bool = False
     listed_as: int = 0
@@ -69,6 +70,7 @@ class Container:
     def apply(self, grant: Grant) -> None:
         self.rate = grant.rate_ppm / MILLION
         self.others = grant.others_ppm / MILLION
+        self.neighbours = grant.neighbours
         self.scale = grant.cost_ppm / MILLION
         self.long_scale = grant.long_ppm / MILLION
         debt_rate = grant.debt_ppm / MILLION or self.rate

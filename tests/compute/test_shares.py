@@ -139,11 +139,24 @@ def test_processes_of_no_container_count_among_the_others_and_their_time_is_not_
     node.tick(20)
 
     assert a.others == pytest.approx(0.3)
+    assert a.neighbours == 2  # b might work
     assert a.rate == pytest.approx(0.7)
 
     node.strangers = {}
     node.tick(20)
-    assert (a.others, a.rate) == (0.0, 1.0)
+    assert (a.others, a.neighbours, a.rate) == (0.0, 1, 1.0)
+
+
+def test_who_rests_is_no_neighbour() -> None:
+    a, b = hard("a", 30), hard("b", 30)
+    node = Node(a, b)
+    node.tick(10)
+    before = a.neighbours
+
+    b.wants = 0.0
+    node.tick(60)
+
+    assert (before, a.neighbours, b.neighbours) == (1, 0, 1)
 
 
 def test_a_container_without_limit_counts_among_the_others_and_is_granted_nothing() -> None:
@@ -229,7 +242,7 @@ def test_without_samples_costs_stand_as_they_are() -> None:
     assert (a.scale, a.rate) == (1.0, 0.3)
 
 
-def test_the_costs_of_a_shim_that_does_not_tell_what_has_ended_are_not_scaled() -> None:
+def test_a_shim_that_does_not_tell_what_has_ended_is_charged_what_is_measured() -> None:
     class Silent(Container):
         def reading(self) -> Reading:
             return replace(super().reading(), retired_ns=0)
@@ -238,7 +251,7 @@ def test_the_costs_of_a_shim_that_does_not_tell_what_has_ended_are_not_scaled() 
 
     Node(a).tick(100)
 
-    assert a.scale == 1.0
+    assert a.charged == pytest.approx(a.took_in_all, rel=0.03)
 
 
 def test_a_changed_promise_holds_at_the_next_look() -> None:

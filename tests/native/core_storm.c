@@ -73,12 +73,12 @@ static void launch(struct process *process, unsigned *seed)
     struct vcuda_meter *meter = &process->books.page->meters[0];
     uint64_t key = cost_key(rand_r(seed) % 2000, 1, 32), now = 1 + (uint64_t)rand_r(seed), cost;
     struct limiter_terms terms = limiter_terms(&config.limits[0], now);
-    uint32_t certain = cost_certain(terms.rate_ppm, terms.others_ppm);
+    uint64_t measured = rand_r(seed) % 100000;
     cost_estimate(&process->costs, key, &cost);
     if (limiter_admit(meter, terms, now, cost) != 0)
         limiter_charge(meter, terms, now, cost);
     if (cost_due(&process->costs, key, cost))
-        cost_record(&process->costs, key, now, rand_r(seed) % 100000, certain);
+        cost_record(&process->costs, key, now, measured, cost_certain(measured, terms));
     limiter_serve(meter, now);
     limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
 }

@@ -12,12 +12,25 @@ from vcuda_shim._shim import ffi, lib
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
-HALF = 500_000
+SLICE = lib.LIMITER_SLICE_NS
 
 
 @pytest.fixture
 def table() -> Any:
     return ffi.new("struct cost_table *")
+
+
+def certain(
+    measured: int, rate: int = 300_000, others: int = 1_000_000, neighbours: int = 0
+) -> Any:
+    """What is certain of a measurement; of the others nothing is known unless it is said."""
+    terms: Any = ffi.new("struct limiter_terms *")
+    terms.rate_ppm, terms.others_ppm, terms.neighbours = rate, others, neighbours
+    return lib.cost_certain(measured, terms[0])
+
+
+def record(table: Any, key: int, now: int, measured: int, **others: int) -> int:
+    return int(lib.cost_record(table, key, now, measured, certain(measured, **others)))
 
 
 def estimate(table: Any, key: int) -> int | None:
@@ -34,7 +47,7 @@ def test_an_unknown_kind_says_so_and_is_due_for_measurement(table: Any) -> None:
 
 
 def test_one_measurement_makes_a_kind_known(table: Any) -> None:
-    trusted = lib.cost_record(table, 7, SECOND, 2 * MILLISECOND, HALF)
+    trusted = record(table, 7, SECOND, 2 * MILLISECOND)
 
     assert trusted == 2 * MILLISECOND
     assert estimate(table, 7) == 2 * MILLISECOND
@@ -46,7 +59,7 @@ def test_each_launch_longer_than_a_slice_is_due(table: Any) -> None:
     due: dict[int, set[bool]] = {length - 1: set(), length: set()}
     for cost, found in due.items():
         for turn in range(20):
-            lib.cost_record(table, cost, SECOND + turn * 123_457, cost, HALF)
+            record(table, cost, SECOND + turn * 123_457, cost)
             found.add(lib.cost_due(table, cost, length * 3 // 4))
 
     assert due == {length - 1: {False, True}, length: {True}}
@@ -54,8 +67,10 @@ def test_each_launch_longer_than_a_slice_is_due(table: Any) -> None:
 
 def test_a_kind_is_due_again_after_some_work_of_it_which_nobody_can_foresee(table: Any) -> None:
     intervals = set()
+    for turn in range(10):  # the first of a kind are all measured
+        record(table, 7, SECOND + turn, 100 * MICROSECOND)
     for turn in range(200):
-        lib.cost_record(table, 7, SECOND + turn * 123_457, 100 * MICROSECOND, HALF)
+        record(table, 7, SECOND + turn * 123_457, 100 * MICROSECOND)
         launches = 1
         while not lib.cost_due(table, 7, 100 * MICROSECOND):
             launches += 1
@@ -71,17 +86,17 @@ def test_a_neighbours_time_slices_do_not_raise_the_cost(table: Any) -> None:
     for _ in range(2000):
         now += 5 * MILLISECOND
         inflation = 1.0 if chance.random() < 0.05 else chance.uniform(1, 2)
-        lib.cost_record(table, 7, now, int(2 * MILLISECOND * inflation), HALF)
+        record(table, 7, now, int(2 * MILLISECOND * inflation))
         cost = estimate(table, 7)
 
     assert cost == pytest.approx(2 * MILLISECOND, rel=0.01)
 
 
 def test_a_kind_that_gets_longer_is_believed_within_two_windows(table: Any) -> None:
-    lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
-    at_once = lib.cost_record(table, 7, SECOND + 1, 100 * MILLISECOND, HALF)
+    record(table, 7, SECOND, MILLISECOND)
+    at_once = record(table, 7, SECOND + 1, 100 * MILLISECOND)
     for turn in range(110):
-        lib.cost_record(table, 7, SECOND + turn * 100 * MILLISECOND, 100 * MILLISECOND, HALF)
+        record(table, 7, SECOND + turn * 100 * MILLISECOND, 100 * MILLISECOND)
 
     assert at_once == 50 * MILLISECOND
     assert estimate(table, 7) == 100 * MILLISECOND
@@ -90,23 +105,21 @@ def test_a_kind_that_gets_longer_is_believed_within_two_windows(table: Any) -> N
 def test_varying_lengths_do_not_go_for_the_price_of_the_shortest(table: Any) -> None:
     for turn in range(100):
         length = MILLISECOND if turn % 2 else 9 * MILLISECOND
-        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, HALF)
+        record(table, 7, SECOND + turn * MILLISECOND, length)
 
     assert estimate(table, 7) == pytest.approx(2.5 * MILLISECOND, rel=0.01)
 
 
 def test_a_large_share_leaves_little_to_neighbours(table: Any) -> None:
-    certain = lib.cost_certain(900_000, 1_000_000)
-    lib.cost_record(table, 7, SECOND, MILLISECOND, certain)
+    record(table, 7, SECOND, MILLISECOND, rate=900_000)
 
-    assert lib.cost_record(table, 7, SECOND, 10 * MILLISECOND, certain) == 9 * MILLISECOND
+    assert record(table, 7, SECOND, 10 * MILLISECOND, rate=900_000) == 9 * MILLISECOND
 
 
 def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any) -> None:
     for turn in range(100):
         length = MILLISECOND if turn % 2 else 9 * MILLISECOND
-        alone = lib.cost_certain(300_000, 0)
-        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, alone)
+        record(table, 7, SECOND + turn * MILLISECOND, length, others=0)
 
     assert estimate(table, 7) == 5 * MILLISECOND
 
@@ -115,7 +128,7 @@ def test_what_siblings_stretched_teaches_the_least_and_nothing_of_the_mean(table
     first = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
     known = estimate(table, 7)
     for length in (MILLISECOND, 3 * MILLISECOND):
-        lib.cost_record(table, 7, SECOND, length, lib.LIMITER_MILLION)
+        record(table, 7, SECOND, length, others=0)
     after = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
 
     assert (first, known) == (9 * MILLISECOND, 9 * MILLISECOND)
@@ -138,15 +151,15 @@ def test_where_all_may_be_stretched_half_of_the_mean_without_the_longest_is_char
 def test_a_kind_that_varies_is_measured_whenever_it_is_paid_for(table: Any) -> None:
     for turn in range(10):
         length = MILLISECOND if turn % 2 else 2 * MILLISECOND
-        lib.cost_record(table, 7, SECOND + turn, length, lib.LIMITER_MILLION)
-        lib.cost_record(table, 8, SECOND + turn, MILLISECOND, lib.LIMITER_MILLION)
+        record(table, 7, SECOND + turn, length, others=0)
+        record(table, 8, SECOND + turn, MILLISECOND, others=0)
 
     assert lib.cost_due(table, 7, MICROSECOND)
     assert not lib.cost_due(table, 8, MICROSECOND)
 
 
 @pytest.mark.parametrize(
-    ("rate", "others", "certain"),
+    ("rate", "others", "part"),
     [
         (300_000, 1_000_000, 500_000),  # nothing known of the others
         (700_000, 1_000_000, 700_000),
@@ -157,24 +170,99 @@ def test_a_kind_that_varies_is_measured_whenever_it_is_paid_for(table: Any) -> N
     ],
 )
 def test_the_more_neighbours_had_the_less_of_a_measurement_is_certain(
-    rate: int, others: int, certain: int
+    rate: int, others: int, part: int
 ) -> None:
-    assert lib.cost_certain(rate, others) == certain
+    assert certain(SECOND, rate, others, neighbours=9).on_average_ns == 1000 * part
+
+
+@pytest.mark.parametrize(
+    ("measured", "neighbours", "least"),
+    [(40, 1, 19), (40, 3, 8.5), (2, 1, 0), (1, 3, 0), (40, 0, 40)],
+)
+def test_of_a_long_launch_one_slice_in_turn_is_its_own(
+    measured: int, neighbours: int, least: float
+) -> None:
+    found = certain(measured * MILLISECOND, others=900_000, neighbours=neighbours)
+
+    assert found.each_ns == least * MILLISECOND
+
+
+def test_who_the_others_are_says_nothing_where_nobody_knows_of_them() -> None:
+    assert certain(40 * MILLISECOND, neighbours=1).each_ns == 20 * MILLISECOND
+
+
+def stretched(chance: random.Random, length: int, cut: float) -> int:
+    """A launch beside a neighbour that has all it can: the end of a slice cuts some in two."""
+    return length + (SLICE if chance.random() < cut else 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("lengths", "within"),
+    [((50, 50), 0.03), ((200, 200), 0.03), ((50, 1000), 0.08), ((200, 1000), 0.15)],
+)
+def test_beside_a_busy_neighbour_a_kind_costs_the_mean_of_its_lengths(
+    table: Any, lengths: tuple[int, int], within: float, seed: int
+) -> None:
+    """The shortest of two lengths is no price for both, and no slice is paid for.
+
+    A short one that is cut passes for a long one: what that adds is within the bounds.
+    """
+    chance, believed = random.Random(seed), 0
+    for turn in range(400):
+        length = lengths[turn % 2] * MICROSECOND
+        measured = stretched(chance, length, cut=1.5 * length / SLICE)
+        now = SECOND + turn * MILLISECOND
+        believed += record(table, 7, now, measured, others=900_000, neighbours=1)
+
+    mean = sum(lengths) * MICROSECOND / 2
+    assert believed / 400 == pytest.approx(mean, rel=within)
+    assert estimate(table, 7) == pytest.approx(mean, rel=within)
+
+
+def test_other_streams_of_the_process_teach_nothing_of_lengths(table: Any) -> None:
+    for turn in range(40):
+        length = 50 * MICROSECOND if turn % 2 else MILLISECOND
+        beside = certain(length, others=900_000, neighbours=1)
+        beside.comparable = False
+        lib.cost_record(table, 7, SECOND + turn * MILLISECOND, length, beside)
+
+    assert estimate(table, 7) == 50 * MICROSECOND
+
+
+def test_the_first_launches_of_a_kind_are_all_measured(table: Any) -> None:
+    """Of a kind that varies the first may be short; the next ones are not to go for its price."""
+    asked = []
+    for turn in range(10):
+        record(table, 7, SECOND + turn, 50 * MICROSECOND)
+        asked.append((lib.cost_due(table, 7, 0), lib.cost_each(table, 7)))
+
+    assert asked == [(True, True)] * 7 + [(False, False)] * 3
+
+
+def test_of_a_kind_that_varies_each_is_paid_for_and_measured_unless_it_is_short(table: Any) -> None:
+    for turn in range(20):
+        for key, unit in ((7, 10 * MICROSECOND), (8, MICROSECOND)):
+            record(table, key, SECOND + turn, unit * (1 if turn % 2 else 50), others=0)
+
+    assert lib.cost_each(table, 7)
+    assert lib.cost_due(table, 8, 0)
+    assert not lib.cost_each(table, 8)
 
 
 def test_a_kind_unused_for_long_is_learnt_anew(table: Any) -> None:
-    lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
+    record(table, 7, SECOND, MILLISECOND)
 
-    assert lib.cost_record(table, 7, 60 * SECOND, 3 * MILLISECOND, HALF) == 3 * MILLISECOND
+    assert record(table, 7, 60 * SECOND, 3 * MILLISECOND) == 3 * MILLISECOND
     assert estimate(table, 7) == 3 * MILLISECOND
 
 
 def test_what_is_presumed_holds_until_it_is_measured(table: Any) -> None:
-    lib.cost_record(table, 8, SECOND, MILLISECOND, HALF)
+    record(table, 8, SECOND, MILLISECOND)
     lib.cost_presume(table, 7, SECOND)
     lib.cost_presume(table, 8, SECOND)
     presumed = estimate(table, 7), estimate(table, 8)
-    lib.cost_record(table, 7, SECOND, 3 * MILLISECOND, HALF)
+    record(table, 7, SECOND, 3 * MILLISECOND)
 
     assert presumed == (lib.COST_UNKNOWN_NS, MILLISECOND)
     assert estimate(table, 7) == 3 * MILLISECOND
@@ -182,7 +270,7 @@ def test_what_is_presumed_holds_until_it_is_measured(table: Any) -> None:
 
 def test_a_full_table_makes_room_for_new_kinds(table: Any) -> None:
     for key in range(1, 5 * lib.COST_KINDS):
-        lib.cost_record(table, key, SECOND + key, key, HALF)
+        record(table, key, SECOND + key, key)
 
         assert estimate(table, key) == key
 
@@ -204,20 +292,20 @@ def test_kinds_tell_shapes_apart_but_not_nearly_equal_large_grids() -> None:
 
 def test_a_kind_that_has_changed_is_unknown_until_it_is_measured_again(table: Any) -> None:
     for _ in range(3):
-        lib.cost_record(table, 7, SECOND, MILLISECOND, HALF)
+        record(table, 7, SECOND, MILLISECOND)
 
     lib.cost_forget(table, 7)
 
     assert estimate(table, 7) is None
     assert lib.cost_due(table, 7, 0)
-    lib.cost_record(table, 7, SECOND, 30 * MILLISECOND, HALF)
+    record(table, 7, SECOND, 30 * MILLISECOND)
     assert estimate(table, 7) == 30 * MILLISECOND
 
 
 def test_to_forget_a_kind_leaves_those_that_lie_behind_it(table: Any) -> None:
     kinds = [1 + n * lib.COST_KINDS for n in range(3)]
     for kind in kinds:
-        lib.cost_record(table, kind, SECOND, kind, HALF)
+        record(table, kind, SECOND, kind)
 
     for forgotten in (kinds[1], 99):
         lib.cost_forget(table, forgotten)
@@ -226,6 +314,6 @@ def test_to_forget_a_kind_leaves_those_that_lie_behind_it(table: Any) -> None:
 
 
 def test_a_kind_that_takes_no_time_is_known_to(table: Any) -> None:
-    lib.cost_record(table, 7, SECOND, 0, HALF)
+    record(table, 7, SECOND, 0)
 
     assert estimate(table, 7) == 1

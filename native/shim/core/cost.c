@@ -6,6 +6,8 @@ enum {
     PROBES = 8,
     WINDOW_MS = 5000,                          /* two of them are remembered */
     MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
+    YOUNG = 8,                                 /* a kind that was measured less often may vary */
+    LONG_NS = 100000,                          /* a measurement takes a few microseconds */
     SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
 
@@ -74,6 +76,15 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
            atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS;
 }
 
+bool cost_each(struct cost_table *table, uint64_t key)
+{
+    struct cost_kind *kind = known(table, key);
+    return kind != NULL &&
+           atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS &&
+           (kind->spread.count < YOUNG ||
+            atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS);
+}
+
 /* All probes taken: the kind measured longest ago makes room. */
 static unsigned oldest(const struct cost_table *table, uint64_t key)
 {
@@ -94,6 +105,7 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     if (atomic_load_explicit(&kind->key, memory_order_relaxed) == key)
         return kind;
     kind->current = kind->previous = (struct cost_window){0};
+    kind->spread = (struct spread){0};
     kind->opened_ns = now;
     atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
     atomic_store_explicit(&kind->key, key, memory_order_release); /* pairs with find() */
@@ -115,19 +127,39 @@ static uint64_t larger(uint64_t left, uint64_t right)
     return left > right ? left : right;
 }
 
-uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm)
+/* In millionths. */
+static uint32_t part_without(struct limiter_terms terms)
 {
-    if (others_ppm < LIMITER_MILLION)
-        return 2 * (uint64_t)others_ppm < LIMITER_MILLION ? LIMITER_MILLION - 2 * others_ppm : 0;
-    uint64_t part = larger(rate_ppm, LIMITER_MILLION / 2);
+    if (terms.others_ppm < LIMITER_MILLION)
+        return 2 * (uint64_t)terms.others_ppm < LIMITER_MILLION
+                   ? LIMITER_MILLION - 2 * terms.others_ppm
+                   : 0;
+    uint64_t part = larger(terms.rate_ppm, LIMITER_MILLION / 2);
     return part < LIMITER_MILLION ? (uint32_t)part : LIMITER_MILLION;
 }
 
-uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm)
+static uint64_t part_of(uint64_t measured_ns, uint32_t ppm)
 {
-    return certain_ppm >= LIMITER_MILLION
-               ? measured_ns
-               : (uint64_t)((double)measured_ns * certain_ppm / LIMITER_MILLION);
+    return ppm >= LIMITER_MILLION ? measured_ns
+                                  : (uint64_t)((double)measured_ns * ppm / LIMITER_MILLION);
+}
+
+/* Each of the others may have had a slice before its first. */
+static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
+{
+    uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_NS;
+    return measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
+}
+
+struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms)
+{
+    uint64_t part = part_of(measured_ns, part_without(terms));
+    bool known = terms.others_ppm < LIMITER_MILLION;
+    return (struct cost_certain){
+        .on_average_ns = part,
+        .each_ns = known ? in_turn(measured_ns, terms) : part,
+        .comparable = known,
+    };
 }
 
 static uint64_t lesser(uint64_t least, uint64_t measured_ns)
@@ -146,7 +178,8 @@ static uint64_t mean(const struct cost_kind *kind)
 {
     const struct cost_window *now = &kind->current, *then = &kind->previous;
     uint64_t count = now->count + then->count;
-    return count == 0 ? doubtful_mean(now, then) / 2 : (now->certain_ns + then->certain_ns) / count;
+    return count == 0 ? doubtful_mean(now, then) / 2
+                      : (now->believed_ns + then->believed_ns) / count;
 }
 
 /* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
@@ -164,6 +197,13 @@ static struct cost_kind *opened(struct cost_table *table, uint64_t key, uint64_t
     return kind;
 }
 
+/* Whether it varies is not known. */
+static bool young(const struct cost_kind *kind)
+{
+    const struct cost_window *now = &kind->current, *then = &kind->previous;
+    return now->count + now->doubtful + then->count + then->doubtful < YOUNG;
+}
+
 /* What follows from the measurements of the windows, this one among them. Returns the least. */
 static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured_ns)
 {
@@ -171,8 +211,8 @@ static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured
     kind->current.least_ns = lesser(kind->current.least_ns, known);
     uint64_t least = lesser(kind->previous.least_ns, kind->current.least_ns);
     uint64_t average = mean(kind);
-    bool varies = average >= least + least / 2;
-    atomic_store_explicit(&kind->unmeasured_ns, varies ? MEASURE_NOW_NS : head_start(now),
+    bool each = young(kind) || average >= least + least / 2;
+    atomic_store_explicit(&kind->unmeasured_ns, each ? MEASURE_NOW_NS : head_start(now),
                           memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, larger(least, average), memory_order_relaxed);
     return least;
@@ -187,17 +227,31 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
     pthread_mutex_unlock(&table->mutex);
 }
 
-uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t certain_ppm)
+/* What a launch is believed to have cost, by what is certain of it and what others of its kind
+ * show. */
+static uint64_t believed(struct cost_kind *kind, uint64_t measured_ns, struct cost_certain certain)
 {
-    uint64_t certain = cost_part(measured_ns, certain_ppm);
+    struct spread_own own = {0};
+    if (certain.comparable) {
+        spread_enter(&kind->spread, measured_ns);
+        own = spread_own(&kind->spread);
+    }
+    uint64_t confirmed = measured_ns < own.longest_ns ? measured_ns : own.longest_ns;
+    uint64_t least = larger(certain.each_ns, confirmed);
+    return own.explained ? least : larger(least, certain.on_average_ns);
+}
+
+uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
+                     struct cost_certain certain)
+{
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = opened(table, key, now, measured_ns);
-    kind->current.certain_ns += certain;
+    uint64_t cost = believed(kind, measured_ns, certain);
+    kind->current.believed_ns += cost;
     kind->current.count++;
     uint64_t least = conclude(kind, now, measured_ns);
     pthread_mutex_unlock(&table->mutex);
-    return larger(least, certain);
+    return larger(least, cost);
 }
 
 uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
@@ -220,6 +274,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
+        kind->spread = (struct spread){0};
         atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
     }

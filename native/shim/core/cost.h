@@ -3,8 +3,9 @@
  * A kind is a function with a launch shape. A measurement is the time between two events around one
  * launch; while another process has the GPU's time slices it shows more than the launch took, so
  * the least of the last seconds is believed rather than the mean. But not less than the part of
- * the mean that neighbours cannot have added (cost_certain): kernels whose length varies must not
- * go for the price of their shortest. With nobody else on the GPU that is the mean itself; a kind
+ * the mean that neighbours cannot have added (cost_certain, and spread.h for what the measurements
+ * of a kind say together): kernels whose length varies must not go for the price of their shortest.
+ * With nobody else on the GPU that is the mean itself; a kind
  * that varies is then measured as often as it is paid for, or its mean would take seconds to learn.
  *
  * A fixed table. Looking up is lock-free, recording takes a short mutex; any thread. All zero is a
@@ -13,6 +14,8 @@
 #ifndef SHIM_CORE_COST_H
 #define SHIM_CORE_COST_H
 
+#include "core/limiter.h"
+#include "core/spread.h"
 #include "vcuda_region.h"
 
 #ifndef VCUDA_CDEF
@@ -29,7 +32,7 @@ enum {
 /* Measurements of one window of time. */
 struct cost_window {
     uint64_t least_ns;              /* 0: none */
-    uint64_t certain_ns;            /* sum of what neighbours cannot have added, as known at each */
+    uint64_t believed_ns;           /* sum of what each is believed to have cost */
     uint64_t count;                 /* of those in the sum */
     uint64_t doubtful_ns, doubtful; /* the others: siblings may have added to them */
     uint64_t longest_ns;            /* of those */
@@ -41,6 +44,7 @@ struct cost_kind {
     VCUDA_ATOMIC(uint64_t) unmeasured_ns; /* work since the last measurement, and a head start */
     uint64_t opened_ns;                   /* when the current window was opened */
     struct cost_window current, previous;
+    struct spread spread;
 };
 
 struct cost_table {
@@ -62,22 +66,32 @@ bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
  * slice: when it was there tells what others had (logbook.h). */
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns);
 
+/* Is each launch of this kind to be measured, and so long that it is no burden? It varies. */
+bool cost_each(struct cost_table *table, uint64_t key);
+
 /* Nobody will say soon what this kind costs, and launches have waited for that: let it be known as
  * COST_UNKNOWN_NS, unless it is known by now. */
 void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
 
-/* The part of a measurement, in millionths, that is taken not to be neighbours' time slices. Where
- * it is known what others had, all of it without them, and nothing if they had half of the GPU: a
- * short kernel that a slice's end cuts in two then shows many times its length. Unknown (others_ppm
- * a million): half of it, or the promised share if that is more. */
-uint32_t cost_certain(uint32_t rate_ppm, uint32_t others_ppm);
+/* What of a measurement neighbours' time slices cannot have added, whatever the kind.
+ *
+ * on_average: where it is known what others had, all of it without them, and nothing if they had
+ * half of the GPU: a short kernel that a slice's end cuts in two then shows many times its length.
+ * Where nothing is known of others (others_ppm a million): half of it, or the promised share if
+ * that is more. each: of every single one; the same where nothing is known. Processes with work
+ * have slices in turn, so of a long one every so manieth slice; and all of it with nobody else
+ * there. comparable: neighbours' slices are all that was added, if anything was: it is known of
+ * them, and no other stream of the process was there. */
+struct cost_certain {
+    uint64_t on_average_ns, each_ns;
+    bool comparable;
+};
 
-/* That part of a measurement. */
-uint64_t cost_part(uint64_t measured_ns, uint32_t certain_ppm);
+struct cost_certain cost_certain(uint64_t measured_ns, struct limiter_terms terms);
 
 /* Learn from a measurement. Returns what the measured launch is believed to have cost. */
 uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint64_t measured_ns,
-                     uint32_t certain_ppm);
+                     struct cost_certain certain);
 
 /* The same, where other processes of the container may have had the GPU in turn meanwhile: it costs
  * no more than the least, and says nothing of a mean that is known. Where none is, half of the mean

@@ -72,6 +72,7 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now
         .lead_ns = (int64_t)burst_ns,
         .lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,
         .others_ppm = others(limit, until, now),
+        .neighbours = atomic_load_explicit(&limit->neighbours, memory_order_relaxed),
         .price = price(atomic_load_explicit(&limit->cost_ppm, memory_order_relaxed), until, now),
         .long_price =
             price(atomic_load_explicit(&limit->long_ppm, memory_order_relaxed), until, now),

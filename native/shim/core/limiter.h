@@ -32,9 +32,9 @@ enum {
  * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
  * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good;
  * 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
- * million where nobody knows. price, long_price: of a nanosecond that events show, of launches up
- * to a slice and longer, with LIMITER_PRICE_BITS after the point; all costs given to the functions
- * below are priced.
+ * million where nobody knows, else neighbours is of how many processes, at most. price, long_price:
+ * of a nanosecond that events show, of launches up to a slice and longer, with LIMITER_PRICE_BITS
+ * after the point; all costs given to the functions below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;
@@ -42,6 +42,7 @@ struct limiter_terms {
     int64_t lead_ns;
     uint64_t lag_ns;
     uint32_t others_ppm;
+    uint32_t neighbours;
     uint64_t price;
     uint64_t long_price;
 };

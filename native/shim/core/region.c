@@ -20,12 +20,13 @@ void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t m
 }
 
 void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
-                        uint32_t others_ppm, uint32_t cost_ppm, uint32_t long_ppm,
-                        uint64_t share_until)
+                        uint32_t others_ppm, uint32_t neighbours, uint32_t cost_ppm,
+                        uint32_t long_ppm, uint64_t share_until)
 {
     struct vcuda_limit *limit = &config->limits[device];
     atomic_store_explicit(&limit->rate_ppm, rate_ppm, memory_order_relaxed);
     atomic_store_explicit(&limit->others_ppm, others_ppm, memory_order_relaxed);
+    atomic_store_explicit(&limit->neighbours, neighbours, memory_order_relaxed);
     atomic_store_explicit(&limit->cost_ppm, cost_ppm, memory_order_relaxed);
     atomic_store_explicit(&limit->long_ppm, long_ppm, memory_order_relaxed);
     /* release, and last: pairs with the limiter's acquire load of the lease */

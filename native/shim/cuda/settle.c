@@ -2,6 +2,11 @@
 
 #include "core/logbook.h"
 
+static uint64_t larger(uint64_t left, uint64_t right)
+{
+    return left > right ? left : right;
+}
+
 static struct vcuda_meter *meter_of(struct process *process, const struct flight *flight)
 {
     return &process->session.books.page->meters[flight->device];
@@ -13,14 +18,17 @@ static struct limiter_terms terms_of(struct process *process, const struct fligh
     return limiter_terms(&process->session.config->limits[flight->device], now);
 }
 
-/* The part of the measurement, in millionths, that neither neighbours can have added nor other
- * streams. */
-static uint32_t certain(struct settle_times times, struct limiter_terms terms)
+/* What of the measurement neither neighbours can have added nor other streams. */
+static struct cost_certain certain(struct settle_times times, struct limiter_terms terms)
 {
-    uint32_t ppm = cost_certain(terms.rate_ppm, terms.others_ppm);
-    if (times.measured == 0)
-        return 0;
-    return times.own == times.measured ? ppm : (uint32_t)((double)ppm * times.own / times.measured);
+    struct cost_certain certain = cost_certain(times.measured, terms);
+    if (times.own == times.measured)
+        return certain;
+    double part = (double)times.own / (double)times.measured;
+    certain.on_average_ns = (uint64_t)((double)certain.on_average_ns * part);
+    certain.each_ns = (uint64_t)((double)certain.each_ns * part);
+    certain.comparable = false;
+    return certain;
 }
 
 uint64_t settle_learn(struct process *process, const struct flight *flight,
@@ -29,14 +37,14 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
     const struct vcuda_meter *meter = meter_of(process, flight);
     struct cost_table *costs = &process->costs;
     struct limiter_terms terms = terms_of(process, flight, times.now);
-    uint32_t certain_ppm = certain(times, terms);
+    struct cost_certain known = certain(times, terms);
     if (flight->outdated && terms.others_ppm >= LIMITER_MILLION)
         return times
             .own; /* nobody will see it again, nor does NVML show it to anybody: all of it */
     if (flight->outdated)
-        return cost_part(times.measured, certain_ppm);
+        return larger(known.on_average_ns, known.each_ns);
     return turn_alone(meter, process_turn(process), flight->begun_ns)
-               ? cost_record(costs, flight->key, times.now, times.measured, certain_ppm)
+               ? cost_record(costs, flight->key, times.now, times.measured, known)
                : cost_record_stretched(costs, flight->key, times.now, times.measured);
 }
 

@@ -27,7 +27,8 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     uint64_t pause = waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
-    wait->asked = waiting_alone(launch, wait) || waiting_long(wait)
+    bool each = cost_each(&process->costs, wait->key);
+    wait->asked = each || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
                       : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
@@ -113,6 +114,7 @@ static void pay(struct launch *launch, uint64_t key)
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
+        limiter_serve(wait.meter, clock_now()); /* who waits is not idle: see what comes back */
         look(launch, &wait);
     }
     count_wait(&wait);
