@@ -49,7 +49,7 @@ async def test_a_running_container_leads_to_its_allocation_and_an_ended_one_to_n
 
     (live,) = found
     alloc = node.disk.virtual / "alloc"
-    (name,) = [path.name for path in alloc.iterdir()]
+    (name,) = [path.name for path in alloc.glob("[!.]*")]
     assert by_allocation(found, alloc) == {name: (live,)}
     assert live.source(str(CONTAINER_VCUDA)) == str(alloc / name)
     assert live.envs["VCUDA_ALLOCATION"] == name
