@@ -207,7 +207,7 @@ def bound(load: Load) -> float:
 
 
 @settings(
-    max_examples=8,
+    max_examples=16,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
