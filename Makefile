@@ -34,7 +34,7 @@ types: $(VENV)/developing ## mypy, strict
 
 .PHONY: unit
 unit: $(VENV)/developing ## the test suite
-	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile --max-worker-restart=0
 
 .PHONY: e2e
 e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes)
