@@ -14,10 +14,10 @@ import os
 import platform
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import vcuda_shim
 from gpumanager.errors import GpuManagerError, InputError
@@ -25,6 +25,8 @@ from gpumanager.gpu.values import Gpu, GpuUUID, Level
 from gpumanager.sim.faults import SimulatedFaults
 from gpumanager.sim.machine import Machine
 from vcuda_shim import _sim
+
+T = TypeVar("T")
 
 LEVELS: Final = {
     Level.BOARD: 0,
@@ -115,8 +117,8 @@ class SimulatedGpus:
 
     def tenants(self) -> Sequence[TenantAccount]:
         """In the order in which they first used a GPU."""
-        rows = _filled("struct sim_tenant[]", _sim.lib.account_tenants, self._open)
-        accounts = [self._account(row) for row in rows]
+        ask = _sim.lib.account_tenants
+        accounts = _filled("struct sim_tenant[]", ask, self._open, self._account)
         return sorted(accounts, key=lambda account: account.serial)
 
     def retire(self, mount_namespace: int) -> TenantAccount | None:
@@ -127,20 +129,8 @@ class SimulatedGpus:
 
     def processes(self) -> Sequence[Occupant]:
         """Every process that has a context or memory, once per GPU."""
-        rows = _filled("struct sim_occupant[]", _sim.lib.account_occupants, self._open)
-        return tuple(
-            Occupant(
-                pid=row.pid,
-                gpu=self.machine.topology.gpus[row.gpu].uuid,
-                mount_namespace=row.mount_namespace,
-                bytes_now=row.bytes,
-                allocations=row.allocations,
-                busy_ns=row.busy_ns,
-                percent=row.sm_percent,
-                sampled_ns=row.sample_ns,
-            )
-            for row in rows
-        )
+        ask = _sim.lib.account_occupants
+        return tuple(_filled("struct sim_occupant[]", ask, self._open, self._occupant))
 
     def device_bytes(self, gpu: GpuUUID) -> int:
         """What all processes together hold on a GPU; raises KeyError for one of another machine."""
@@ -167,6 +157,18 @@ class SimulatedGpus:
         if self._state is None:
             raise GpuManagerError(f"{self.device_directory}: these simulated GPUs are closed")
         return self._state
+
+    def _occupant(self, row: Any) -> Occupant:
+        return Occupant(
+            pid=row.pid,
+            gpu=self.machine.topology.gpus[row.gpu].uuid,
+            mount_namespace=row.mount_namespace,
+            bytes_now=row.bytes,
+            allocations=row.allocations,
+            busy_ns=row.busy_ns,
+            percent=row.sm_percent,
+            sampled_ns=row.sample_ns,
+        )
 
     def _account(self, row: Any) -> TenantAccount:
         gpus = enumerate(self.machine.topology.gpus)
@@ -208,14 +210,17 @@ def _symlink(link: Path, target: str) -> None:
     link.symlink_to(target)
 
 
-def _filled(kind: str, ask: Any, state: Any) -> list[Any]:
-    """All rows of a question that fills an array and says how many there are."""
+def _filled(kind: str, ask: Any, state: Any, read: Callable[[Any], T]) -> list[T]:
+    """What is read of all rows of a question that fills an array and says how many there are.
+
+    Read here: a row is a place in the array, and does not keep it.
+    """
     capacity = 64
     while True:
         rows = _sim.ffi.new(kind, capacity)
         count = ask(state, rows, capacity)
         if count <= capacity:
-            return list(rows[0:count])
+            return [read(rows[place]) for place in range(count)]
         capacity = count
 
 

@@ -62,7 +62,12 @@ class SimulatedMachine:
         out: Any = ffi.new("struct sim_tenant[]", lib.SIM_TENANTS)
         count = lib.account_tenants(self._state, out, lib.SIM_TENANTS)
         found = sorted((out[n] for n in range(count)), key=lambda tenant: tenant.serial)
-        return [[tenant.gpus[index] for index in range(self.count)] for tenant in found]
+        return [[kept(tenant.gpus[index]) for index in range(self.count)] for tenant in found]
+
+
+def kept(usage: Any) -> Any:
+    """A copy: what it lies in is gone with its array."""
+    return ffi.new("struct sim_usage *", usage)
 
 
 class Node:

@@ -48,7 +48,8 @@ class SimulatedGpu:
         """Accounts in the order of their first launch."""
         out: Any = ffi.new("struct sim_tenant[]", lib.SIM_TENANTS)
         count = lib.account_tenants(self._state, out, lib.SIM_TENANTS)
-        return sorted((out[n].gpus[0] for n in range(count)), key=lambda use: use.first_launch_ns)
+        uses = [ffi.new("struct sim_usage *", out[n].gpus[0]) for n in range(count)]  # copies
+        return sorted(uses, key=lambda use: use.first_launch_ns)
 
 
 class GpuNode:
