@@ -36,7 +36,7 @@ def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
 
 
 def patient(driver: Driver, waiting_for: Callable[[], str]) -> Driver:
-    """Leaves NVML alone while GPUs are looked for: as long as it is open, it lists those there were.
+    """Leaves NVML alone while GPUs are looked for: while it is open it lists those there were.
 
     waiting_for: empty once they are found.
     """
