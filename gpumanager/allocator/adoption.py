@@ -17,7 +17,7 @@ from gpumanager.allocator.evidence import Evidence, Key, allocation_of
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
-from gpumanager.allocator.settlement import burst_us, ceiling
+from gpumanager.allocator.settlement import burst_us, ceiling, in_order
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
@@ -90,9 +90,8 @@ def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocat
 
 
 def _ours(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
-    """In order; behind them those of a GPU that is missing now."""
-    known = ledger.ids.ordered(ids)
-    return (*known, *sorted(i for i in ids if i not in ledger.ids and not i.startswith(ORIGINAL)))
+    """Without gpu-manager's."""
+    return in_order(ledger, [i for i in ids if not i.startswith(ORIGINAL)])
 
 
 def _envs(key: Key, evidence: Evidence) -> Mapping[str, str]:

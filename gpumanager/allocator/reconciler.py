@@ -12,12 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.allocator.admission import View
-from gpumanager.allocator.adoption import UNPROVED, adopt_booked, unrecorded
+from gpumanager.allocator.adoption import UNPROVED, adopt_booked, adopt_used, unrecorded
 from gpumanager.allocator.answer import ENV_ALLOCATION
-from gpumanager.allocator.evidence import Evidence, Key, computing, lived_on, who_lives
+from gpumanager.allocator.evidence import (
+    Evidence,
+    Key,
+    allocation_of,
+    computing,
+    directories,
+    lived_on,
+    who_lives,
+)
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import over, since
+from gpumanager.allocator.lifecycle import has_ended, over, since
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.surroundings import Surroundings
@@ -112,17 +120,35 @@ class Reconciler:
         keys = unrecorded(self._promises.live(), evidence.checkpoint or ())
         self._unrecorded = since(self._unrecorded, keys, now)
         long = {k for k, at in self._unrecorded.items() if now - at >= self._around.grace}
-        if evidence.view is None or not long:
+        if evidence.view is None:
             return frozenset()
         held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
-        found = adopt_booked(
-            self._ledger, self._promises.live(), replace(evidence, checkpoint=held), now
-        )
+        booked = replace(evidence, checkpoint=held)
+        found = adopt_booked(self._ledger, self._promises.live(), booked, now)
+        found += self._running((*self._promises.live(), *found), evidence, now)
         for one in found:
             logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
             await self._promises.put(one)
             await self._promises.serve(one, one.blocks)
         return frozenset(one.allocation for one in found)
+
+    def _running(
+        self, known: tuple[Allocation, ...], evidence: Evidence, now: float
+    ) -> tuple[Allocation, ...]:
+        """Containers of pods that live which run with what nobody has a record of."""
+        names = {None, *(a.allocation for a in known)}
+        unknown = tuple(
+            one
+            for one in evidence.live or ()
+            if allocation_of(one) not in names
+            and not has_ended(one.container.pod_uid, evidence.view)
+        )
+        if not unknown:
+            return ()
+        limits = directories(self._around.virtual)
+        seen = Evidence(live=unknown, directories=limits, view=evidence.view)
+        found = adopt_used(self._ledger, known, seen, now)
+        return tuple(one for one in found if one.pod is not None)
 
     async def _remove(self, evidence: Evidence) -> None:
         """Directories that nobody owns; none of them where nobody can say who runs."""

@@ -130,9 +130,10 @@ class TroubledHistories(PodHistories):
 
     @rule()
     def the_kubelet_restarts(self) -> None:
-        """Without its books it admits again who waits: none is new then, and pairs are guessed."""
+        """Without its books it admits again who waits: none is new, and it is promised twice."""
         self.note("kubelet restarts" + ("" if self.node.books_whole else " without its books"))
-        self.was_blind |= bool(self.waiting) and not self.node.books_whole
+        if self.waiting and not self.node.books_whole:
+            self.was_blind = self.was_counting = True
         for refused in self.run(self.node.restart_kubelet(self.waiting)):
             self.waiting.remove(refused)
 
