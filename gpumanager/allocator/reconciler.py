@@ -105,6 +105,9 @@ class Reconciler:
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
     ) -> tuple[AllocationID, ...]:
+        """Nothing where the kubelet's books alone say so: it may have lost them, and begun anew."""
+        if evidence.view is None and evidence.live is None:
+            return ()
         self._ended = since(self._ended, ended, now)
         live = self._promises.live()
         kept = lived_on(evidence.live or ()) | computing(live, evidence)

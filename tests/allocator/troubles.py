@@ -29,7 +29,9 @@ deaths = st.builds(die, st.sampled_from(STEPS), st.integers(0, 4), st.booleans()
 
 
 class TroubledHistories(PodHistories):
-    """Everything that can happen to one node."""
+    """Everything that can happen to one node. forgotten: the kubelet does not know what runs."""
+
+    forgotten = False
 
     def dying(self, death: Death, work: Callable[[], Coroutine[Any, Any, Any]], what: str) -> bool:
         """Whether an agent that is to die did so in `work`; another has taken over."""
@@ -130,7 +132,13 @@ class TroubledHistories(PodHistories):
 
     @rule()
     def the_kubelet_restarts(self) -> None:
-        """Without its books it admits again who waits: none is new, and it is promised twice."""
+        """Without its books it admits again who waits: none is new, and it is promised twice.
+
+        What runs then is known by the list of pods alone, so that this can be read.
+        """
+        if not (self.node.books_whole or self.node.listing.readable):
+            return
+        self.forgotten |= bool(self.running) and not self.node.books_whole
         self.note("kubelet restarts" + ("" if self.node.books_whole else " without its books"))
         if self.waiting and not self.node.books_whole:
             self.was_blind = self.was_counting = True
@@ -143,6 +151,8 @@ class TroubledHistories(PodHistories):
 
     @rule(readable=st.booleans())
     def the_list_of_pods_is_lost_or_found(self, readable: bool) -> None:  # noqa: FBT001
+        if self.forgotten:
+            return
         self.node.listing.readable = readable
         self.was_blind |= not readable
 
