@@ -29,10 +29,13 @@ from gpumanager.virtual.values import AllocationID
 kinds = st.sampled_from(
     [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP, ContainerKind.APP]
 )
-shares = st.tuples(st.integers(1, 99), st.integers(1, BLOCKS), kinds)
+shares = st.tuples(st.integers(1, 60), st.integers(1, BLOCKS // 2), kinds)
 wholes = st.tuples(st.sampled_from([100, 200]), st.integers(0, 4), kinds)
 shapes = st.lists(st.one_of(shares, shares, wholes), min_size=1, max_size=3)
 places = st.integers(0, 5)
+
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""A journal is forced to the disk thousands of times."""
 
 PASSES = 8
 """Reconciliations until everybody was asked everything."""
@@ -48,7 +51,7 @@ class PodHistories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory(prefix="gm")
+        self.directory = tempfile.TemporaryDirectory(prefix="gm", dir=IN_MEMORY)
         self.runner = asyncio.Runner(loop_factory=HistoryLoop)
         self.number = 0
         self.waiting: list[PodView] = []

@@ -14,10 +14,11 @@ from admission_node import JOURNAL, AdmissionRefused, Crash
 from histories import PodHistories, places, shapes
 from history_node import STEPS, Death, Shape
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from gpumanager.allocator.adoption import UNPROVED
 from gpumanager.allocator.settlement import NotSettled
+from gpumanager.kubelet.pods import ContainerKind
 
 
 def die(at: tuple[str, int], skip: int, after: bool) -> Death:  # noqa: FBT001
@@ -41,7 +42,8 @@ class TroubledHistories(PodHistories):
             begun = True
             self.run(work())
         except Crash:
-            self.note(f"died at {death.step} while {what if begun else 'starting'}")
+            self.note(f"died at {death.step}")
+            self.note(f"died while {what if begun else 'starting'}")
             return begun
         finally:
             self.restart()
@@ -71,10 +73,12 @@ class TroubledHistories(PodHistories):
         else:
             self.node.fail(admitted.uid)
 
-    @precondition(lambda self: self.waiting)
     @rule(place=places, death=deaths)
     def the_agent_dies_while_a_container_starts(self, place: int, death: Death) -> None:
         """The kubelet tries again, and then it starts."""
+        self.admit(self.next_pod([(1, 1, ContainerKind.APP)]))
+        if not self.waiting:
+            return
         started = self.waiting[place % len(self.waiting)]
 
         async def start() -> None:
@@ -107,7 +111,10 @@ class TroubledHistories(PodHistories):
 
     @rule(how=st.sampled_from(["lost", "damaged", "cut"]))
     def the_journal_is_gone_or_damaged(self, how: str) -> None:
-        """Of whole GPUs somebody else has to know: there is no directory of them."""
+        """Of whole GPUs somebody else has to know: there is no directory of them.
+
+        Who waits for an image is known by the kubelet's books alone.
+        """
         path = self.node.directory / JOURNAL
         if not path.exists() or not (self.node.books_whole or self.node.runtime.answers):
             return
@@ -119,6 +126,8 @@ class TroubledHistories(PodHistories):
         else:
             path.write_bytes(contents.rstrip()[:-10])
         self.note(f"journal {how}")
+        if self.waiting and not self.node.books_whole:
+            self.was_blind = self.was_counting = True
         self.restart()
 
     @rule(cut=st.booleans())
