@@ -147,7 +147,7 @@ async def furnished(machine: Machine, work: Path, model: str) -> AsyncIterator[P
         rooms[name] = await asyncio.to_thread(_furnish, machine, work, name)
     with NvmlMeter() as meter, NvmlUtilization() as sampler:
         manager = VirtualSockets(
-            work / "vm", meter=meter, utilization=sampler, models={machine.gpu: model}
+            work / "vm", meter=meter, utilization=sampler, model_of={machine.gpu: model}.get
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
         tasks = [asyncio.ensure_future(one) for one in looking]

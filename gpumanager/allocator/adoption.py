@@ -7,18 +7,17 @@ device IDs that nobody else has. Nothing is given out again because nobody remem
 held too long is released when its pod is seen to be gone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.allocator.advertised import MADE_UP
+from gpumanager.allocator.advertised import MADE_UP, ORIGINAL
 from gpumanager.allocator.answer import ENV_ALLOCATION
-from gpumanager.allocator.device_ids import UnknownDeviceID
 from gpumanager.allocator.evidence import Evidence, Key, allocation_of
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
-from gpumanager.allocator.settlement import burst_us, ceiling
+from gpumanager.allocator.settlement import burst_us, ceiling, in_order
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
@@ -51,14 +50,17 @@ def unrecorded(known: Iterable[Allocation], checkpoint: Checkpoint) -> tuple[Key
 def adopt_booked(
     ledger: Ledger, known: tuple[Allocation, ...], evidence: Evidence, now: float
 ) -> tuple[Allocation, ...]:
-    """What the kubelet's books give to pods that have not ended, and the journal lacks."""
+    """What the kubelet's books give to pods that have not ended, and the journal lacks.
+
+    It takes the place of what is known by the same name: a half, or what was held without a proof.
+    """
     checkpoint = evidence.checkpoint or ()
     drafts = (
         _booked(ledger, key, evidence, now)
         for key in unrecorded(known, checkpoint)
         if not has_ended(key[0], evidence.view)
     )
-    names = {a.allocation for a in known}
+    names = {a.allocation for a in known if a.state is State.SETTLED and a.why not in UNPROVED}
     return tuple(a for a in drafts if a is not None and a.allocation not in names)
 
 
@@ -76,15 +78,20 @@ def adopt_used(
 
 def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocation | None:
     held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
-    cores = ledger.ids.ordered(held.get(VCORE, ()))
+    cores = _ours(ledger, held.get(VCORE, ()))
     if not cores:
-        return None  # of another plugin
-    memory = ledger.ids.ordered(held.get(VMEMORY, ()))
+        return None  # of gpu-manager
+    memory = _ours(ledger, held.get(VMEMORY, ()))
     envs = _envs(key, evidence)
     named = envs.get(ENV_ALLOCATION) or f"adopted-{key[0]}-{key[1]}"[:64]
     draft = _draft(AllocationID(named), key, Request(len(cores), len(memory)), evidence, now)
-    gpus = _visible(ledger.topology, envs) or _named(ledger, cores)
+    gpus = _given(envs) or _named(ledger, cores)
     return replace(draft, core_ids=cores, memory_ids=memory, gpus=gpus, why=BY_KUBELET)
+
+
+def _ours(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
+    """Without gpu-manager's."""
+    return in_order(ledger, [i for i in ids if not i.startswith(ORIGINAL)])
 
 
 def _envs(key: Key, evidence: Evidence) -> Mapping[str, str]:
@@ -166,17 +173,20 @@ def _key(live: LiveContainer) -> Key:
 
 
 def _visible(topology: Topology, envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
-    uuids = (GpuUUID(uuid) for uuid in envs.get(VISIBLE, "").split(","))
-    return tuple(uuid for uuid in uuids if topology.by_uuid(uuid))
+    return tuple(uuid for uuid in _given(envs) if topology.by_uuid(uuid))
+
+
+def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
+    """The GPUs of our answer, be they here or not."""
+    if ENV_ALLOCATION not in envs:
+        return ()
+    return tuple(GpuUUID(uuid) for uuid in envs.get(VISIBLE, "").split(",") if uuid)
 
 
 def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
     """The GPUs that the IDs name: where no answer is known, the kubelet took what we preferred."""
-    try:
-        found = dict.fromkeys(ledger.ids.decode(i).gpu.uuid for i in cores)
-    except UnknownDeviceID:  # pragma: no cover  # only known ones are asked for
-        return ()
-    return tuple(found)
+    known = (ledger.ids.decode(i).gpu.uuid for i in cores if i in ledger.ids)
+    return tuple(dict.fromkeys(known))
 
 
 def _with_free_ids(ledger: Ledger, taken: tuple[Allocation, ...], draft: Allocation) -> Allocation:

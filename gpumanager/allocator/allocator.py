@@ -24,7 +24,7 @@ from gpumanager.allocator.evidence import Eyes
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_file import JournalUnwritable
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import Conflict, conflict, rejected
+from gpumanager.allocator.lifecycle import Conflict, conflict, never_given, rejected
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciler import Reconciler
 from gpumanager.allocator.reconciliation import Disagreement
@@ -145,6 +145,8 @@ class Allocator:
         async with self._lock:
             open_ = await self._transaction(resource, ids)
             decided = await self._decide(open_, resource, ids)
+            if isinstance(decided, Refused) and await self._forget_rejected(open_):
+                decided = await self._decide(open_, resource, ids)
             other = apart(open_, self._call(resource, len(ids)))
             if isinstance(decided, Refused) and other:
                 open_ = self._keep(other)
@@ -281,6 +283,17 @@ class Allocator:
     def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
         promises = self._promises
         return conflict(promises.live(), open_.admission, ids, self._view, promises.lingering)
+
+    async def _forget_rejected(self, open_: Transaction) -> bool:
+        """Whether there is more room now.
+
+        An agent that died in an admission left a promise to a pod that was rejected for that.
+        """
+        checkpoint = await self._around.books.read()
+        live = self._promises.live()
+        names = never_given(live, open_.admission, checkpoint, self._view)
+        await self._promises.release(names)
+        return bool(names)
 
     async def _abandon(self, open_: Transaction) -> None:
         """The pod is refused for good: what else it was promised is free.

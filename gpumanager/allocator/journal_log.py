@@ -79,17 +79,17 @@ def read(contents: bytes) -> Log:
     if not whole:
         raise Malformed("not a journal (its first line is none of ours)")
     kept = _kept(whole[0].text)
-    rest = contents[whole[-1].end :]
+    rest = contents[whole[-1].end :].strip(FILL)
     if len(whole) <= kept:
         raise Malformed(f"line {len(whole) + 1} of the {kept + 1} it begins with is damaged")
     if any(_parse(text) for text in rest.split(FILL)):
         raise Malformed(f"line {len(whole) + 1} is damaged, and whole lines follow it")
-    return Log(_replayed(one.text for one in whole[1:]), torn=bool(rest.strip(FILL)))
+    return Log(_replayed(one.text for one in whole[1:]), torn=bool(rest))
 
 
 def salvage(contents: bytes) -> Journal:
     """Of a damaged log, whatever is whole in it: nothing that was dropped is known to be."""
-    found = (_parse(text) for text in contents.split(FILL))
+    found = (_parse(text) for text in contents.split(FILL) if text)
     texts = [text for _, text in filter(None, found)]
     return _replayed(text for text in texts if '"put"' in text)
 

@@ -15,7 +15,7 @@ from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.live import naming, of_admission
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import VCORE
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 
 K = TypeVar("K")
@@ -93,6 +93,31 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
     return all(pod.ended for pod in view if pod.uid == owner)
 
 
+def never_given(
+    live: Iterable[Allocation], admission: str, checkpoint: Checkpoint | None, view: View | None
+) -> tuple[AllocationID, ...]:
+    """Promises to pods that were rejected, seen while `admission` is under way.
+
+    The kubelet admits one pod after another and writes its books after each container, so that they
+    have whatever was promised to a pod before this one, unless that was rejected. Those that have
+    ended may be in them still, and so may a half, whose other half was never answered. Of what has
+    no candidate nothing is known: it may be held for want of a proof.
+    """
+    given = tuple(h for h in checkpoint or () if not has_ended(h.pod_uid, view))
+    named = checkpoint is not None
+    return tuple(
+        a.allocation
+        for a in live
+        if a.state is State.ANSWERED
+        and a.admission != admission
+        and (_is_half(a) or (named and a.candidate is not None and not _is_given(a, given)))
+    )
+
+
+def _is_half(a: Allocation) -> bool:
+    return not a.core_ids or not (a.memory_ids or a.whole)
+
+
 def owner(allocation: Allocation, checkpoint: Checkpoint) -> PodUID | None:
     """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
     if allocation.pod:
@@ -110,12 +135,21 @@ def over(
 
 
 def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) -> bool:
+    """Also one that never started and that the kubelet's books do not have: nobody was given it."""
+    if a.state is State.ANSWERED and checkpoint is not None and not _is_given(a, checkpoint):
+        return True
     holder = owner(a, checkpoint or ())
     if holder is not None and view is not None:
         return has_ended(holder, view)
     if checkpoint is None:
         return False
     return all(h.pod_uid != holder for h in checkpoint)
+
+
+def _is_given(a: Allocation, checkpoint: Checkpoint) -> bool:
+    """True if some container has exactly these devices of one resource."""
+    halves = {(VCORE, frozenset(a.core_ids)), (VMEMORY, frozenset(a.memory_ids))}
+    return any((h.resource, h.ids) in halves for h in checkpoint)
 
 
 def since(before: Mapping[K, float], seen: Iterable[K], now: float) -> dict[K, float]:

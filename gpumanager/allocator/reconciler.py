@@ -12,12 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.allocator.admission import View
-from gpumanager.allocator.adoption import adopt_booked, unrecorded
+from gpumanager.allocator.adoption import UNPROVED, adopt_booked, adopt_used, unrecorded
 from gpumanager.allocator.answer import ENV_ALLOCATION
-from gpumanager.allocator.evidence import Evidence, Key, computing, lived_on, who_lives
+from gpumanager.allocator.evidence import (
+    Evidence,
+    Key,
+    allocation_of,
+    computing,
+    directories,
+    lived_on,
+    who_lives,
+)
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import over, since
+from gpumanager.allocator.lifecycle import has_ended, over, since
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.surroundings import Surroundings
@@ -86,8 +94,8 @@ class Reconciler:
         known = [a for a in self._promises.live() if a.time < look.began and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         self._report(disagreements(self._ledger.topology, self._promises.live(), evidence, ended))
-        await self._adopt(look.began, evidence)
-        due = self._due(look.began, ended, evidence)
+        adopted = await self._adopt(look.began, evidence)
+        due = self._due(look.began, ended - adopted, evidence)
         await self._promises.release(due)
         await self._promises.forget()
         await self._remove(evidence)
@@ -97,35 +105,60 @@ class Reconciler:
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
     ) -> tuple[AllocationID, ...]:
+        """Nothing where the kubelet's books alone say so: it may have lost them, and begun anew."""
+        if evidence.view is None and evidence.live is None:
+            return ()
         self._ended = since(self._ended, ended, now)
-        kept = lived_on(evidence.live or ()) | computing(self._promises.live(), evidence)
+        live = self._promises.live()
+        kept = lived_on(evidence.live or ()) | computing(live, evidence)
+        kept |= _unproved(live) & _answered(evidence)
         self._promises.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
         return tuple(name for name in long if name not in kept)
 
-    async def _adopt(self, now: float, evidence: Evidence) -> None:
-        """Only where the list of pods says that they live: the kubelet forgets ended ones late."""
+    async def _adopt(self, now: float, evidence: Evidence) -> frozenset[AllocationID]:
+        """What is held from now on.
+
+        Only where the list of pods says that they live: the kubelet forgets ended ones late."""
         keys = unrecorded(self._promises.live(), evidence.checkpoint or ())
         self._unrecorded = since(self._unrecorded, keys, now)
         long = {k for k, at in self._unrecorded.items() if now - at >= self._around.grace}
-        if evidence.view is None or not long:
-            return
+        if evidence.view is None:
+            return frozenset()
         held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
-        found = adopt_booked(
-            self._ledger, self._promises.live(), replace(evidence, checkpoint=held), now
-        )
+        booked = replace(evidence, checkpoint=held)
+        found = adopt_booked(self._ledger, self._promises.live(), booked, now)
+        found += self._running((*self._promises.live(), *found), evidence, now)
         for one in found:
             logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
             await self._promises.put(one)
             await self._promises.serve(one, one.blocks)
+        return frozenset(one.allocation for one in found)
+
+    def _running(
+        self, known: tuple[Allocation, ...], evidence: Evidence, now: float
+    ) -> tuple[Allocation, ...]:
+        """Containers of pods that live which run with what nobody has a record of."""
+        names = {None, *(a.allocation for a in known)}
+        unknown = tuple(
+            one
+            for one in evidence.live or ()
+            if allocation_of(one) not in names
+            and not has_ended(one.container.pod_uid, evidence.view)
+        )
+        if not unknown:
+            return ()
+        limits = directories(self._around.virtual)
+        seen = Evidence(live=unknown, directories=limits, view=evidence.view)
+        found = adopt_used(self._ledger, known, seen, now)
+        return tuple(one for one in found if one.pod is not None)
 
     async def _remove(self, evidence: Evidence) -> None:
         """Directories that nobody owns; none of them where nobody can say who runs."""
         if evidence.live is None and evidence.checkpoint is None:
             return
-        answered = {AllocationID(e[ENV_ALLOCATION]) for e in _given(evidence)}
         owned = {*self._promises.journal.allocations, *lived_on(evidence.live or ())}
-        for name in set(evidence.directories) - owned - answered:
+        for name in set(evidence.directories) - owned - _answered(evidence):
             logger.info("removing the directory of allocation %s: nobody has it", name)
             await self._promises.close(name)
 
@@ -136,6 +169,12 @@ class Reconciler:
         self.disagreements = found
 
 
-def _given(evidence: Evidence) -> Iterable[Mapping[str, str]]:
-    """What those were given who have an allocation."""
-    return (envs for envs in evidence.envs.values() if envs.get(ENV_ALLOCATION))
+def _answered(evidence: Evidence) -> frozenset[AllocationID]:
+    """What was given to containers that the kubelet's books have."""
+    named = (envs.get(ENV_ALLOCATION) for envs in evidence.envs.values())
+    return frozenset(AllocationID(name) for name in named if name)
+
+
+def _unproved(live: Iterable[Allocation]) -> frozenset[AllocationID]:
+    """Those of which the kubelet's books cannot have the IDs: they are made up."""
+    return frozenset(a.allocation for a in live if a.why in UNPROVED)

@@ -6,7 +6,7 @@ it into the container). An init container and an app container may hold the iden
 both have the same limits, and each takes its own allocation in the order of admission.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -149,13 +149,18 @@ def settle(
     return replace(
         allocation,
         state=State.SETTLED,
-        core_ids=ledger.ids.ordered(container.core_ids),
-        memory_ids=ledger.ids.ordered(container.memory_ids),
+        core_ids=in_order(ledger, container.core_ids),
+        memory_ids=in_order(ledger, container.memory_ids),
         pod=_claimant(allocation, container, pod),
         doubted=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
         burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
     )
+
+
+def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
+    """All of them; last those that name a GPU which is missing now."""
+    return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
 
 
 def ceiling(annotations: Mapping[str, str]) -> int | None:

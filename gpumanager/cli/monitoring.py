@@ -1,8 +1,12 @@
 """The monitor in the node agent: where it looks, whom it tells, where it listens.
 
 It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
+A registration that does not come soon, because there is no GPU yet, no driver or no kubelet, is not
+waited for: that is when probes and metrics are needed.
 """
 
+import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpumanager import __version__
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.allocator.reconciliation import KINDS
-from gpumanager.cli.waiting import registered_or_late
+from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import GpuUUID
@@ -41,25 +45,62 @@ class Monitored:
     virtual: VirtualSockets
     peers: PodCheck
     residents: Containers
-    reports: "Reports"
     named: Callable[[PodUID], str | None]
     health: "HealthWatch | None" = None
 
 
 class Monitoring:
-    """What has to be there before what it measures: latencies, and the journal's file."""
+    """What has to be there before what it measures: latencies, and the journal's file.
 
-    def __init__(self, settings: AgentSettings) -> None:
+    waiting_for: why there is nothing to measure yet. reports: whom the auditor tells.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        waiting_for: Callable[[], str] = str,
+        reports: "Reports | None" = None,
+    ) -> None:
         self._settings = settings
+        self._waiting_for = waiting_for
+        self._reports = reports
+        self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
-    async def run(self, parts: Monitored) -> None:
-        """For as long as the task lives."""
-        await registered_or_late(parts.plugin)
-        await self._monitor(parts).run()
+    def look_at(self, parts: Monitored) -> None:
+        """From now on; once."""
+        self._parts.set_result(parts)
 
-    def _monitor(self, parts: Monitored) -> "Monitor":
+    async def run(self) -> None:
+        """For as long as the task lives; what it looks at may come later."""
+        with contextlib.suppress(TimeoutError):
+            parts = await asyncio.wait_for(asyncio.shield(self._parts), FIRST_SECONDS)
+            await registered_or_late(parts.plugin)
+        monitor = self._monitor()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(monitor.run())
+            monitor.look_at(self._sources(await asyncio.shield(self._parts)))
+
+    def not_ready(self) -> str:
+        """Why the agent is not ready; empty when it is."""
+        if reason := self._without_parts():
+            return reason
+        parts = self._parts.result()
+        return not_ready(parts.allocator, parts.plugin)
+
+    def _without_parts(self) -> str:
+        """Why there is nothing to look at; empty when there is."""
+        if self._parts.done():
+            return ""
+        reason = self._waiting_for()
+        return f"waiting for a GPU: {reason}" if reason else "the agent is starting"
+
+    def _named(self, pod: PodUID) -> str | None:
+        return name_of(pod, self._parts.result()) if self._parts.done() else None
+
+    def _monitor(self) -> "Monitor":
+        from gpumanager.cli.before_gpus import nothing, patient
         from gpumanager.monitor.auditor import Auditor, Policy, Rules
         from gpumanager.monitor.driver import NvmlDriver
         from gpumanager.monitor.service import Monitor
@@ -67,12 +108,12 @@ class Monitoring:
         rules = Rules(Policy(self._settings.behind_the_shim))
         return Monitor(
             self._serving(),
-            self._sources(parts),
-            NvmlDriver(),
+            nothing(node_name(self._settings.hostname_override), self.journal.size),
+            patient(NvmlDriver(), self._without_parts),
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
-            not_ready=lambda: not_ready(parts.allocator, parts.plugin),
-            auditor=Auditor(rules, parts.reports, names=lambda pod: name_of(pod, parts)),
+            not_ready=self.not_ready,
+            auditor=Auditor(rules, self._reports, names=self._named),
         )
 
     def _sources(self, parts: Monitored) -> "Sources":

@@ -34,7 +34,7 @@ from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
-from gpumanager.gpu.values import Topology
+from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import KubeletPods, PodUID
 from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.runtime.cgroup_files import CgroupFiles
@@ -66,14 +66,19 @@ async def serve(settings: AgentSettings) -> None:
     allow_many_files()
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
-        await asyncio.to_thread(load_driver, settings)
         search = Search.here(settings.driver_root / "sys")
+        monitoring = Monitoring(settings, lambda: search.missing, cluster)
+        background = Background()
+        closing.push_async_callback(background.stop)
+        background.run(monitoring.run())
+        await asyncio.to_thread(load_driver, settings)
         topology = await unless(stopping, search.first())
         if topology is None:
             return
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
-        agent = NodeAgent(settings, Outside(cluster, pods, runtime, search, volumes), topology)
+        outside = Outside(cluster, pods, runtime, search, volumes)
+        agent = NodeAgent(settings, outside, topology, monitoring)
         closing.push_async_callback(agent.stop)
         await agent.run(stopping)
 
@@ -81,18 +86,23 @@ async def serve(settings: AgentSettings) -> None:
 class NodeAgent:
     """All parts of one agent, on a node whose GPUs are known."""
 
-    def __init__(self, settings: AgentSettings, outside: Outside, topology: Topology) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        outside: Outside,
+        topology: Topology,
+        monitoring: Monitoring,
+    ) -> None:
         self._settings = settings
         self._outside = outside
         self._background = Background()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
-        self._virtual = self._sockets(topology)
-        self._monitoring = Monitoring(settings)
+        self._virtual = self._sockets()
         around = surroundings(
-            settings, outside, self._virtual, self._containers, self._monitoring.journal
+            settings, outside, self._virtual, self._containers, monitoring.journal
         )
-        self._allocator = TimedAllocator(topology, around, self._monitoring.latencies)
+        self._allocator = TimedAllocator(topology, around, monitoring.latencies)
         self._plugin = DevicePlugin(self._allocator, settings.device_plugin_path)
         self._allocator.on_devices_changed = self._plugin.refresh
         self._parts = Monitored(
@@ -101,16 +111,15 @@ class NodeAgent:
             self._virtual,
             self._peers,
             self._containers,
-            outside.cluster,
             outside.cluster.pod_name,
         )
+        monitoring.look_at(self._parts)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping` is set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._background.run(self._outside.runtime.say_who())
-        self._background.run(self._monitoring.run(self._parts))
         await self._allocator.recover()
         await self._plugin.start()
         self._background.run(self._begin())
@@ -151,12 +160,16 @@ class NodeAgent:
     def _settled_pod(self, allocation: AllocationID) -> PodUID | None:
         return self._allocator.journal.settled_pod(allocation)
 
-    def _sockets(self, topology: Topology) -> VirtualSockets:
+    def _model_of(self, uuid: GpuUUID) -> str | None:
+        gpu = self._allocator.topology.by_uuid(uuid)
+        return gpu.model if gpu else None
+
+    def _sockets(self) -> VirtualSockets:
         return VirtualSockets(
             self._settings.virtual_manager_path,
             meter=NvmlMeter(),
             utilization=NvmlUtilization(),
-            models={gpu.uuid: gpu.model for gpu in topology.gpus},
+            model_of=self._model_of,
             peers=self._peers,
             resident=self._settled,
             neighbours=self._containers,

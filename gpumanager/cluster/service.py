@@ -7,6 +7,7 @@ goes out as events.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -50,7 +51,7 @@ class Happening(Protocol):
 
 
 class NodeCluster:
-    """One node at one API server. labels: what --node-labels says.
+    """One node at one API server. labels: what --node-labels says. clock: monotonic seconds.
 
     Every method but `run` returns at once and never fails.
     """
@@ -62,16 +63,17 @@ class NodeCluster:
         *,
         labels: Mapping[str, str] | None = None,
         recycle: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.access = api.access
         self._labels = labels or {}
         self._wake = asyncio.Event()
         self._facts: Facts | None = None
-        self.watch = PodWatch(api, node, changed=self._wake.set)
+        self.watch = PodWatch(api, node, changed=self._wake.set, clock=clock)
         self.notices = Notices(api, node, self.watch.store)
         self.node = NodeKeeper(api, node, changed=self._wake.set)
         self.pods = PodKeeper(api, self.watch.store, self.notices, recycle=recycle)
-        self.writer = Writer()
+        self.writer = Writer(clock=clock)
 
     def condition(self, condition: Condition) -> None:
         """A condition of the node is this from now on."""

@@ -35,6 +35,8 @@ class Search:
         self._answer_seconds = answer_seconds
         self._thread = OwnThread("gpu-search")
         self._running: asyncio.Future[Topology] | None = None
+        self.missing = ""
+        """Why there is no GPU to offer yet, while `first` waits for one."""
 
     @classmethod
     def here(cls, sysfs: Path = SYSFS) -> "Search":
@@ -59,18 +61,18 @@ class Search:
     async def first(self, pause: float = LOOK_SECONDS) -> Topology:
         """As soon as there is at least one; says why not, each time the reason changes."""
         log.info("looking for GPUs")
-        said = ""
         while True:
             try:
                 found = await self.look()
                 reason = "the driver lists no GPU"
                 if found.gpus:
+                    self.missing = ""
                     return found
             except NvmlError as error:
                 reason = str(error)
-            if reason != said:
+            if reason != self.missing:
                 log.warning("no GPU to offer, looking again until there is one: %s", reason)
-                said = reason
+                self.missing = reason
             await asyncio.sleep(pause)
 
 

@@ -41,7 +41,7 @@ BREATH: Final = 16
 
 
 class Sampler:
-    """Keeps the newest snapshot, and what the next needs of it."""
+    """Keeps the newest snapshot, and what the next needs of it. sources: where it looks."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Sampler:
         driver: PatientDriver,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sources = sources
+        self.sources = sources
         self._driver = driver
         self._clock = clock
         self._busy = Busy()
@@ -79,7 +79,7 @@ class Sampler:
 
     async def sample(self) -> Snapshot:
         told = await self._driver.ask()
-        live = self._live = self._live.follow(self._sources.journal())
+        live = self._live = self._live.follow(self.sources.journal())
         usages = await self._usages(live)
         now = self._clock()
         present = self._residents(live, usages, told)
@@ -96,7 +96,7 @@ class Sampler:
 
     async def _views(self, live: Iterable[Allocation], meters: Meters) -> tuple[ContainerView, ...]:
         """Those that did nothing look as they did."""
-        topology = self._sources.topology()
+        topology = self.sources.topology()
         known = self._known if topology is self._topology else {}
         found: dict[AllocationID, ContainerView] = {}
         for number, one in enumerate(live):
@@ -118,7 +118,7 @@ class Sampler:
         present: tuple[Resident, ...],
         views: tuple[ContainerView, ...],
     ) -> Snapshot:
-        sources = self._sources
+        sources = self.sources
         return Snapshot(
             at=now,
             node=sources.node,
@@ -141,7 +141,7 @@ class Sampler:
                 await asyncio.sleep(0)
             if not one.whole and one.core_ids:
                 try:
-                    found.append(self._sources.books.usage(one.allocation))
+                    found.append(self.sources.books.usage(one.allocation))
                 except (GpuManagerError, OSError):
                     continue
         return tuple(found)
@@ -151,7 +151,7 @@ class Sampler:
     ) -> tuple[Resident, ...]:
         if told is None:
             return ()
-        gpus, of = self._sources.topology().gpus, self._sources.residents.of
+        gpus, of = self.sources.topology().gpus, self.sources.residents.of
         return tuple(residents(gpus, told.held, seats(usages), live, find=find, of=of))
 
 

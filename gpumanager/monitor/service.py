@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gpumanager.gpu.values import Topology
 from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.http import Bounds, HttpServer
@@ -56,10 +57,17 @@ class Monitor:
         self._driver = PatientDriver(driver)
         self.sampler = Sampler(sources, self._driver)
         self.auditor = auditor
-        self.pages = Pages(self.page, sources.topology, not_ready, settings.version)
+        self.pages = Pages(self.page, self._topology, not_ready, settings.version)
         self._server = HttpServer(self.pages.handlers(), settings.bounds)
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
+
+    def look_at(self, sources: Sources) -> None:
+        """From the next look on."""
+        self.sampler.sources = sources
+
+    def _topology(self) -> Topology:
+        return self.sampler.sources.topology()
 
     def page(self) -> Page | None:
         snapshot = self.sampler.snapshot

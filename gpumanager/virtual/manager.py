@@ -17,20 +17,27 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
-from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.gpu.values import bare
 from gpumanager.names import CONFIG_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
-from gpumanager.virtual.measuring import ContextSizes, Measuring, MeasuringUnavailable, Meter
+from gpumanager.virtual.measuring import (
+    ContextSizes,
+    Measuring,
+    MeasuringUnavailable,
+    Meter,
+    ModelOf,
+    unknown_model,
+)
 from gpumanager.virtual.original import driver_numbers
 from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
@@ -61,10 +68,11 @@ class VirtualSockets:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
-    busy each keeps the GPUs; without, launches cost what the shim charges. models: of the GPUs, so
-    that what is learnt of one helps with others. peers: knows whose processes call, neighbours:
-    which are of one container; None where nobody does. resident: the container that an allocation
-    is for, names: those of containers by their IDs, driver: the driver's version, for gpu-client.
+    busy each keeps the GPUs; without, launches cost what the shim charges. model_of: tells a GPU's
+    model, so that what is learnt of one helps with others. peers: knows whose processes call,
+    neighbours: which are of one container; None where nobody does. resident: the container that an
+    allocation is for, names: those of containers by their IDs, driver: the driver's version, for
+    gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word.
     """
@@ -75,7 +83,7 @@ class VirtualSockets:
         *,
         meter: Meter | None = None,
         utilization: UtilizationMeter | None = None,
-        models: Mapping[GpuUUID, str] | None = None,
+        model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
         resident: Callable[[AllocationID], Resident | None] = nobody,
         neighbours: Neighbours | None = None,
@@ -92,7 +100,7 @@ class VirtualSockets:
         self._measuring = None if meter is None else Measuring(meter)
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing()
-        self._sizes = ContextSizes(models or {})
+        self._sizes = ContextSizes(model_of)
         self._peers = peers
         self._gateway = Gateway(root, call_seconds)
         self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))

@@ -12,7 +12,7 @@ the driver does not list a process that asks, nothing will be learnt: then a siz
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -32,6 +32,15 @@ ASSUMED: Final = Bytes(512 * MIB)
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """GPU → host pid → bytes, or None for a process of which the driver does not tell. Complete for
 each GPU that it names: a process that is not there has nothing."""
+
+
+ModelOf = Callable[[GpuUUID], str | None]
+
+
+def unknown_model(gpu: GpuUUID) -> str | None:
+    """Each GPU counts for itself."""
+    del gpu
+    return None
 
 
 class Meter(Protocol):
@@ -98,15 +107,18 @@ def _read(done: "asyncio.Task[Held]") -> None:
 
 @dataclass(slots=True)
 class ContextSizes:
-    """What one context takes, by GPU model; of a GPU without a known model for itself alone."""
+    """What one context takes, by GPU model; of a GPU without a known model for itself alone.
 
-    models: Mapping[GpuUUID, str] = field(default_factory=dict)
+    model_of: asked anew each time, because a GPU may appear late.
+    """
+
+    model_of: ModelOf = unknown_model
     _known: dict[str, Bytes] = field(default_factory=dict)
     _assumed: set[str] = field(default_factory=set)
 
     def learn(self, gpu: GpuUUID, size: Bytes) -> bool:
         """One more context was seen; whether that changes what is known."""
-        model = self.models.get(gpu, gpu)
+        model = self.model_of(gpu) or gpu
         smallest = min(size, self._known.get(model, size))
         changed = smallest > 0 and smallest != self._known.get(model)
         if changed:
@@ -115,7 +127,7 @@ class ContextSizes:
 
     def assume(self, gpu: GpuUUID) -> bool:
         """There is a context whose size nobody tells; whether that changes what is known."""
-        model = self.models.get(gpu, gpu)
+        model = self.model_of(gpu) or gpu
         changed = model not in self._known and model not in self._assumed
         self._assumed.add(model)
         return changed
@@ -129,5 +141,5 @@ class ContextSizes:
 
     def of(self, gpu: GpuUUID) -> Bytes:
         """0 while none was seen, nor one that cannot be measured."""
-        model = self.models.get(gpu, gpu)
+        model = self.model_of(gpu) or gpu
         return self._known.get(model, ASSUMED if model in self._assumed else Bytes(0))

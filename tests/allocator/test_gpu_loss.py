@@ -1,9 +1,10 @@
 """GPUs that fall ill, go and come: nobody new gets them, and nobody loses what he has."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import AdmissionRefused, Node, container, gpus, pod
+from admission_node import JOURNAL, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.allocator.device_ids import Device
 from gpumanager.gpu.values import topology
@@ -156,3 +157,46 @@ async def test_a_gpu_that_appears_while_another_is_sick_changes_nothing_for_the_
     assert node.gpus_of(one) == ("/dev/nvidia1",)
     assert BOTH.gpus[0] in node.allocator.topology.gpus
     assert len(unhealthy(node)) == CORES_PER_GPU
+
+
+async def test_a_container_whose_devices_name_a_missing_gpu_has_its_limits_on_the_one_it_has(
+    node: Node,
+) -> None:
+    """The kubelet may take devices of one GPU for what there is room for on the other alone."""
+    named = [d.device_id for d in node.allocator.devices(VCORE)[CORES_PER_GPU:]][:30]
+    blocks = [d.device_id for d in node.allocator.devices(VMEMORY)[:4]]
+    held = pod("held", container(30, 4))
+    node.listing.listed[held.uid] = held
+    await node.allocator.allocate(VMEMORY, blocks)
+    node.answers[held.uid, "main"] = await node.allocator.allocate(VCORE, named)  # type: ignore[assignment]
+    node.held = {(held.uid, "main", VCORE): {*named}, (held.uid, "main", VMEMORY): {*blocks}}
+    node.write_checkpoint()
+    here = node.gpus_of(held)
+    there = [gpu for gpu in BOTH.gpus if f"/dev/nvidia{gpu.minor}" in here]
+
+    node.topology = topology([replace(gpu, index=0) for gpu in there], [[None]])
+    await node.restart_agent()
+    await node.start(held)
+
+    assert (node.limits(held)[0].gpu, node.limits(held)[0].cores) == (there[0].uuid, 30)
+
+
+async def test_of_a_whole_gpu_whose_container_alone_knows_it_is_held_when_it_is_seen(
+    node: Node,
+) -> None:
+    held = pod("held", container(100, 0))
+    await node.run(held)
+    node.runtime.containers.append(node.live_container(held))
+    (node.directory / JOURNAL).unlink()
+    node.held.clear()
+    node.write_checkpoint()
+    node.runtime.answers = False
+    await node.restart_agent()
+
+    node.runtime.answers = True
+    for _ in range(6):
+        await node.allocator.reconcile()
+
+    assert [a.owner for a in node.allocator.journal.live()] == [held.uid]
+    await node.run(other := pod("other", container(100, 0)))
+    assert node.gpus_of(other) != node.gpus_of(held)

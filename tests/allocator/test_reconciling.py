@@ -185,3 +185,19 @@ def swap(node: Node, one: PodUID, other: PodUID) -> None:
     a, b = (one, "main"), (other, "main")
     node.answers[a], node.answers[b] = node.answers[b], node.answers[a]
     node.write_checkpoint()
+
+
+async def test_where_the_kubelet_s_books_alone_say_that_a_pod_is_gone_it_keeps_what_it_has(
+    node: Node,
+) -> None:
+    """A kubelet that lost them has begun new ones."""
+    await node.run(running := pod("running", container(30, 4)))
+    node.held.clear()
+    node.write_checkpoint()
+    node.listing.readable = node.runtime.answers = False
+
+    for _ in range(2):
+        node.clock.now += 60
+        await node.allocator.reconcile()
+
+    assert node.limits(running)[0].cores == 30

@@ -6,8 +6,9 @@ import pytest
 from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.gpu.values import topology
 from gpumanager.kubelet.pods import ContainerKind, PodView
-from gpumanager.names import VCORE
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -226,3 +227,68 @@ async def test_a_fresh_node_begins_with_nothing(node: Node) -> None:
 
     assert node.allocator.journal.live() == ()
     assert node.allocator.foreign() == frozenset()
+
+
+async def test_the_kubelet_s_books_take_the_place_of_what_a_directory_only_counted(
+    node: Node,
+) -> None:
+    waiting = pod("waiting", container(30, 4))
+    await node.admit(waiting)
+    lose_the_journal(node)
+    (node.directory / CHECKPOINT).unlink()
+    await node.restart_agent()
+
+    node.write_checkpoint()
+    await node.start(waiting)
+
+    assert node.limits(waiting)[0].cores == 30
+    assert len(node.allocator.journal.live()) == 1
+
+
+async def test_reconciling_keeps_whom_it_has_just_found_in_the_kubelet_s_books(node: Node) -> None:
+    running = pod("running", container(30, 4))
+    await node.run(running)
+    lose_the_journal(node)
+    (node.directory / CHECKPOINT).unlink()
+    node.runtime.answers = False
+    await node.restart_agent()
+
+    node.write_checkpoint()
+    for readable in (False, True, True):
+        node.listing.readable = readable
+        node.clock.now += 60
+        await node.allocator.reconcile()
+
+    assert node.limits(running)[0].cores == 30
+    assert [a.owner for a in node.allocator.journal.live()] == [running.uid]
+
+
+async def test_of_a_promise_whose_last_half_is_torn_off_the_kubelet_s_books_know_the_rest(
+    node: Node,
+) -> None:
+    waiting = pod("waiting", container(30, 4))
+    await node.admit(waiting, order=(VMEMORY, VCORE))
+    path = node.directory / JOURNAL
+    path.write_bytes(path.read_bytes().rstrip()[:-10])
+
+    await node.restart_agent()
+    await node.start(waiting)
+
+    assert (node.limits(waiting)[0].cores, node.limits(waiting)[0].memory) == (30, 4 * MEMORY_BLOCK)
+
+
+async def test_a_gpu_that_is_missing_while_the_journal_is_lost_is_whose_it_was_when_it_is_back(
+    node: Node,
+) -> None:
+    held = pod("held", container(60, 10))
+    await node.run(held)
+    lose_the_journal(node)
+    both = node.topology
+
+    node.topology = topology(both.gpus[1:], [[None]])
+    await node.restart_agent()
+    await node.allocator.adopt(both)
+
+    await node.run(whole := pod("whole", container(100, 0)))
+    assert node.gpus_of(held) == ("/dev/nvidia0",)
+    assert node.gpus_of(whole) == ("/dev/nvidia1",)

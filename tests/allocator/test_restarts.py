@@ -11,10 +11,12 @@ from admission_node import (
     CrashingFile,
     Node,
     container,
+    gpus,
     pod,
 )
 
 from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
 
@@ -167,3 +169,35 @@ async def test_an_agent_starts_and_serves_what_runs_on_a_disk_that_takes_nothing
 
     assert node.limits(before)[0].memory == 4 * MEMORY_BLOCK
     assert "No GPU is given out until it can be written" in caplog.text
+
+
+@pytest.mark.parametrize("order", [(VCORE, VMEMORY), (VMEMORY, VCORE)])
+async def test_a_pod_that_was_rejected_because_the_agent_died_leaves_no_promise_in_the_way(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """The next one asks for the other resource first: no device that is in the way is named."""
+    node = Node(tmp_path, gpus(1))
+    await node.admit(rejected := pod("rejected", container(60, 10)), order=order[:1])
+    node.fail(rejected.uid)
+    await node.restart_agent()
+
+    await node.admit(after := pod("after", container(60, 10)), order=order[::-1])
+    await node.start(after)
+
+    assert node.limits(after)[0].cores == 60
+
+
+async def test_what_the_kubelet_gave_a_second_time_is_not_held_twice(node: Node) -> None:
+    """It has started without its books, and admits anew who waits for an image."""
+    waiting = pod("waiting", container(60, 10))
+    await node.admit(waiting)
+    node.held.clear()
+    await node.allocator.kubelet_started()
+    await node.admit(waiting)
+
+    for _ in range(2):
+        node.clock.now += 60
+        await node.allocator.reconcile()
+
+    (held,) = node.allocator.journal.live()
+    assert set(held.core_ids) == node.held[waiting.uid, "main", VCORE]

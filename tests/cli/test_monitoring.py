@@ -38,7 +38,16 @@ def test_an_agent_is_ready_with_its_journal_and_both_resources(agent: Agent, why
     assert not_ready(agent, agent) == why  # type: ignore[arg-type]
 
 
-def test_the_journal_that_is_timed_is_the_agent_s(tmp_path: Path) -> None:
+async def test_without_a_gpu_it_is_said_what_is_waited_for() -> None:
+    reasons = ["", "the driver lists no GPU"]
+    monitoring = Monitoring(AgentSettings(), lambda: reasons[-1])
+
+    assert monitoring.not_ready() == "waiting for a GPU: the driver lists no GPU"
+    reasons.pop()
+    assert monitoring.not_ready() == "the agent is starting"
+
+
+async def test_the_journal_that_is_timed_is_the_agent_s(tmp_path: Path) -> None:
     monitoring = Monitoring(AgentSettings(checkpoint_path=tmp_path))
 
     assert monitoring.journal.path == tmp_path / "allocations.json"

@@ -20,7 +20,7 @@ from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods, PodView
+from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import Habits
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
@@ -32,6 +32,7 @@ from gpumanager.volume.values import DriverVolumes
 
 BOUND: Final = 20.0
 GPUS: Final = 2
+JOURNAL: Final = "allocations.json"
 BLOCKS: Final = 64
 
 
@@ -71,6 +72,19 @@ class RememberedLimits:
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         return self.now[allocation]
+
+
+def surroundings(
+    base: Path, pods: PodsSource, resources: Path, limits: RememberedLimits | None = None
+) -> Surroundings:
+    """Of an allocator whose journal is in `base`, beside the kubelet's directory."""
+    return Surroundings(
+        virtual=limits or RememberedLimits(),
+        volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+        journal=JournalFile(base / JOURNAL),
+        books=KubeletBooks(base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources)),
+        pods=pods,
+    )
 
 
 class AgentOnKubelet:
@@ -116,20 +130,8 @@ class AgentOnKubelet:
         return limit.cores, limit.memory
 
     def _new_allocator(self) -> Allocator:
-        base = self._base
-        return Allocator(
-            self.gpus,
-            Surroundings(
-                virtual=self.limits,
-                volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
-                journal=JournalFile(base / "allocations.json"),
-                books=KubeletBooks(
-                    base / "kubelet" / KUBELET_CHECKPOINT,
-                    PodResources(self.kubelet.pod_resources_socket),
-                ),
-                pods=_Later(self),
-            ),
-        )
+        resources = self.kubelet.pod_resources_socket
+        return Allocator(self.gpus, surroundings(self._base, _Later(self), resources, self.limits))
 
     @property
     def pods(self) -> KubeletPods:

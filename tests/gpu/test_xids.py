@@ -3,7 +3,7 @@
 import pytest
 
 from gpumanager.gpu.health_checks import Checks, checks_of
-from gpumanager.gpu.xids import XIDS, Severity, classify
+from gpumanager.gpu.xids import KNOWN, XIDS, Severity, classify
 
 PASSED_OVER_BY_NVIDIA = (13, 31, 43, 45, 68, 109)
 """Application errors of k8s-device-plugin (internal/rm/health.go)."""
@@ -14,14 +14,32 @@ def test_what_nvidias_plugin_passes_over_is_an_applications_fault(code: int) -> 
     assert classify(code).severity is Severity.APPLICATION
 
 
-@pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 119, 140])
-def test_what_needs_a_reset_is_fatal(code: int) -> None:
+# What NVIDIA's catalog says is to be done at once.
+RESTART_APP = (8, 11, 13, 25, 31, 32, *range(39, 42), 60, *range(68, 73), *range(75, 78), 80)
+RESTART_APP_2 = (*range(82, 87), 88, 89, 94, *range(96, 106), *range(126, 136), 139)
+IGNORE = (14, 37, 38, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 141, 152, 153, 157, 160, 161)
+RESET_GPU = (46, 62, 64, 95, 110, 119, 120, 136, 140, 143, 155, 156, 158)
+BY_MORE_THAN_THE_CODE = (78, 142, *range(144, 151), 159, 167, 168, 169)
+
+
+@pytest.mark.parametrize("code", [*RESTART_APP, *RESTART_APP_2])
+def test_what_a_restart_of_the_program_ends_is_the_applications(code: int) -> None:
+    assert classify(code).severity is Severity.APPLICATION
+
+
+@pytest.mark.parametrize("code", [*RESET_GPU, 48, 74, 171, 172, 54, 61, 79, 151])
+def test_what_needs_a_reset_a_reboot_or_a_technician_is_fatal(code: int) -> None:
     assert classify(code).severity is Severity.FATAL
 
 
-@pytest.mark.parametrize("code", [63, 92, 154])
-def test_what_the_driver_has_dealt_with_is_a_notice(code: int) -> None:
-    assert not classify(code).severity.harms
+@pytest.mark.parametrize("code", [*IGNORE, 154, *range(162, 166)])
+def test_what_nothing_has_to_be_done_about_is_a_notice(code: int) -> None:
+    assert classify(code).severity is Severity.NOTICE
+
+
+@pytest.mark.parametrize("code", BY_MORE_THAN_THE_CODE)
+def test_what_the_code_alone_does_not_decide_harms_for_a_time(code: int) -> None:
+    assert classify(code).severity is Severity.TRANSIENT
 
 
 def test_a_code_that_nobody_knows_harms_but_only_for_a_time() -> None:
@@ -29,8 +47,12 @@ def test_a_code_that_nobody_knows_harms_but_only_for_a_time() -> None:
     assert str(classify(4711)) == "Xid 4711 (not known to this agent)"
 
 
-def test_every_row_of_the_table_says_its_own_code() -> None:
-    assert all(code == xid.code and xid.meaning for code, xid in XIDS.items())
+def test_every_row_of_the_table_says_its_own_code_and_its_source() -> None:
+    assert all(code == xid.code and xid.meaning and xid.source for code, xid in XIDS.items())
+
+
+def test_no_code_is_in_two_rows() -> None:
+    assert len(XIDS) == sum(len(rows.meanings) for rows in KNOWN)
 
 
 def severities(checks: Checks, *codes: int) -> list[str | None]:

@@ -130,6 +130,26 @@ async def test_a_registered_agent_is_ready_and_tells_its_version() -> None:
         assert await watched.metric("gpumanager_gpu_healthy") == [1] * 4
 
 
+async def test_an_agent_without_a_driver_answers_and_says_what_it_waits_for() -> None:
+    async with node() as watched:
+        await watched.node.agent.stop()
+        watched.node.gpus.faults.unload()
+
+        await watched.node.agent.start(watched.node.kubelet.http.endpoint)
+        await until(watched.listens)
+        await watched.tells("gpumanager_driver_answers", 0)
+        assert await watched.get("/healthz") == (200, "ok\n")
+        status, why = await watched.get("/readyz")
+        assert (status, why.partition(":")[0]) == (503, "waiting for a GPU")
+        await watched.tells("gpumanager_registered", 0, resource=VCORE)
+        assert await watched.metric("gpumanager_gpu_healthy") == []
+
+        watched.node.gpus.faults.load()
+        await watched.tells("gpumanager_registered", 1, resource=VCORE)
+        await watched.comes(lambda values: values == [1] * 4, "gpumanager_gpu_healthy")
+        assert await watched.get("/readyz") == (200, "ok\n")
+
+
 async def test_a_container_is_told_as_it_is() -> None:
     async with node() as watched:
         await watched.start(pod(*HOLD))

@@ -368,7 +368,7 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     root: Path, driver: Driver, pid: int
 ) -> None:
     models = {GPU: "T4", OTHER: "T4"}
-    manager = VirtualSockets(root, meter=driver, models=models)
+    manager = VirtualSockets(root, meter=driver, model_of=models.get)
     both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
     process = Process(manager, await manager.open(NAME, both))
     await process.attach()
@@ -380,12 +380,31 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     sizes = [process.regions.config.limits[at].context_bytes for at in range(2)]
     assert sizes == [300 * MIB] * 2
     await manager.stop()
-    successor = VirtualSockets(root, meter=driver, models=models)
+    successor = VirtualSockets(root, meter=driver, model_of=models.get)
     await successor.open(NAME, both)
     late = Process(successor, await successor.open(AllocationID("late"), both))
     await late.attach()
     assert late.context_size() == 300 * MIB
     await successor.stop()
+
+
+async def test_a_gpu_that_appears_late_has_what_is_known_of_its_model(
+    root: Path, driver: Driver, pid: int
+) -> None:
+    models = {GPU: "T4"}
+    manager = VirtualSockets(root, meter=driver, model_of=models.get)
+    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
+    await process.attach()
+    driver.held = {GPU: {pid: Bytes(300 * MIB)}}
+    await process.measure()
+
+    models[OTHER] = "T4"
+    limits = [Limit(OTHER, Bytes(GIB), 100, 100)]
+    late = Process(manager, await manager.open(AllocationID("late"), limits))
+    await late.attach()
+
+    assert late.context_size() == 300 * MIB
+    await manager.stop()
 
 
 async def test_a_first_context_that_a_regular_measurement_finds_is_learnt_from(

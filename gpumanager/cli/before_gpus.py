@@ -1,0 +1,60 @@
+"""What the monitor looks at while the agent has no parts yet: nothing, and NVML least of all.
+
+Imported with the monitor: see `monitoring`.
+"""
+
+from collections.abc import Callable
+
+from gpumanager.allocator.journal import Journal
+from gpumanager.allocator.ledger import Ledger
+from gpumanager.allocator.reconciliation import KINDS
+from gpumanager.deviceplugin.plugin import SOCKETS
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import topology
+from gpumanager.monitor.ports import Driver, Sources, Told
+from gpumanager.runtime.cgroup import Membership
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID
+
+
+def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
+    """Of a node without GPUs, and without a kubelet."""
+    none = topology((), ())
+    ledger = Ledger(none)
+    return Sources(
+        node=node,
+        topology=lambda: none,
+        ledger=lambda: ledger,
+        journal=Journal,
+        journal_bytes=journal_bytes,
+        books=_Nobody(),
+        residents=_Nobody(),
+        registered=lambda: dict.fromkeys(SOCKETS, False),
+        disagreements=lambda: dict.fromkeys(KINDS, 0),
+    )
+
+
+def patient(driver: Driver, waiting_for: Callable[[], str]) -> Driver:
+    """Leaves NVML alone while GPUs are looked for: while it is open it lists those there were.
+
+    waiting_for: empty once they are found.
+    """
+
+    def ask() -> Told:
+        if reason := waiting_for():
+            raise GpuManagerError(reason)
+        return driver()
+
+    return ask
+
+
+class _Nobody:
+    """Knows nothing of any allocation and any process."""
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        raise GpuManagerError(f"nothing is known of {allocation} yet")
+
+    def of(self, process: Process) -> Membership | None:
+        del process
+        return None
