@@ -82,7 +82,7 @@ def read(contents: bytes) -> Log:
     rest = contents[whole[-1].end :].strip(FILL)
     if len(whole) <= kept:
         raise Malformed(f"line {len(whole) + 1} of the {kept + 1} it begins with is damaged")
-    if any(_parse(text) for text in rest.split(FILL)):
+    if rest and any(_parse(text) for text in rest.split(FILL)):
         raise Malformed(f"line {len(whole) + 1} is damaged, and whole lines follow it")
     return Log(_replayed(one.text for one in whole[1:]), torn=bool(rest))
 
