@@ -18,13 +18,21 @@ from pathlib import Path
 from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
 from gpumanager.allocator.advertised import advertised
 from gpumanager.allocator.answer import Answer, answer
+from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import Device, UnknownDeviceID
 from gpumanager.allocator.evidence import Eyes
+from gpumanager.allocator.foresight import Foreseen, Foresight, Ground
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_file import JournalUnwritable
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import Conflict, conflict, never_given, rejected
+from gpumanager.allocator.lifecycle import (
+    UNDISPUTED,
+    Conflict,
+    conflict,
+    never_given,
+    rejected,
+)
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciler import Reconciler
 from gpumanager.allocator.reconciliation import Disagreement
@@ -57,6 +65,9 @@ class Allocator:
         self._foreign: frozenset[str] = frozenset()
         self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
         self._lock = asyncio.Lock()
+        self._foresight = Foresight()
+        self.calm = Calm()
+        """For those who can wait while the kubelet does not."""
 
     @property
     def journal(self) -> Journal:
@@ -130,11 +141,14 @@ class Allocator:
         Raises UnknownDeviceID.
         """
         async with self._lock:
+            self.calm.expect()
             open_ = await self._hear(resource, size)
             await self._promises.release(self._conflict(open_, available).over)
             question = Question(resource, size, tuple(available), tuple(must_include))
             offer = steer(self._ledger, self._promises.live(), open_, question)
-            self._keep(replace(open_, awaiting=resource, plan=offer.plan))
+            open_ = self._keep(replace(open_, awaiting=resource, plan=offer.plan))
+            self._foresight.begin(self._foresee(open_, resource, offer.ids))
+            self.calm.expect()
             return offer.ids
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
@@ -143,18 +157,30 @@ class Allocator:
         Raises UnknownDeviceID, JournalUnwritable, and what the virtual manager raises.
         """
         async with self._lock:
-            open_ = await self._transaction(resource, ids)
+            self.calm.expect()
+            try:
+                return await self._allocate(resource, ids)
+            finally:
+                self.calm.over()
+
+    async def _allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
+        foreseen = self._foresight.take(self._ground(), resource, ids)
+        open_ = await self._transaction(resource, ids)
+        if foreseen is not None:
+            await self._promise(foreseen.decided, open_)
+            return foreseen.answer
+        decided = await self._decide(open_, resource, ids)
+        if isinstance(decided, Refused) and await self._forget_rejected(open_):
             decided = await self._decide(open_, resource, ids)
-            if isinstance(decided, Refused) and await self._forget_rejected(open_):
-                decided = await self._decide(open_, resource, ids)
-            other = apart(open_, self._call(resource, len(ids)))
-            if isinstance(decided, Refused) and other:
-                open_ = self._keep(other)
-                decided = await self._decide(open_, resource, ids)
-            if isinstance(decided, Refused):
-                await self._abandon(open_)
-                return decided
-            return await self._promise(decided, open_, resource)
+        other = apart(open_, self._call(resource, len(ids)))
+        if isinstance(decided, Refused) and other:
+            open_ = self._keep(other)
+            decided = await self._decide(open_, resource, ids)
+        if isinstance(decided, Refused):
+            await self._abandon(open_)
+            return decided
+        directory = await self._promise(decided, open_)
+        return self._answer(decided, open_, resource, directory)
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
         """PreStartContainer: whose the IDs are is settled, and its limits are set.
@@ -176,6 +202,7 @@ class Allocator:
         began = self._around.clock()
         look = await self._reconciler.look(began, await self._eyes.look())
         async with self._lock:
+            self._promises.expected = self._open().allocation if self._admitting() else None
             released = await self._reconciler.act(look, self._under)
         await self._tell_of_devices()
         return released
@@ -252,31 +279,62 @@ class Allocator:
 
     # Allocate: what is promised.
 
-    async def _promise(self, decided: Allocation, open_: Transaction, resource: str) -> Answer:
+    async def _promise(self, decided: Allocation, open_: Transaction) -> Path | None:
         try:
-            directory = await self._promises.promise(decided, self._blocks(decided, open_))
+            return await self._promises.promise(decided, self._blocks(decided, open_))
         except JournalUnwritable:
             raise
         except (GpuManagerError, OSError):
             await self._promises.release([decided.allocation])
             await self._abandon(open_)
             raise
-        return self._answer(decided, open_, resource, directory)
+
+    async def _foresee(
+        self, open_: Transaction, resource: str, ids: tuple[str, ...]
+    ) -> Foreseen | None:
+        """What Allocate will be answered if it asks for what was offered."""
+        async with self._lock:
+            ground = self._ground()
+            if ground[0] is not open_ or self._conflict(open_, ids) != UNDISPUTED:
+                return None
+            demand = self._demand(resource, ids)
+            if isinstance(demand, Refused):
+                return None
+            decided = self._decided(open_, demand)
+            if isinstance(decided, Refused):
+                return None
+            directory = await self._promises.foresee(decided, self._blocks(decided, open_))
+            made = self._answer(decided, open_, resource, directory)
+            return Foreseen(ground, resource, frozenset(ids), decided, made)
+
+    def _ground(self) -> Ground:
+        """What an Allocate now would look at."""
+        promises, ledger = self._promises, self._ledger
+        known = self._admission.open, self._view, promises.live(), promises.lingering
+        return (*known, ledger.topology, ledger.closed)
 
     async def _decide(
         self, open_: Transaction, resource: str, ids: Collection[str]
     ) -> Allocation | Refused:
         if not ids:
             return Refused(f"no devices are asked for of {resource}")
-        try:
-            demand = Demand(resource, self._ledger.ids.known(ids), self._around.clock())
-        except UnknownDeviceID as error:
-            return Refused(str(error))
+        demand = self._demand(resource, ids)
+        if isinstance(demand, Refused):
+            return demand
         found = self._conflict(open_, ids)
         await self._promises.release(found.over)
         if found.refused:
             return found.refused
         self._promises.doubt(found.doubted)
+        return self._decided(open_, demand)
+
+    def _demand(self, resource: str, ids: Collection[str]) -> Demand | Refused:
+        try:
+            return Demand(resource, self._ledger.ids.known(ids), self._around.clock())
+        except UnknownDeviceID as error:
+            return Refused(str(error))
+
+    def _decided(self, open_: Transaction, demand: Demand) -> Allocation | Refused:
         live, share_mode = self._promises.live(), self._around.share_mode
         return decide(self._ledger, live, open_, demand, share_mode=share_mode)
 

@@ -7,7 +7,7 @@ list cannot be read, the checkpoint stands in for it. When in doubt a promise li
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gpumanager.allocator.admission import Transaction, View
 from gpumanager.allocator.decision import Refused
@@ -33,6 +33,9 @@ class Conflict:
     over: tuple[AllocationID, ...] = ()
     doubted: tuple[AllocationID, ...] = ()
     refused: Refused | None = None
+
+
+UNDISPUTED: Final = Conflict()
 
 
 def rejected(

@@ -9,15 +9,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.allocator.live import Live
 from gpumanager.allocator.ports import VirtualManager
+from gpumanager.allocator.scribe import Scribe
 from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.values import AllocationID
 
@@ -32,12 +32,14 @@ class Promises:
     def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
         self._file = file
         self._virtual = virtual
-        self._disk = ThreadPoolExecutor(1, "journal")
-        """One thread: whoever gives up waiting for a change, the next comes after it."""
+        self._scribe = Scribe()
         self.journal = Journal()
         self._live = Live.of(self.journal)
+        self._next: tuple[Journal, Allocation, Journal] | None = None
         self.lingering: frozenset[AllocationID] = frozenset()
         """Whose container was seen to run although its pod has ended."""
+        self.expected: AllocationID | None = None
+        """Whose directory may be there already, because it is about to be promised."""
 
     def live(self) -> Live:
         """Those that hold something."""
@@ -70,7 +72,7 @@ class Promises:
                 await self.serve(allocation, allocation.blocks)
             except (GpuManagerError, OSError) as error:
                 logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
-        await self.tidy()
+        self.tidy_soon()
 
     async def tidy(self) -> None:
         """Make room for changes while nobody waits; what cannot be written is said."""
@@ -79,16 +81,38 @@ class Promises:
         except JournalUnwritable as error:
             logger.error("%s", error)  # noqa: TRY400
 
+    def tidy_soon(self) -> None:
+        """The same, and nobody waits for the disk: whoever writes next comes after it."""
+        self._on_disk(self._file.tidy, self.journal).add_done_callback(_say)
+
     async def put(self, *changed: Allocation) -> None:
         """Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
+
+    async def foresee(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """All of a promise but the promise, which may come next; its directory.
+
+        Raises what the virtual manager raises.
+        """
+        directory = await self.serve(allocation, memory_blocks)
+        journal = self.journal.put(allocation)
+        self._next = self.journal, allocation, journal
+        self._on_disk(self._file.foresee, journal)
+        return directory
+
+    def _with(self, allocation: Allocation) -> Journal:
+        """The journal with a promise; the very one that was foreseen, if it was."""
+        foreseen, self._next = self._next, None
+        if foreseen and foreseen[0] is self.journal and foreseen[1] is allocation:
+            return foreseen[2]
+        return self.journal.put(allocation)
 
     async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
         """`put` it and `serve` it, both at once; its directory.
 
         Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
         """
-        journal = self.journal.put(allocation)
+        journal = self._with(allocation)
         saving = self._on_disk(self._file.save, journal)
         try:
             return await self.serve(allocation, memory_blocks)
@@ -147,6 +171,11 @@ class Promises:
         await self._on_disk(self._file.save, journal)
         self.journal = journal
 
-    def _on_disk(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+    def _on_disk(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         """Begun at once, without anybody awaiting it."""
-        return asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)
+        return self._scribe.run(work, *arguments)
+
+
+def _say(tidied: "asyncio.Future[None]") -> None:
+    if not tidied.cancelled() and (error := tidied.exception()) is not None:
+        logger.error("%s", error)

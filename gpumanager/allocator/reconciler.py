@@ -89,7 +89,8 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
-        names = self._around.virtual.allocations()
+        found = self._around.virtual.allocations()
+        names = (name for name in found if name != self._promises.expected)
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
         known = [a for a in self._promises.live() if a.time < look.began and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)

@@ -10,6 +10,7 @@ not, as long as what is large is no part of the heap, which glibc changes when i
 
 import asyncio
 import ctypes
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 GIVE_BACK_SECONDS: Final = 10.0
@@ -26,9 +27,10 @@ def share_one_heap() -> None:
         set_option(option, value)
 
 
-async def give_back_every(seconds: float) -> None:
-    """Whole pages that nothing lies in, until cancelled."""
+async def give_back_every(seconds: float, calm: Callable[[], Awaitable[None]]) -> None:
+    """Whole pages that nothing lies in, until cancelled; each time when it is calm."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(seconds)
+        await calm()
         trim(0)

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from gpumanager.allocator.allocator import Allocator
+from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.wards import wards
 from gpumanager.cli.background import Background
@@ -96,6 +97,7 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._background = Background()
+        self._calm = Calm()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
@@ -103,6 +105,7 @@ class NodeAgent:
             settings, outside, self._virtual, self._containers, monitoring.journal
         )
         self._allocator = TimedAllocator(topology, around, monitoring.latencies)
+        self._allocator.calm = self._calm
         self._plugin = DevicePlugin(self._allocator, settings.device_plugin_path)
         self._allocator.on_devices_changed = self._plugin.refresh
         self._parts = Monitored(
@@ -150,7 +153,7 @@ class NodeAgent:
             health.watch(Kubelet(allocator, self._plugin, around.search)),
             tell(around.cluster, allocator, around.volumes.version),
             prune_every(PRUNE_SECONDS, around.volumes, around.runtime),
-            give_back_every(GIVE_BACK_SECONDS),
+            give_back_every(GIVE_BACK_SECONDS, self._calm.come),
         ):
             self._background.run(work)
 
@@ -175,6 +178,7 @@ class NodeAgent:
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
+            calm=self._calm.come,
         )
 
 

@@ -87,6 +87,7 @@ class ServedAllocation:
         self._seats: dict[Process, Seat] = {}
         self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
+        self._limits = tuple(limits)
         with ExitStack() as undo:
             self._watcher = Watcher(poll_seconds)
             undo.callback(self._watcher.close)
@@ -122,6 +123,10 @@ class ServedAllocation:
                 closing.callback(part.close)
 
     def write(self, limits: Sequence[Limit]) -> None:
+        """From now on these hold; nothing is done where they do already."""
+        if self._limits == tuple(limits):
+            return
+        self._limits = tuple(limits)
         self._config.write(limits)
         self.write_contexts()
         self._meters = Meters(self.allocation, self._config.limits(), self._books)

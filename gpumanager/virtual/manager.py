@@ -17,7 +17,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ from gpumanager.virtual.processes import POLL_SECONDS
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
 from gpumanager.virtual.sharing import GLANCES, Sharing
-from gpumanager.virtual.spares import Spares, make_directory
+from gpumanager.virtual.spares import Spares, at_once, make_directory
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -74,7 +74,8 @@ class VirtualSockets:
     allocation is for, names: those of containers by their IDs, driver: the driver's version, for
     gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
-    sweep_seconds: between two looks for programs that have gone without a word.
+    sweep_seconds: between two looks for programs that have gone without a word. calm: returns when
+    nobody waits for us whom a few milliseconds would keep; it is awaited before what takes those.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class VirtualSockets:
         call_seconds: float = CALL_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
+        calm: Callable[[], Awaitable[None]] = at_once,
     ) -> None:
+        self._calm = calm
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
@@ -108,7 +111,7 @@ class VirtualSockets:
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
-        self._spares = Spares(self._directory)
+        self._spares = Spares(self._directory, calm)
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -162,6 +165,7 @@ class VirtualSockets:
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
         while True:
+            await self._calm()
             await self.measure()
             await asyncio.sleep(seconds)
 
@@ -183,6 +187,7 @@ class VirtualSockets:
             if self._sampling is not None:
                 group.create_task(self._sampling.sample_every(sample_seconds, self._anybody))
             while True:
+                await self._calm()
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)
                 await self._glance_for(seconds)

@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -43,6 +43,10 @@ TAKEN: Final = (errno.ENOTEMPTY, errno.EEXIST)
 """The name of an allocation that has its directory."""
 
 T = TypeVar("T")
+
+
+async def at_once() -> None:
+    """Nobody ever waits."""
 
 
 @dataclass(slots=True)
@@ -83,10 +87,14 @@ class Spare:
 
 
 class Spares:
-    """Those of one manager. root: the directory of all allocations."""
+    """Those of one manager. root: the directory of all allocations.
 
-    def __init__(self, root: Path) -> None:
+    calm: returns when nobody waits for us.
+    """
+
+    def __init__(self, root: Path, calm: Callable[[], Awaitable[None]] = at_once) -> None:
         self._root = root
+        self._calm = calm
         self._ready: deque[Spare] = deque()
         self._wanted = asyncio.Event()
 
@@ -122,6 +130,7 @@ class Spares:
     async def _fill(self) -> None:
         """What fails now will fail in Allocate, too, where it is said."""
         while len(self._ready) < READY:
+            await self._calm()
             try:
                 self._ready.append(await finished(lambda: Spare.make(self._fresh()), Spare.close))
             except (GpuManagerError, OSError) as error:
