@@ -10,7 +10,7 @@ import pytest
 from container_process import eventually
 from open_door import NAME, limit, pids, say
 
-from gpumanager.units import GIB
+from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.spares import PREFIX, READY, Spare, Spares
 from gpumanager.virtual.values import AllocationID
@@ -155,6 +155,35 @@ async def test_spares_go_with_whoever_keeps_them(root: Path) -> None:
     await asyncio.gather(keeping, return_exceptions=True)
 
     assert list((root / "alloc").iterdir()) == []
+
+
+async def test_no_directory_is_made_ahead_while_somebody_waits_for_us(root: Path) -> None:
+    calm, asked = asyncio.Event(), asyncio.Event()
+
+    async def come() -> None:
+        asked.set()
+        await calm.wait()
+
+    keeping = asyncio.create_task(Spares(root / "alloc", come).keep())
+    async with asyncio.timeout(10):
+        await asked.wait()
+    assert spares(root) == set()
+    calm.set()
+    await eventually(lambda: len(spares(root)) == READY)
+
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualSockets) -> None:
+    config = await sockets.open(NAME, [limit()]) / "config"
+    before = config.read_bytes()
+    await sockets.open(NAME, [limit()])
+    again = config.read_bytes()
+
+    await sockets.open(NAME, [limit(memory=Bytes(2 * GIB))])
+
+    assert before == again != config.read_bytes()
 
 
 def killed(*_: object) -> None:
