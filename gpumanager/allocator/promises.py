@@ -72,7 +72,7 @@ class Promises:
                 await self.serve(allocation, allocation.blocks)
             except (GpuManagerError, OSError) as error:
                 logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
-        self.tidy_soon()
+        await self.tidy()
 
     async def tidy(self) -> None:
         """Make room for changes while nobody waits; what cannot be written is said."""
@@ -80,10 +80,6 @@ class Promises:
             await self._on_disk(self._file.tidy, self.journal)
         except JournalUnwritable as error:
             logger.error("%s", error)  # noqa: TRY400
-
-    def tidy_soon(self) -> None:
-        """The same, and nobody waits for the disk: whoever writes next comes after it."""
-        self._on_disk(self._file.tidy, self.journal).add_done_callback(_say)
 
     async def put(self, *changed: Allocation) -> None:
         """Raises JournalUnwritable, and then nothing has changed."""
@@ -174,8 +170,3 @@ class Promises:
     def _on_disk(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         """Begun at once, without anybody awaiting it."""
         return self._scribe.run(work, *arguments)
-
-
-def _say(tidied: "asyncio.Future[None]") -> None:
-    if not tidied.cancelled() and (error := tidied.exception()) is not None:
-        logger.error("%s", error)

@@ -10,6 +10,7 @@ not, as long as what is large is no part of the heap, which glibc changes when i
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -29,6 +30,8 @@ def share_one_heap() -> None:
 
 async def give_back_every(seconds: float, calm: Callable[[], Awaitable[None]]) -> None:
     """Whole pages that nothing lies in, until cancelled; each time when it is calm."""
+    gc.collect()
+    gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(seconds)

@@ -139,9 +139,9 @@ class Books(Region):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
-    def meters_seen(self) -> bytes:
-        """All meters as they are: what differs when somebody has worked."""
-        return bytes(ffi.buffer(self.words.meters))
+    def meters_seen(self, devices: int) -> bytes:
+        """The meters of so many devices as they are: what differs when somebody has worked."""
+        return bytes(ffi.buffer(self.words.meters, devices * ffi.sizeof(self.words.meters[0])))
 
     def device(self, device: int, limit: Limit) -> DeviceUsage:
         meter = self.words.meters[device]

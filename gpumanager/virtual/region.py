@@ -5,7 +5,7 @@ from typing import Any
 
 from gpumanager.names import BOOKS_NAME, CONFIG_NAME
 from gpumanager.virtual.books import Books
-from gpumanager.virtual.config import Config
+from gpumanager.virtual.config import MAX_DEVICES, Config
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 from vcuda_shim._shim import ffi
@@ -22,7 +22,8 @@ class UsageReader:
 
     def read(self, *, seated: bool) -> AllocationUsage:
         """seated: whether a process of it is known."""
-        seen = (self._config.words.generation, self._books.meters_seen())
+        words = self._config.words
+        seen = (words.generation, self._books.meters_seen(min(words.device_count, MAX_DEVICES)))
         if not seated and self._known is not None and seen == self._seen:
             return self._known
         found = usage(self._config, self._books)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from admission_node import JOURNAL, CrashingFile, Node, container, gpus, pod
+from admission_node import JOURNAL, Node, container, gpus, pod
 
 from gpumanager.allocator.admission import PAIR_AGE
 from gpumanager.allocator.allocator import Allocator
@@ -15,6 +15,11 @@ from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 
 LONE = pod("lone", container(30, 4))
+
+
+class FullDisk(JournalFile):
+    def _append(self, _text: bytes) -> None:
+        raise OSError("no space left on device")
 
 
 @pytest.fixture
@@ -144,15 +149,11 @@ async def test_an_agent_killed_before_allocate_leaves_nothing_to_the_next(node: 
 
 
 async def test_a_foreseen_promise_that_cannot_be_written_is_not_made(node: Node) -> None:
-    file = CrashingFile(node.directory / JOURNAL, "_append", after=False)
+    file = FullDisk(node.directory / JOURNAL)
     node.allocator = node.new_allocator(file)
     await node.allocator.recover()
     ids = await offered(node)
 
-    def full(_: bytes) -> None:
-        raise OSError("no space left on device")
-
-    file._append = full  # type: ignore[method-assign]
     with pytest.raises(JournalUnwritable):
         await node.allocator.allocate(VCORE, ids)
 

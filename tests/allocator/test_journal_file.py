@@ -105,9 +105,13 @@ def test_of_room_that_is_not_used_nothing_is_parsed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     JournalFile(path).save(NEW)
-    parsed = list[bytes]()
-    parse = journal_log._parse
-    monkeypatch.setattr(journal_log, "_parse", lambda text: (parsed.append(text), parse(text))[1])
+    parsed, parse = list[bytes](), journal_log._parse
+
+    def noted(text: bytes) -> tuple[int, str] | None:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(journal_log, "_parse", noted)
 
     JournalFile(path).load()
 
