@@ -85,6 +85,11 @@ class Spare:
         self.books.close()
         self.listening.close()
 
+    def discard(self) -> None:
+        """Nobody gets it any more."""
+        self.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
 
 class Spares:
     """Those of one manager. root: the directory of all allocations.
@@ -132,7 +137,7 @@ class Spares:
         while len(self._ready) < READY:
             await self._calm()
             try:
-                self._ready.append(await finished(lambda: Spare.make(self._fresh()), Spare.close))
+                self._ready.append(await finished(lambda: Spare.make(self._fresh()), Spare.discard))
             except (GpuManagerError, OSError) as error:
                 log.info("no directory can be made ahead: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -142,8 +147,7 @@ class Spares:
 
     def _close(self) -> None:
         for spare in self._ready:
-            spare.close()
-            shutil.rmtree(spare.directory, ignore_errors=True)
+            spare.discard()
         self._ready.clear()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -152,6 +153,30 @@ async def test_spares_go_with_whoever_keeps_them(root: Path) -> None:
     await eventually(lambda: len(spares(root)) == READY)
 
     keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+    assert list((root / "alloc").iterdir()) == []
+
+
+async def test_a_spare_that_is_finished_when_nobody_wants_it_any_more_goes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, wanted, make = asyncio.Event(), threading.Event(), Spare.make
+    loop = asyncio.get_running_loop()
+
+    def late(directory: Path) -> Spare:
+        spare = make(directory)
+        loop.call_soon_threadsafe(made.set)
+        wanted.wait(10)
+        return spare
+
+    monkeypatch.setattr(Spare, "make", late)
+    keeping = asyncio.create_task(Spares(root / "alloc").keep())
+    async with asyncio.timeout(10):
+        await made.wait()
+
+    keeping.cancel()
+    wanted.set()
     await asyncio.gather(keeping, return_exceptions=True)
 
     assert list((root / "alloc").iterdir()) == []
