@@ -100,7 +100,8 @@ def with_empty_calls(times: list[float]) -> None:
         times.append(time.perf_counter() - begin)
         return await plain(endpoint, ids)
 
-    PluginEndpoint.allocate = allocate  # type: ignore[method-assign]
+    replaced: Callable[..., Any] = allocate
+    PluginEndpoint.allocate = replaced  # type: ignore[method-assign]
 
 
 plain_allocate = PluginEndpoint.allocate
