@@ -277,6 +277,15 @@ def test_what_is_known_to_be_served_never_goes_back() -> None:
     assert one.served_until == START
 
 
+@pytest.mark.parametrize(("clock", "served"), [(START + 1, START), (START, 0)])
+def test_who_waits_counts_as_busy_while_it_has_paid_ahead(clock: int, served: int) -> None:
+    one = meter()
+    one.virtual_time = clock
+    lib.limiter_wait(one, START)
+
+    assert one.served_until == served
+
+
 def test_an_allowance_grows_while_it_is_used_up_and_shrinks_when_it_lies_about() -> None:
     share, size, sizes = terms(50), 0, []
     for _ in range(8):

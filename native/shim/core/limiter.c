@@ -177,6 +177,12 @@ void limiter_serve(struct vcuda_meter *meter, uint64_t until)
         ;
 }
 
+void limiter_wait(struct vcuda_meter *meter, uint64_t now)
+{
+    if (atomic_load_explicit(&meter->virtual_time, memory_order_relaxed) > now)
+        limiter_serve(meter, now);
+}
+
 uint64_t limiter_end(uint64_t previous, uint64_t begun, uint64_t elapsed, uint64_t now)
 {
     return smaller(add(larger(previous, begun), elapsed), now);

@@ -90,6 +90,10 @@ void limiter_retire(struct vcuda_meter *meter, uint64_t charged);
 /* The container is known to have had work on the GPU up to this time. */
 void limiter_serve(struct vcuda_meter *meter, uint64_t until);
 
+/* A launch waits. Who has paid ahead of the time is not idle meanwhile: what turns out to have cost
+ * less is given back whole. */
+void limiter_wait(struct vcuda_meter *meter, uint64_t now);
+
 /* The earliest end of work that ran for `elapsed`, submitted at `begun` behind work that ended at
  * `previous`; seen ended `now`. */
 uint64_t limiter_end(uint64_t previous, uint64_t begun, uint64_t elapsed, uint64_t now);

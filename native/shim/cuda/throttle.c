@@ -114,7 +114,7 @@ static void pay(struct launch *launch, uint64_t key)
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
-        limiter_serve(wait.meter, clock_now()); /* who waits is not idle: see what comes back */
+        limiter_wait(wait.meter, clock_now());
         look(launch, &wait);
     }
     count_wait(&wait);
