@@ -41,7 +41,7 @@ def read_nodes(path: Path) -> tuple[NodeRoom, ...]:
 
 
 def idle_node(
-    name: str, model: str, gpus: int, cpu_milli: int, memory_mib: int, blocks: int = 0
+    name: str, model: str, gpus: int, *, cpu_milli: int, memory_mib: int, blocks: int = 0
 ) -> NodeRoom:
     """A node on which nothing runs. blocks: memory of each GPU; 0 where nobody asks for any."""
     rooms = tuple(GpuRoom(index, CORES_PER_GPU, blocks, blocks) for index in range(gpus))
@@ -104,8 +104,13 @@ def _pod(row: Row) -> TracePod:
 
 
 def _node(row: Row) -> NodeRoom:
-    cpu, memory = _number(row, "cpu_milli"), _number(row, "memory_mib")
-    return idle_node(row["sn"], row["model"].strip(), _number(row, "gpu", MOST_GPUS), cpu, memory)
+    return idle_node(
+        row["sn"],
+        row["model"].strip(),
+        _number(row, "gpu", MOST_GPUS),
+        cpu_milli=_number(row, "cpu_milli"),
+        memory_mib=_number(row, "memory_mib"),
+    )
 
 
 def _number(row: Row, name: str, most: int = MOST) -> int:

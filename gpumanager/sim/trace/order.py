@@ -32,7 +32,8 @@ def arrange(
 def _until(
     wanted: float, first: list[TracePod], all_pods: list[TracePod], chance: random.Random
 ) -> list[TracePod]:
-    chosen, asked = [], 0
+    chosen: list[TracePod] = []
+    asked = 0
     for pod in first:
         if asked >= wanted:
             return chosen

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score, mix_of
-from gpumanager.placement.rooms import take, with_gpus, without
-from gpumanager.sim.trace.values import TracePod, Workload
+from gpumanager.placement.rooms import take, without
+from gpumanager.sim.trace.values import TracePod, TraceRoom, Workload, kind_of, kinds_on
 
 NO_FIT: Final = float("-inf")
 EQUAL: Final = 1e-9
@@ -106,10 +106,20 @@ def after(room: NodeRoom, ask: Ask, gpus: tuple[tuple[int, ...], ...]) -> NodeRo
     left = room.gpus
     for request, indices in zip(ask.requests, gpus, strict=True):
         left = take(left, request, tuple(positions[index] for index in indices))
-    room = with_gpus(without(room, ask), left)
-    if min((gpu.free_cores for gpu in left), default=0) < 0 or room.cpu_milli < 0:
+    host = without(room, ask)
+    least = min([host.cpu_milli, host.memory_mib, *(gpu.free_cores for gpu in left)])
+    if least < 0:
         raise ValueError(f"{ask} does not fit on {gpus} of {room.name}")
-    return room
+    return TraceRoom(
+        room.name,
+        room.model,
+        left,
+        host.cpu_milli,
+        host.memory_mib,
+        room.whole_cpu_milli,
+        room.whole_memory_mib,
+        kinds_on(room) | {kind_of(ask)} if ask.requests else kinds_on(room),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, NodeRoom
+from gpumanager.units import CORES_PER_GPU
 
 MILLI_PER_GPU: Final = 1000
 
@@ -31,3 +32,21 @@ class Workload:
     @property
     def capacity_milli(self) -> int:
         return sum(len(node.gpus) for node in self.nodes) * MILLI_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRoom(NodeRoom):
+    """A room that knows which kinds of pods run there; only one of the baselines asks."""
+
+    kinds: frozenset[str] = frozenset()
+
+
+def kind_of(ask: Ask) -> str:
+    """`share`, or how many whole GPUs: `0`, `1`, `2`…"""
+    if not ask.requests:
+        return "0"
+    return str(ask.cores // CORES_PER_GPU) if ask.cores >= CORES_PER_GPU else "share"
+
+
+def kinds_on(room: NodeRoom) -> frozenset[str]:
+    return room.kinds if isinstance(room, TraceRoom) else frozenset()
