@@ -5,6 +5,7 @@ leaves. Among equally good nodes chance decides, or with `--ties names` their na
 """
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -111,6 +112,10 @@ def command(  # noqa: PLR0917 - one for each option
     as_json: bool,
 ) -> None:
     """Replay a GPU cluster trace against the placement policies."""
+    if math.isnan(load):
+        raise click.BadParameter("nan is no load", param_hint="--load")
+    if plot is not None:
+        _draw(plot, ())  # rather now than after minutes of work
     runs = []
     for seed in seeds:
         nodes, pods = _trace(pods_path, nodes_path, synthetic, count, seed)

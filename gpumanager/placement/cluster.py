@@ -6,10 +6,16 @@ takes the best of all nodes. It sees no node's name: equal rooms have equal scor
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
+
+COVERAGE: Final = 0.95
+"""Part of all pods that the typical asks of a mix make up."""
+
+MOST_SHAPES: Final = 10_000
+HEAVIEST: Final = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ class Policy(Protocol):
 class History:
     """The pods seen, from which mixes are made. Counting one more takes constant time.
 
-    With `half_life` pods behind it, a pod counts half.
+    With `half_life` pods behind it, a pod counts half. Of MOST_SHAPES the rarer half is forgotten.
     """
 
     half_life: int = 50_000
@@ -106,13 +112,20 @@ class History:
     def saw(self, ask: Ask) -> None:
         self._weights[ask] = self._weights.get(ask, 0.0) + self._weight
         self._weight *= 2 ** (1 / self.half_life)
+        if len(self._weights) > MOST_SHAPES or self._weight > HEAVIEST:
+            self._shrink()
 
-    def mix(self, coverage: float = 0.95) -> Mix:
+    def mix(self, coverage: float = COVERAGE) -> Mix:
         """The most frequent asks that make up `coverage` of the pods."""
         return mix_of(tuple(self._weights.items()), coverage)
 
+    def _shrink(self) -> None:
+        heaviest = sorted(self._weights.items(), key=lambda one: -one[1])[: MOST_SHAPES // 2]
+        self._weights = {ask: weight / self._weight for ask, weight in heaviest}
+        self._weight = 1.0
 
-def mix_of(weights: Sequence[tuple[Ask, float]], coverage: float = 0.95) -> Mix:
+
+def mix_of(weights: Sequence[tuple[Ask, float]], coverage: float = COVERAGE) -> Mix:
     """The heaviest asks that make up `coverage` of all weight."""
     left = coverage * sum(weight for _, weight in weights)
     chosen = []
