@@ -1,19 +1,23 @@
 """Least waste: keep what is free usable by the pods that usually come.
 
     worth(node) = sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
-                + 8 * sum over GPUs of  filled(free cores of it)
+                + 16 * sum over GPUs of  filled(free cores of it)
+                - 0.05 * square root of the free CPUs
 
     w(t)        how many of the asks for GPUs are like t
     fitting(t)  free cores on GPUs with room for t; 0 where the node has no room for one t
     fed(t)      cores that pods like t could take before the node is out of CPU or memory
     filled(f)   how much of f free cores the next shares of the mix would take, if they came one
-                after another and whatever fits is put there (REACH shares)
+                after another and whatever fits is put there (REACH shares); all of a GPU that is
+                whole, so that none is broken while a broken one will do
 
 and points are what the node is worth after the ask less what it was worth before. Two ways to waste
-a GPU are seen so: a remainder that fits nobody, and a GPU whose node has no CPU left to feed it.
-Twice, because pods that need less CPU come too. How the constants were found: docs/placement.md.
+a GPU are seen so: a remainder that fits nobody, which matters most, and a GPU whose node has no CPU
+left to feed it (twice, because pods that need less CPU come too). Of nodes that are alike in both,
+the one with less CPU left. How the constants were found: docs/placement.md.
 """
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,8 +29,9 @@ from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
 FEEDING: Final = 2.0
-REMAINDER: Final = 8.0
+REMAINDER: Final = 16.0
 REACH: Final = 30
+TIDINESS: Final = 0.05
 REMEMBERED: Final = 100_000
 """Arrangements of GPUs whose sums are kept per mix."""
 
@@ -100,6 +105,7 @@ class Worth:
             found = self._terms[room.model, gpus] = self._sum(room)
         worth, terms = found
         cpu, memory = room.cpu_milli, room.memory_mib
+        worth -= TIDINESS * math.sqrt(cpu / 1000)
         for weight, amount, fed, cpu_each, memory_each in terms:
             pods = cpu / cpu_each
             if memory < pods * memory_each:
@@ -160,7 +166,7 @@ def usable_cores(gpu: GpuRoom) -> int:
 
 
 def fillings(typical: list[tuple[Ask, float]]) -> tuple[float, ...]:
-    """For 0 to 100 free cores of a GPU: how many of them the next REACH shares would take."""
+    """For 0 to 100 free cores of a GPU: how many of them will be taken."""
     sizes: dict[int, float] = defaultdict(float)
     for ask, share in typical:
         for request in ask.requests:
@@ -171,7 +177,7 @@ def fillings(typical: list[tuple[Ask, float]]) -> tuple[float, ...]:
     filled = [0.0] * (CORES_PER_GPU + 1)
     for _ in range(REACH):
         filled = [_one_more(free, filled, chances) for free in range(CORES_PER_GPU + 1)]
-    return tuple(filled)
+    return (*filled[:-1], float(CORES_PER_GPU))
 
 
 def _one_more(free: int, filled: list[float], chances: list[tuple[int, float]]) -> float:

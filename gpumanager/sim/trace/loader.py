@@ -86,7 +86,7 @@ def _rows(
             except ValueError as error:
                 raise InputError(path, str(error), line=reader.line_num) from error
     except csv.Error as error:
-        raise InputError(path, f"not a CSV file: {error}", line=reader.line_num) from error
+        raise InputError(path, f"not a CSV file: {error}", line=reader.reader.line_num) from error
 
 
 def _pod(row: Row) -> TracePod:
