@@ -19,6 +19,7 @@ from gpumanager.errors import InputError
 from gpumanager.placement.cluster import NodeRoom
 from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.sim.trace.baselines import policies
+from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
 from gpumanager.sim.trace.replay import Outcome, Recorder, Replay
@@ -147,7 +148,9 @@ def _trace(
 
 
 def _run(workload: Workload, name: str, seed: int, load: float, *, names_decide: bool) -> Run:
-    replay = Replay(workload, policies(seed)[name], seed, names_decide=names_decide)
+    policy = policies(seed)[name]
+    mix = typical_of(workload.pods) if isinstance(policy, Fgd) else None
+    replay = Replay(workload, policy, seed, names_decide=names_decide, mix=mix)
     recorder = Recorder(workload)
     began = time.perf_counter()
     with _progress(f"{name}, seed {seed}", len(workload.pods)) as steps:

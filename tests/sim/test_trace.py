@@ -142,7 +142,7 @@ def test_kept_scores_are_those_of_the_rooms_as_they_are(name: str) -> None:
     replay = Replay(made_up(nodes=8), policies(1)[name], 1)
     for pod in replay.workload.pods:
         kept = replay._up_to_date(pod.ask)
-        fresh = [replay.policy.score(room, pod.ask, replay.mix) for room in replay.rooms]
+        fresh = [replay.policy.score(room, pod.ask, replay._mix) for room in replay.rooms]
         points = [float("-inf") if score is None else score.points for score in fresh]
         assert kept.points == points
         replay.place(pod.ask)

@@ -8,12 +8,15 @@ ties; `exact` leaves that out.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Score
+from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Score, mix_of
 from gpumanager.placement.rooms import put
 from gpumanager.placement.values import Request
+from gpumanager.sim.trace.values import TracePod
 from gpumanager.units import CORES_PER_GPU
 
 Frees = tuple[int, ...]
@@ -73,6 +76,12 @@ def _usable(frees: Frees, request: Request) -> tuple[int, int]:
     each = min(request.cores, CORES_PER_GPU)
     enough = [free for free in frees if free >= each]
     return len(enough) >= max(1, request.whole_gpus), sum(enough)
+
+
+def typical_of(pods: Sequence[TracePod]) -> Mix:
+    """As published: shapes are told apart by GPUs, CPU and models, not by memory."""
+    shapes = (Ask(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
+    return mix_of(tuple(Counter(shapes).items()))
 
 
 @lru_cache(maxsize=8)

@@ -39,14 +39,18 @@ class Scores:
 
 @dataclass(slots=True)
 class Replay:
-    """One run of one policy. names_decide: ties go to the first node by name, not by chance."""
+    """One run of one policy.
+
+    names_decide: ties go to the first node by name, not by chance. mix: None for the usual asks.
+    """
 
     workload: Workload
     policy: Policy
     seed: int
     names_decide: bool = False
+    mix: Mix | None = None
     rooms: list[NodeRoom] = field(init=False)
-    mix: Mix = field(init=False)
+    _mix: Mix = field(init=False)
     _chance: random.Random = field(init=False)
     _changes: list[int] = field(init=False, default_factory=list)
     _scores: dict[Ask, Scores] = field(init=False, default_factory=dict)
@@ -54,7 +58,7 @@ class Replay:
     def __post_init__(self) -> None:
         self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
         self._chance = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
-        self.mix = usual(self.workload.pods)
+        self._mix = usual(self.workload.pods) if self.mix is None else self.mix
 
     def run(self) -> Iterator[Step]:
         asked = allocated = 0
@@ -90,7 +94,7 @@ class Replay:
         return scores
 
     def _rate(self, scores: Scores, node: int, ask: Ask) -> None:
-        score: Score | None = self.policy.score(self.rooms[node], ask, self.mix)
+        score: Score | None = self.policy.score(self.rooms[node], ask, self._mix)
         scores.points[node] = NO_FIT if score is None else score.points
         scores.gpus[node] = () if score is None else score.gpus
 
