@@ -1,20 +1,19 @@
 """Least waste: keep what is free usable by the pods that usually come.
 
-    worth(node) = sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
-                + 16 * sum over GPUs of  filled(free cores of it)
-                - 0.05 * square root of the free CPUs
+    worth(node) = sum over its GPUs of  filled(free cores of it)
+                + sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
 
-    w(t)        how many of the asks for GPUs are like t
-    fitting(t)  free cores on GPUs with room for t; 0 where the node has no room for one t
-    fed(t)      cores that pods like t could take before the node is out of CPU or memory
     filled(f)   how much of f free cores the next shares of the mix would take, if they came one
                 after another and whatever fits is put there (REACH shares); all of a GPU that is
                 whole, so that none is broken while a broken one will do
+    w(t)        how many of the asks for GPUs are like t
+    fitting(t)  free cores on GPUs with room for t; 0 where the node has no room for one t
+    fed(t)      cores that pods like t could take before the node is out of CPU or memory
 
-and points are what the node is worth after the ask less what it was worth before. Two ways to waste
-a GPU are seen so: a remainder that fits nobody, which matters most, and a GPU whose node has no CPU
-left to feed it (twice, because pods that need less CPU come too). Of nodes that are alike in both,
-the one with less CPU left. How the constants were found: docs/placement.md.
+What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
+a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (twice, because pods
+that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
+the one with the least free, so that idle nodes stay idle. How this was found: docs/placement.md.
 """
 
 import math
@@ -29,9 +28,14 @@ from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
 FEEDING: Final = 2.0
-REMAINDER: Final = 16.0
 REACH: Final = 30
-TIDINESS: Final = 0.05
+STEP: Final = 3.0
+"""Cores."""
+
+ROUNDING: Final = 1e-9
+MOST_FREE: Final = 10_000
+PER_CPU: Final = 1e-6
+
 REMEMBERED: Final = 100_000
 """Terms and worths that are kept per mix: some 15 MB."""
 
@@ -54,7 +58,14 @@ class LeastWaste:
         if placed is None:
             return None
         after, _, gpus = placed
-        return Score(after - worth(room), gpus)
+        steps = math.floor((after - worth(room)) / STEP + ROUNDING)
+        return Score(steps - emptiness(room), gpus)
+
+
+def emptiness(room: NodeRoom) -> float:
+    """Less than a step: what is free, in cores; CPUs where those are equal."""
+    free = sum([gpu.free_cores for gpu in room.gpus])
+    return (free + room.cpu_milli * PER_CPU) / MOST_FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +134,11 @@ class Worth:
             if amount and (not need.models or room.model in need.models):
                 terms.append((need.weight, amount, need.fed, need.cpu_milli, need.memory_mib))
         remainders = sum(self._filled[usable_cores(gpu)] for gpu in room.gpus)
-        return Arrangement(REMAINDER * remainders, tuple(terms))
+        return Arrangement(remainders, tuple(terms))
 
 
 def _evaluate(here: Arrangement, cpu_milli: int, memory_mib: int) -> float:
-    worth = here.remainders - TIDINESS * math.sqrt(cpu_milli / 1000)
+    worth = here.remainders
     for weight, amount, fed, cpu_each, memory_each in here.terms:
         pods = cpu_milli / cpu_each
         if memory_mib < pods * memory_each:
