@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "agent": "The node agent: answers the kubelet, serves containers their limits.",
     "doctor": "What this node has for the agent, what is wrong with it, and what to do.",
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
+    "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
     "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
 }
 """Command name to its line in `gpumanager --help`; each is the `command` of its module here."""

@@ -1,0 +1,112 @@
+"""The policies that the published experiments compare with, and who plays under which name.
+
+Scores are whole numbers, as a scheduler's are, so that there are ties; on the node the fullest GPU
+that fits is taken, but by `random`. Amounts are normalised by the largest node of the experiments.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score
+from gpumanager.placement.policies import POLICIES
+from gpumanager.placement.rooms import Worth, put
+from gpumanager.sim.trace.fgd import Fgd
+from gpumanager.sim.trace.values import kind_of, kinds_on
+from gpumanager.units import CORES_PER_GPU
+
+LARGEST_CPU_MILLI: Final = 128_000
+LARGEST_CORES: Final = 8 * CORES_PER_GPU
+BEST: Final = 100
+
+Points = Callable[[NodeRoom, Ask], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A score for the node from its room before the ask; best fit on it."""
+
+    points: Points
+
+    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
+        placed = put(room, ask, fullest_gpu(room))
+        if placed is None:
+            return None
+        return Score(float(int(self.points(room, ask))), placed[2])
+
+
+class Random:
+    """Any node that fits, any GPU that fits."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+
+    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
+        placed = put(room, ask, lambda _: self._chance.random())
+        return placed and Score(0.0, placed[2])
+
+
+def fullest_gpu(room: NodeRoom) -> Worth:
+    """Best fit on one node: the less was free on the GPU that is taken, the better."""
+    before = sum(gpu.free_cores**2 for gpu in room.gpus)
+    return lambda left: sum(gpu.free_cores**2 for gpu in left.gpus) - before
+
+
+def best_fit(room: NodeRoom, ask: Ask) -> float:
+    """Least left over, of CPU and GPU alike."""
+    cpu = (room.cpu_milli - ask.cpu_milli) / LARGEST_CPU_MILLI
+    return BEST * (1 - (cpu + (free_cores(room) - ask.cores) / LARGEST_CORES) / 2)
+
+
+def dot_product(room: NodeRoom, ask: Ask) -> float:
+    """Least alike: the product of what is free and what is asked, of CPU and GPU."""
+    cpu = room.cpu_milli * ask.cpu_milli / LARGEST_CPU_MILLI**2
+    return BEST * (1 - (cpu + free_cores(room) * ask.cores / LARGEST_CORES**2) / 2)
+
+
+def gpu_clustering(room: NodeRoom, ask: Ask) -> float:
+    """Pods of a kind together: shares, one GPU, two… In each class the fullest node first."""
+    if not ask.requests:
+        return 0.0
+    fullness = int(BEST / 4 * (LARGEST_CORES - free_cores(room)) / LARGEST_CORES)
+    kinds = kinds_on(room)
+    if not kinds:
+        return BEST / 4 + fullness
+    if kind_of(ask) not in kinds:
+        return fullness
+    return BEST / 4 * (3 if len(kinds) == 1 else 2) + fullness
+
+
+def gpu_packing(room: NodeRoom, ask: Ask) -> float:
+    """Shared GPUs first, the fullest of them; then free ones on used nodes; then idle nodes."""
+    if not ask.requests:
+        return 0.0
+    untouched = sum(gpu.free_cores == CORES_PER_GPU for gpu in room.gpus)
+    if untouched == len(room.gpus):
+        return max(BEST // 3 - untouched, untouched)
+    each = min(ask.cores, CORES_PER_GPU)
+    used = sorted(gpu.free_cores for gpu in room.gpus if gpu.free_cores >= each)
+    taken = used[: max(1, ask.cores // CORES_PER_GPU)]
+    fresh = sum(free == CORES_PER_GPU for free in taken)
+    if fresh:
+        return max(BEST // 2 - fresh, BEST // 3)
+    return max(BEST - sum(taken) // 10, BEST // 2)
+
+
+def free_cores(room: NodeRoom) -> int:
+    return sum(gpu.free_cores for gpu in room.gpus)
+
+
+def policies(seed: int) -> dict[str, Policy]:
+    """All that a trace can be replayed with. seed: of `random`."""
+    return {
+        **POLICIES,
+        "random": Random(seed),
+        "dot-product": Rated(dot_product),
+        "gpu-clustering": Rated(gpu_clustering),
+        "gpu-packing": Rated(gpu_packing),
+        "best-fit": Rated(best_fit),
+        "fgd": Fgd(),
+        "fgd-exact": Fgd(exact=True),
+    }

@@ -1,0 +1,121 @@
+"""Reads the pod and node lists of the public GPU-sharing trace of 2023, as published.
+
+    pods   name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,…
+    nodes  sn,cpu_milli,memory_mib,gpu,model
+
+Columns are found by their names; others are passed over. `gpu_milli` is of each GPU, and less than
+1000 only where one GPU is asked. `gpu_spec` is `A|B`: models that will do; empty for any.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gpumanager.errors import InputError
+from gpumanager.placement.cluster import Ask, GpuRoom, NodeRoom
+from gpumanager.placement.values import Request
+from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
+from gpumanager.units import CORES_PER_GPU
+
+Row = Mapping[str, str]
+Made = TypeVar("Made")
+
+MOST: Final = 2**53
+"""No number of a trace is larger."""
+
+MOST_GPUS: Final = 64
+
+POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+
+
+def read_pods(path: Path) -> tuple[TracePod, ...]:
+    """Raises InputError with file and line."""
+    return _read(path, POD_COLUMNS, _pod)
+
+
+def read_nodes(path: Path) -> tuple[NodeRoom, ...]:
+    """Raises InputError with file and line."""
+    return _read(path, NODE_COLUMNS, _node)
+
+
+def idle_node(
+    name: str, model: str, gpus: int, *, cpu_milli: int, memory_mib: int, blocks: int = 0
+) -> NodeRoom:
+    """A node on which nothing runs. blocks: memory of each GPU; 0 where nobody asks for any."""
+    rooms = tuple(GpuRoom(index, CORES_PER_GPU, blocks, blocks) for index in range(gpus))
+    return NodeRoom(name, model, rooms, cpu_milli, memory_mib, cpu_milli, memory_mib)
+
+
+def requests_for(gpus: int, milli: int) -> tuple[Request, ...]:
+    """As one container asks. milli: of each GPU; a part of one is rounded up to whole cores."""
+    if not gpus:
+        return ()
+    if milli == MILLI_PER_GPU:
+        return (Request(gpus * CORES_PER_GPU),)
+    return (Request(-(-milli * CORES_PER_GPU // MILLI_PER_GPU)),)
+
+
+def _read(path: Path, columns: tuple[str, ...], make: Callable[[Row], Made]) -> tuple[Made, ...]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            made = tuple(_rows(path, csv.DictReader(file, strict=True), columns, make))
+    except OSError as error:
+        raise InputError(path, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise InputError(path, "not a text file in UTF-8") from error
+    if not made:
+        raise InputError(path, "has no rows below its header")
+    return made
+
+
+def _rows(
+    path: Path,
+    reader: "csv.DictReader[str]",
+    columns: tuple[str, ...],
+    make: Callable[[Row], Made],
+) -> Iterator[Made]:
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(path, f"no column {', '.join(missing)} in its header", line=1)
+        for row in reader:
+            try:
+                yield make({key: value or "" for key, value in row.items() if key is not None})
+            except ValueError as error:
+                raise InputError(path, str(error), line=reader.line_num) from error
+    except csv.Error as error:
+        raise InputError(path, f"not a CSV file: {error}", line=reader.reader.line_num) from error
+
+
+def _pod(row: Row) -> TracePod:
+    gpus = _number(row, "num_gpu", MOST_GPUS)
+    milli = _number(row, "gpu_milli", MILLI_PER_GPU) if gpus else 0
+    if gpus and not milli:
+        raise ValueError("gpu_milli is 0: a GPU is asked for, so write 1 to 1000")
+    if gpus > 1 and milli != MILLI_PER_GPU:
+        raise ValueError(f"gpu_milli is {milli}: of several GPUs each is whole, so write 1000")
+    models = frozenset(filter(None, (word.strip() for word in row.get("gpu_spec", "").split("|"))))
+    ask = Ask(
+        requests_for(gpus, milli), _number(row, "cpu_milli"), _number(row, "memory_mib"), models
+    )
+    return TracePod(row["name"], ask, gpus * milli)
+
+
+def _node(row: Row) -> NodeRoom:
+    return idle_node(
+        row["sn"],
+        row["model"].strip(),
+        _number(row, "gpu", MOST_GPUS),
+        cpu_milli=_number(row, "cpu_milli"),
+        memory_mib=_number(row, "memory_mib"),
+    )
+
+
+def _number(row: Row, name: str, most: int = MOST) -> int:
+    text = row[name].strip()
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    if not digits or int(text) > most:
+        raise ValueError(f"{name} is {text[:30]!r}: write a whole number from 0 to {most}")
+    return int(text)

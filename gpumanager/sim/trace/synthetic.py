@@ -1,0 +1,152 @@
+"""Traces that are made up: nodes and pods like those of a real cluster, from a seed.
+
+Seven models of nodes, from two cards with much CPU to eight cards with little; pods with a few
+frequent sizes and a long tail. A mix says what part of all GPUs its shares and its pods of several
+GPUs ask for, how many pods want no GPU, how many name models, and how much CPU they take.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from gpumanager.placement.cluster import Ask, NodeRoom
+from gpumanager.sim.trace.loader import idle_node, requests_for
+from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Parts from 0 to 1.
+
+    shared, several: of all GPUs asked for. cpu_only: of all pods. constrained: of pods with GPUs.
+    cpu: how much CPU a pod takes, 1 is usual.
+    """
+
+    shared: float = 0.3
+    several: float = 0.1
+    cpu_only: float = 0.12
+    constrained: float = 0.0
+    cpu: float = 1.0
+
+
+MIXES: Final = MappingProxyType(
+    {
+        "mixed": Mix(),
+        "shared": Mix(shared=0.8, several=0.02),
+        "several": Mix(shared=0.1, several=0.6),
+        "constrained": Mix(constrained=0.25),
+        "cpu-heavy": Mix(cpu_only=0.25, cpu=1.3),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A model of node. part: how many of all nodes."""
+
+    model: str
+    part: float
+    gpus: int
+    cpu_milli: int
+    memory_mib: int
+
+
+KINDS: Final = (
+    Kind("oak", 0.44, 8, 96_000, 393_216),
+    Kind("elm", 0.28, 2, 104_000, 524_288),
+    Kind("ash", 0.12, 2, 20_000, 131_072),
+    Kind("fir", 0.06, 8, 128_000, 786_432),
+    Kind("yew", 0.05, 4, 32_000, 131_072),
+    Kind("bay", 0.03, 8, 96_000, 786_432),
+    Kind("box", 0.02, 1, 64_000, 262_144),
+)
+
+SIZES: Final = 14
+"""Sizes of shares that a trace has; each is half as frequent as those two before it."""
+
+CPU_PER_GPU: Final = (4_000, 6_000, 8_000, 10_000, 12_000, 12_000, 16_000, 20_000)
+CPU_OF_SHARE: Final = (2_000, 3_000, 4_000, 6_000, 8_000, 10_000)
+CPU_ALONE: Final = (4_000, 8_000, 12_000, 16_000, 32_000)
+MIB_PER_CPU: Final = (2_048, 3_072, 4_096)
+
+
+def make_nodes(count: int, seed: int) -> tuple[NodeRoom, ...]:
+    chance = random.Random(f"nodes {seed}")  # noqa: S311 - repeatable, not secret
+    kinds = chance.choices(KINDS, [kind.part for kind in KINDS], k=count)
+    return tuple(
+        idle_node(
+            f"node-{number:05}",
+            kind.model,
+            kind.gpus,
+            cpu_milli=kind.cpu_milli,
+            memory_mib=kind.memory_mib,
+        )
+        for number, kind in enumerate(kinds)
+    )
+
+
+def make_pods(nodes: tuple[NodeRoom, ...], mix: Mix, seed: int) -> tuple[TracePod, ...]:
+    """Pods that ask for nearly all GPUs of `nodes`."""
+    made = Pods(mix, seed)
+    capacity = sum(len(node.gpus) for node in nodes) * MILLI_PER_GPU
+    return tuple(made.until(capacity))
+
+
+class Pods:
+    """Draws pods of a mix. The shapes are drawn first, so that they recur as real ones do."""
+
+    def __init__(self, mix: Mix, seed: int) -> None:
+        self._mix = mix
+        self._chance = random.Random(f"pods {seed}")  # noqa: S311 - repeatable, not secret
+        sizes = self._chance.sample(range(5, 96), SIZES)
+        self._shares = [self._shape(1, 10 * size) for size in sizes]
+        self._ones = [self._shape(1, MILLI_PER_GPU) for _ in range(SIZES)]
+        self._several = [self._shape(gpus, MILLI_PER_GPU) for gpus in (2, 2, 4, 4, 8, 8)]
+        self._alone = [self._shape(0, 0) for _ in range(len(CPU_ALONE))]
+
+    def until(self, capacity_milli: int) -> Iterator[TracePod]:
+        asked = number = 0
+        while asked < capacity_milli:
+            ask, milli = self._draw()
+            asked += milli
+            yield TracePod(f"pod-{number:06}", self._constrain(ask), milli)
+            number += 1
+
+    def _draw(self) -> tuple[Ask, int]:
+        """Kinds are as frequent as their part of the GPUs over what one of them asks for."""
+        mix = self._mix
+        if self._chance.random() < mix.cpu_only:
+            return self._one_of(self._alone)
+        each = (
+            (self._shares, mix.shared / 0.45),
+            (self._ones, 1 - mix.shared - mix.several),
+            (self._several, mix.several / 4.7),
+        )
+        shapes = self._chance.choices([kind for kind, _ in each], [part for _, part in each])[0]
+        return self._one_of(shapes)
+
+    def _one_of(self, shapes: list[tuple[Ask, int]]) -> tuple[Ask, int]:
+        weights = [2.0 ** (-place / 2) for place in range(len(shapes))]
+        return self._chance.choices(shapes, weights)[0]
+
+    def _shape(self, gpus: int, milli: int) -> tuple[Ask, int]:
+        if not gpus:
+            cpu = self._chance.choice(CPU_ALONE)
+        elif milli < MILLI_PER_GPU:
+            cpu = self._chance.choice(CPU_OF_SHARE)
+        else:
+            cpu = gpus * self._chance.choice(CPU_PER_GPU if gpus == 1 else CPU_PER_GPU[:5])
+        cpu = int(cpu * self._mix.cpu)
+        memory = cpu * self._chance.choice(MIB_PER_CPU) // 1000
+        return Ask(requests_for(gpus, milli), cpu, memory), gpus * milli
+
+    def _constrain(self, ask: Ask) -> Ask:
+        if not ask.requests or self._chance.random() >= self._mix.constrained:
+            return ask
+        gpus = max(1, ask.requests[0].whole_gpus)
+        able = [kind for kind in KINDS if kind.gpus >= gpus]
+        wanted = self._chance.choices(able, [kind.part * kind.gpus for kind in able], k=2)
+        models = frozenset(kind.model for kind in wanted)
+        return Ask(ask.requests, ask.cpu_milli, ask.memory_mib, models)

@@ -1,0 +1,52 @@
+"""Pods and nodes of a trace, as placement sees them, and beside them what the trace counts.
+
+The trace gives a part of a GPU in thousandths; a request has it in hundredths, rounded up. What is
+allocated is counted in the thousandths that were asked.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.placement.cluster import Ask, NodeRoom
+from gpumanager.units import CORES_PER_GPU
+
+MILLI_PER_GPU: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TracePod:
+    """gpu_milli: over all its GPUs."""
+
+    name: str
+    ask: Ask
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """nodes: idle. pods: in the order in which they ask."""
+
+    nodes: tuple[NodeRoom, ...]
+    pods: tuple[TracePod, ...]
+
+    @property
+    def capacity_milli(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes) * MILLI_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRoom(NodeRoom):
+    """A room that knows which kinds of pods run there; only one of the baselines asks."""
+
+    kinds: frozenset[str] = frozenset()
+
+
+def kind_of(ask: Ask) -> str:
+    """`share`, or how many whole GPUs: `0`, `1`, `2`…"""
+    if not ask.requests:
+        return "0"
+    return str(ask.cores // CORES_PER_GPU) if ask.cores >= CORES_PER_GPU else "share"
+
+
+def kinds_on(room: NodeRoom) -> frozenset[str]:
+    return room.kinds if isinstance(room, TraceRoom) else frozenset()

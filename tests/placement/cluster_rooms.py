@@ -1,0 +1,91 @@
+"""Rooms and asks of any shape, and whether an answer can be kept."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from gpumanager.placement.cluster import Ask, GpuRoom, Mix, NodeRoom, mix_of
+from gpumanager.placement.values import Request
+
+MODELS = ("T4", "V100")
+
+
+@st.composite
+def gpu_rooms(draw: st.DrawFn, index: int) -> GpuRoom:
+    """Some whole, some taken, some in part."""
+    blocks = draw(st.sampled_from([0, 16, 64]))
+    kind = draw(st.sampled_from(["whole", "whole", "taken", "part"]))
+    if kind == "whole":
+        return GpuRoom(index, 100, blocks, blocks)
+    if kind == "taken":
+        return GpuRoom(index, 0, 0, blocks)
+    return GpuRoom(index, draw(st.integers(0, 99)), draw(st.integers(0, blocks)), blocks)
+
+
+@st.composite
+def rooms(draw: st.DrawFn) -> NodeRoom:
+    gpus = tuple(draw(gpu_rooms(index)) for index in range(draw(st.integers(0, 8))))
+    cpu, memory = draw(st.integers(0, 64)), draw(st.integers(0, 64))
+    model = draw(st.sampled_from(MODELS))
+    return NodeRoom("node", model, gpus, 1000 * cpu, 1024 * memory, 64_000, 65_536)
+
+
+shares = st.builds(Request, st.sampled_from([1, 20, 25, 33, 50, 60, 99]), st.integers(0, 20))
+wholes = st.builds(Request, st.sampled_from([100, 200, 400, 800]), st.sampled_from([0, 16, 60]))
+
+
+def asks(most: int = 3) -> st.SearchStrategy[Ask]:
+    return st.builds(
+        Ask,
+        st.lists(shares | wholes, max_size=most).map(tuple),
+        st.integers(0, 16).map(lambda cpus: 1000 * cpus),
+        st.integers(0, 16).map(lambda gib: 1024 * gib),
+        st.sampled_from([frozenset[str](), frozenset({"T4"}), frozenset(MODELS)]),
+    )
+
+
+mixes = st.lists(st.tuples(asks(), st.floats(0.1, 10)), max_size=6).map(mix_of)
+
+
+def flaws(room: NodeRoom, ask: Ask, gpus: Sequence[Sequence[int]]) -> list[str]:
+    """Why the ask cannot have these; empty where it can. Written without the code under test."""
+    cores = {gpu.index: gpu.free_cores for gpu in room.gpus}
+    blocks = {gpu.index: gpu.free_blocks for gpu in room.gpus}
+    whole = {gpu.index: gpu.blocks for gpu in room.gpus}
+    found = []
+    if ask.cpu_milli > room.cpu_milli or ask.memory_mib > room.memory_mib:
+        found.append("host")
+    if ask.requests and ask.models and room.model not in ask.models:
+        found.append("model")
+    if len(gpus) != len(ask.requests):
+        return [*found, "number of requests"]
+    for request, indices in zip(ask.requests, gpus, strict=True):
+        count = max(1, request.cores // 100)
+        if list(indices) != sorted(set(indices)) or len(indices) != count:
+            found.append(f"{indices} for {request}")
+        for index in indices:
+            if request.cores >= 100:
+                idle = cores[index] == 100 and blocks[index] == whole[index] >= request.blocks
+                found += [] if idle else [f"GPU {index} is not whole"]
+                cores[index] = blocks[index] = 0
+            else:
+                cores[index] -= request.cores
+                blocks[index] -= request.blocks
+    return found + [f"GPU {index}" for index in cores if min(cores[index], blocks[index]) < 0]
+
+
+def usual(*weights: tuple[int, int, float]) -> Mix:
+    """Cores, CPUs and weight of each typical ask."""
+    return mix_of(
+        [(Ask((Request(cores),), 1000 * cpus), weight) for cores, cpus, weight in weights], 1.0
+    )
+
+
+def room(*free: int, cpus: int = 64, name: str = "node", model: str = "T4") -> NodeRoom:
+    """A node by the free cores of its GPUs."""
+    gpus = tuple(GpuRoom(index, cores) for index, cores in enumerate(free))
+    return NodeRoom(name, model, gpus, 1000 * cpus, 65_536, 64_000, 65_536)
+
+
+def ask(*cores: int, cpus: int = 1) -> Ask:
+    return Ask(tuple(Request(one) for one in cores), 1000 * cpus)

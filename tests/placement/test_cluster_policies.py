@@ -1,0 +1,162 @@
+"""Policies of the cluster: what they name can be kept, and names decide nothing."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.placement.cluster import Ask, History, Mix, NodeRoom, Policy, Score, mix_of
+from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
+from gpumanager.placement.usable import fillings
+from gpumanager.placement.values import Request
+
+policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
+DEFAULT = POLICIES[DEFAULT_POLICY]
+
+
+def best(rooms: list[NodeRoom], wanted: Ask, mix: Mix, policy: Policy = DEFAULT) -> NodeRoom:
+    scores = [policy.score(one, wanted, mix) for one in rooms]
+    return max(
+        zip(rooms, scores, strict=True), key=lambda pair: pair[1].points if pair[1] else -1e9
+    )[0]
+
+
+def chosen(score: Score | None) -> tuple[tuple[int, ...], ...]:
+    assert score is not None
+    return score.gpus
+
+
+@given(rooms(), asks(), mixes, policies)
+def test_what_a_policy_names_can_be_kept(
+    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy
+) -> None:
+    score = policy.score(here, wanted, mix)
+
+    assert score is None or flaws(here, wanted, score.gpus) == []
+
+
+@given(rooms(), asks(most=1), mixes, policies)
+def test_a_node_is_refused_to_one_container_only_where_there_is_no_way(
+    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy
+) -> None:
+    ways = [()] if not wanted.requests else [(way,) for way in _ways(here, wanted.requests[0])]
+    possible = any(not flaws(here, wanted, way) for way in ways)
+
+    assert (policy.score(here, wanted, mix) is not None) == possible
+
+
+def _ways(here: NodeRoom, request: Request) -> list[tuple[int, ...]]:
+    if request.cores < 100:
+        return [(gpu.index,) for gpu in here.gpus]
+    able = [g.index for g in here.gpus if g.untouched and g.blocks >= request.blocks]
+    return [tuple(able[: request.cores // 100])]
+
+
+@given(rooms(), asks(), mixes, policies, st.randoms(use_true_random=False))
+def test_neither_names_nor_the_order_of_gpus_change_the_points(
+    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy, chance: Random
+) -> None:
+    gpus = list(here.gpus)
+    chance.shuffle(gpus)
+    other = replace(here, name="another", gpus=tuple(gpus))
+
+    first, second = policy.score(here, wanted, mix), policy.score(other, wanted, mix)
+
+    if len(wanted.requests) < 2:  # several go one after another: equal GPUs may fall differently
+        assert (first is None) == (second is None)
+        assert first is None or second is None or abs(first.points - second.points) < 1e-9
+
+
+def test_a_share_fills_the_remainder_that_suits_it() -> None:
+    mix = usual((81, 4, 1), (47, 4, 1), (100, 8, 1))
+
+    assert chosen(DEFAULT.score(room(100, 81, 53), ask(47), mix)) == ((2,),)
+
+
+def test_a_whole_gpu_stays_whole_while_a_broken_one_will_do() -> None:
+    mix = usual((50, 4, 1), (100, 8, 3))
+
+    assert best([room(100, 100), room(100, 50)], ask(50), mix) == room(100, 50)
+
+
+def test_cpu_is_taken_where_no_gpu_needs_it() -> None:
+    mix = usual((100, 12, 1))
+    starving, full = room(100, 100, cpus=30), room(0, 0, cpus=30)
+
+    assert best([starving, full], ask(cpus=20), mix) == full
+
+
+def test_a_pod_with_much_cpu_goes_where_cpu_is_plenty() -> None:
+    mix = usual((100, 12, 9), (100, 30, 1))
+    tight, plenty = room(100, 100, cpus=30), room(100, 100, cpus=64)
+
+    assert best([tight, plenty], ask(100, cpus=30), mix) == plenty
+
+
+def test_a_model_that_some_pods_name_is_kept_for_them() -> None:
+    for_v100 = Ask((Request(100),), 8000, models=frozenset({"V100"}))
+    mix = mix_of([(for_v100, 1.0), (ask(100, cpus=8), 4.0)], 1.0)
+    scarce, plain = room(100, 100, model="V100"), room(100, 100, model="T4")
+
+    assert best([scarce, plain], ask(100, cpus=8), mix) == plain
+
+
+def test_memory_of_a_gpu_strands_its_cores_too() -> None:
+    mix = mix_of([(Ask((Request(25, 16),), 1000), 1.0)], 1.0)
+    here = room(100, 50)
+    gpus = (replace(here.gpus[0], free_blocks=64, blocks=64), replace(here.gpus[1], blocks=64))
+    here = replace(here, gpus=(gpus[0], replace(gpus[1], free_blocks=4)))
+
+    assert chosen(DEFAULT.score(here, Ask((Request(25, 4),)), mix)) == ((1,),)
+
+
+def test_binpack_takes_the_fullest_and_spread_the_emptiest() -> None:
+    emptier, fuller = room(100, 100), room(100, 40)
+    wanted = ask(30)
+
+    assert best([emptier, fuller], wanted, Mix(), POLICIES["binpack"]) == fuller
+    assert best([emptier, fuller], wanted, Mix(), POLICIES["spread"]) == emptier
+    assert chosen(POLICIES["binpack"].score(fuller, wanted, Mix())) == ((1,),)
+    assert chosen(POLICIES["spread"].score(fuller, wanted, Mix())) == ((0,),)
+
+
+def test_something_is_usual_before_anything_is_known() -> None:
+    assert best([room(100, 100), room(100, 50)], ask(50), Mix()) == room(100, 50)
+
+
+@pytest.mark.parametrize("free", [0, 10, 24, 25, 49, 50, 75, 100])
+def test_what_fills_a_gpu_is_what_shares_of_the_mix_add_up_to(free: int) -> None:
+    filled = fillings([(ask(25), 1.0)])
+
+    assert filled[free] == pytest.approx(free // 25 * 25)
+
+
+def test_a_mix_is_the_most_frequent_asks() -> None:
+    history = History()
+    for wanted in [ask(100)] * 6 + [ask(50)] * 3 + [ask(25)]:
+        history.saw(wanted)
+
+    typical = history.mix(coverage=0.85).typical
+
+    assert [wanted for wanted, _ in typical] == [ask(100), ask(50)]
+    assert [share for _, share in typical] == pytest.approx([2 / 3, 1 / 3], rel=1e-3)
+
+
+def test_what_came_long_ago_counts_less() -> None:
+    history = History(half_life=10)
+    for wanted in [ask(100)] * 30 + [ask(50)] * 20:
+        history.saw(wanted)
+
+    assert history.mix().typical[0][0] == ask(50)
+
+
+def test_a_history_stays_small_and_finite() -> None:
+    history = History(half_life=1)
+    for number in range(25_000):
+        history.saw(ask(50, cpus=number))
+
+    assert len(history._weights) <= 10_000
+    assert history.mix().typical[0][0] == ask(50, cpus=24_999)
