@@ -1,0 +1,267 @@
+"""The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
+
+Lists of ten thousand names are most of what is said. Names have no character that JSON escapes, so
+where a request's list is plain it is cut out and split, not parsed, and answers are joined from
+text. Whatever does not look so is parsed as any JSON.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.scheduler.bind import BindRequest
+from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.phrases import Unfit
+
+MOST_NODES: Final = 100_000
+LONGEST_NAME: Final = 253
+_OPEN: Final = b'"NodeNames":["'
+_CLOSE: Final = b'"]'
+_CUT: Final = b'"NodeNames":"*"'
+
+
+class BadRequest(ValueError):
+    """What was sent cannot be understood: what is wrong with it, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """ExtenderArgs.
+
+    names: of the nodes. nodes: their objects, by name, where they were sent whole.
+    """
+
+    pod: PodView
+    names: Sequence[str]
+    nodes: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptArguments:
+    """victims: UIDs by node. given: how many disruption budgets are violated, by node."""
+
+    pod: PodView
+    victims: Mapping[str, tuple[PodUID, ...]]
+    violations: Mapping[str, int]
+
+
+def read_arguments(body: bytes) -> Arguments:
+    """Raises BadRequest."""
+    names, rest = _cut(body)
+    content = _parse(rest)
+    if names is None:
+        names = content.get("nodenames")
+    elif content.get("nodenames") != "*":
+        content, names = _parse(body), None
+        names = content.get("nodenames")
+    pod = _pod(content)
+    if names is not None:
+        return Arguments(pod, _names(names))
+    nodes = content.get("nodes")
+    if nodes is None:
+        raise BadRequest("Nodes and NodeNames are both missing")
+    found = _nodes(nodes)
+    return Arguments(pod, tuple(found), found)
+
+
+def read_preempt(body: bytes) -> PreemptArguments:
+    """Raises BadRequest."""
+    content = _parse(body)
+    pod = _pod(content)
+    given = content.get("nodenametometavictims")
+    if given is None:
+        given = content.get("nodenametovictims")
+    if not isinstance(given, dict):
+        raise BadRequest("NodeNameToMetaVictims: expected an object")
+    victims, violations = {}, {}
+    for node, said in given.items():
+        fields = _object(said or {}, f"the victims on {node[:60]!r}")
+        pods = fields.get("pods") or []
+        if not isinstance(pods, list):
+            raise BadRequest(f"the victims on {node[:60]!r}: Pods: expected a list")
+        victims[node] = tuple(_uid(one) for one in pods)
+        violations[node] = _number(fields.get("numpdbviolations"))
+    return PreemptArguments(pod, victims, violations)
+
+
+def read_bind(body: bytes) -> BindRequest:
+    """Raises BadRequest."""
+    content = _parse(body)
+    words = {}
+    for name in ("PodNamespace", "PodName", "PodUID", "Node"):
+        word = content.get(name.lower())
+        if not isinstance(word, str) or not _plain(word):
+            raise BadRequest(f"{name}: expected a name, found {_shown(word)}")
+        words[name] = word
+    return BindRequest(
+        words["PodNamespace"], words["PodName"], PodUID(words["PodUID"]), words["Node"]
+    )
+
+
+def write_filter(arguments: Arguments, fitting: Sequence[str], unfit: Mapping[str, Unfit]) -> bytes:
+    """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
+    retry = {name: one.phrase for name, one in unfit.items() if not one.final}
+    never = {name: one.phrase for name, one in unfit.items() if one.final}
+    if arguments.nodes is not None:
+        items = [arguments.nodes[name] for name in fitting]
+        nodes, names = json.dumps({"metadata": {}, "items": items}).encode(), b"null"
+    else:
+        nodes, names = b"null", write_names(fitting)
+    return b"".join(
+        (
+            *(b'{"Nodes":', nodes, b',"NodeNames":', names),
+            *(b',"FailedNodes":', _reasons(retry)),
+            *(b',"FailedAndUnresolvableNodes":', _reasons(never), b',"Error":""}'),
+        )
+    )
+
+
+def write_error(message: str) -> bytes:
+    """ExtenderFilterResult, or ExtenderBindingResult."""
+    return json.dumps({"Error": message}).encode()
+
+
+def write_names(names: Sequence[str]) -> bytes:
+    """They are nodes' names as they were read: nothing in them has to be escaped."""
+    return b'["' + '","'.join(names).encode() + b'"]' if names else b"[]"
+
+
+def write_scores(scores: Mapping[str, int]) -> bytes:
+    """HostPriorityList."""
+    rows = (f'{{"Host":"{name}","Score":{score}}}' for name, score in scores.items())
+    return f"[{','.join(rows)}]".encode()
+
+
+def write_victims(
+    nodes: Iterable[str], victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
+) -> bytes:
+    """ExtenderPreemptionResult."""
+    kept = {
+        name: {
+            "Pods": [{"UID": uid} for uid in victims[name]],
+            "NumPDBViolations": violations[name],
+        }
+        for name in nodes
+    }
+    return json.dumps({"NodeNameToMetaVictims": kept}).encode()
+
+
+def _reasons(found: Mapping[str, str]) -> bytes:
+    quoted = {phrase: json.dumps(phrase) for phrase in set(found.values())}
+    rows = ",".join(f'"{name}":{quoted[phrase]}' for name, phrase in found.items())
+    return f"{{{rows}}}".encode()
+
+
+def _cut(body: bytes) -> tuple[list[str] | None, bytes]:
+    """The names, and the rest with a mark in their place; nothing is cut where it is not plain."""
+    start = body.rfind(_OPEN)
+    end = body.find(_CLOSE, start)
+    if start < 0 or end < 0:
+        return None, body
+    inside = body[start + len(_OPEN) : end]
+    if b"\\" in inside or not inside.isascii():
+        return None, body
+    return inside.decode("ascii").split('","'), body[:start] + _CUT + body[end + len(_CLOSE) :]
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """The fields by their names in small letters: Go's decoder takes them in any."""
+    try:
+        content = json.loads(body)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except ValueError as error:
+        raise BadRequest(f"not JSON: {error}") from None
+    return _object(content, "the request")
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what}: expected an object, found {_shown(value)}")
+    return {name.lower(): field for name, field in value.items()}
+
+
+def _pod(content: Mapping[str, Any]) -> PodView:
+    item = content.get("pod")
+    if item is None:
+        raise BadRequest("Pod: missing")
+    try:
+        pod = read_pod(item)
+        _check(pod)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
+    return pod
+
+
+def _check(pod: PodView) -> None:
+    """read_pod takes what it finds; here nobody is trusted to have sent text."""
+    texts = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
+    if not all(isinstance(text, str) for text in (*texts, *pod.annotations.values())):
+        raise TypeError("a name or an annotation that is no text")
+
+
+def _names(names: Any) -> Sequence[str]:
+    if not isinstance(names, list):
+        raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
+    if len(names) > MOST_NODES:
+        raise BadRequest(f"NodeNames: {len(names)} names; the most is {MOST_NODES}")
+    joined = _joined(names)
+    if not _plain(joined):
+        wrong = next(name for name in names if not _plain(name))
+        raise BadRequest(f"NodeNames: {_shown(wrong)} is no name of a node")
+    return names
+
+
+def _joined(names: list[Any]) -> str:
+    try:
+        return "".join(names)
+    except TypeError:
+        raise BadRequest("NodeNames: expected names") from None
+
+
+def _nodes(nodes: Any) -> dict[str, Any]:
+    items = _object(nodes, "Nodes").get("items")
+    if items is not None and not isinstance(items, list):
+        raise BadRequest(f"Nodes: items: expected a list, found {_shown(items)}")
+    found = {}
+    for item in items or []:
+        try:
+            name = read_node(item)[0]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadRequest(f"Nodes: not a node ({error!r})") from None
+        if not _plain(name):
+            raise BadRequest(f"Nodes: {_shown(name)} is no name of a node")
+        found[name] = item
+    return found
+
+
+_NOT_IN_NAMES: Final = str.maketrans("", "", "abcdefghijklmnopqrstuvwxyz0123456789-.")
+
+
+def _plain(text: Any) -> bool:
+    """Nothing in it that JSON would escape, or that a path could not have."""
+    return isinstance(text, str) and not text.translate(_NOT_IN_NAMES)
+
+
+def _uid(item: Any) -> PodUID:
+    """Of a MetaPod, or of a whole pod."""
+    fields = _object(item, "a victim")
+    uid = fields.get("uid") or _object(fields.get("metadata") or {}, "a victim").get("uid")
+    if not isinstance(uid, str):
+        raise BadRequest(f"a victim: UID: expected text, found {_shown(uid)}")
+    return PodUID(uid)
+
+
+def _number(value: Any) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRequest(f"NumPDBViolations: expected a number, found {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004
