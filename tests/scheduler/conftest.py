@@ -1,7 +1,7 @@
 """An API server and an extender that follows it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -58,9 +58,10 @@ class Served:
 async def until(look: Callable[[], Any]) -> Any:
     """What `look` finds, once it finds something."""
     async with asyncio.timeout(SECONDS):
-        while not (found := look()):
+        while True:
+            if found := look():
+                return found
             await asyncio.sleep(0.01)
-        return found
 
 
 @asynccontextmanager
@@ -98,6 +99,3 @@ async def served(api: SimulatedApiServer) -> AsyncIterator[Served]:
         await api.create("nodes", node_object(name))
     async with serving(api) as one:
         yield one
-
-
-Make = Callable[..., Awaitable[Any]]

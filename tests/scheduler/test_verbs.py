@@ -28,7 +28,7 @@ async def test_every_node_that_has_room_is_answered_with_a_score(served: Served)
     scores = await ask(served, "prioritize", pod)
 
     assert found["NodeNames"] == NAMES
-    assert not found["FailedNodes"] and not found["Error"]
+    assert (found["FailedNodes"], found["Error"]) == ({}, "")
     assert scores == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 10}]
 
 
