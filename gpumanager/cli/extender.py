@@ -1,6 +1,7 @@
 """`gpumanager extender`: kube-scheduler's extender for GPUs. Its flags, and the parts it runs."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from gpumanager.errors import GpuManagerError, InputError
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.scheduler.service import Election
+
+log = logging.getLogger(__name__)
 
 ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -153,13 +156,14 @@ async def serve(settings: ExtenderSettings) -> None:
     parts = [extender.run, server.run]
     parts += [certificate.run] if certificate else []
     parts += [label.run] if label else []
+    tls = certificate.context if certificate else None
     try:
-        await server.start(
-            settings.address, settings.port, certificate.context if certificate else None
-        )
+        port = await server.start(settings.address, settings.port, tls)
     except OSError as error:
         where = f"{settings.address or '*'}:{settings.port}"
         raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
+    scheme = "https" if tls else "http"
+    log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part()) for part in parts]
         await stopping.wait()

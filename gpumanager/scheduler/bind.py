@@ -4,7 +4,8 @@ The choice is made from the books of this moment, not of the filter's, and is as
 that two binds at the same time cannot be given one place: between reading the books and assuming
 nothing is awaited. The annotations travel in the Binding itself, which the API server applies to
 the pod together with its node, in one write that fails as a whole (decision 0042). What is not
-known to have failed is held until the API server has told.
+known to have failed is held until the API server has told; a pod that returns meanwhile gets a
+second place beside the first.
 """
 
 import asyncio
@@ -30,7 +31,6 @@ ASSUME_SECONDS: Final = 60.0
 """How long the watch may take to tell us of our own binding."""
 BIND_SECONDS: Final = 8.0
 """For everything said to the API server about one pod; kube-scheduler waits longer."""
-NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
 
@@ -98,13 +98,17 @@ class Binder:
         self._known = known
         self._clock = clock
         self._now_ns = now_ns
+        self._going: set[PodUID] = set()
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound."""
         if not self._leadership.leads:
             who = self._leadership.holder or "no replica"
             return NotBound(f"this extender does not lead, {who} does: try again")
+        if request.uid in self._going:
+            return NotBound("the pod is being bound already: try again")
         seconds = min(BIND_SECONDS, self._leadership.remaining)
+        self._going.add(request.uid)
         try:
             async with asyncio.timeout(seconds):
                 return await self._bind(request)
@@ -114,6 +118,8 @@ class Binder:
             return NotBound(str(error))
         except NOT_UNDERSTOOD as error:
             return NotBound(f"the API server's answer is not understood: {error!r}")
+        finally:
+            self._going.discard(request.uid)
 
     async def _bind(self, request: BindRequest) -> NotBound | None:
         pod = self._known(request.uid)
@@ -124,7 +130,9 @@ class Binder:
             pod = read_pod(item)
             if (item.get("spec") or {}).get("nodeName"):
                 return self._already(item, request)
-        ask = ask_of(pod)
+        bound, ask = self._state.bound_to(pod.uid), ask_of(pod)
+        if bound is not None:
+            return None if bound == request.node else _elsewhere(bound)
         if isinstance(ask, Refusal):
             return NotBound(str(ask))
         if ask is None:
@@ -133,28 +141,26 @@ class Binder:
         return await self._place(request, pod, ask)
 
     async def _place(self, request: BindRequest, pod: PodView, ask: PodAsk) -> NotBound | None:
+        tried_before = self._state.assumed_on(pod.uid, request.node) is not None
         chosen = self._hold(request, pod, ask)
         if isinstance(chosen, NotBound):
             return chosen
         try:
             await self._write(request, pod, chosen)
         except ApiRefused as error:
-            if error.status in {CONFLICT, NOT_FOUND}:
-                return await self._settle(request, error)
-            self._state.withdraw(pod.uid)
-            raise
+            found = await self._settle(request, error)
+            if isinstance(found, NotBound) and not tried_before:
+                self._state.withdraw(pod.uid, request.node)
+            return found
+        self._state.confirm(pod.uid, request.node)
         return None
 
     def _hold(self, request: BindRequest, pod: PodView, ask: PodAsk) -> dict[str, str] | NotBound:
         """Choose and assume, in one step; returns the annotations."""
-        self._state.withdraw(pod.uid)  # it has come back: what it had before is not wanted
-        bound = self._state.bound_to(pod.uid)
-        if bound is not None:
-            return {} if bound == request.node else NotBound(f"the pod is on {bound} already")
         node = self._state.nodes.get(request.node)
         if node is None:
             return NotBound(f"node {request.node} is not known: try again")
-        packing = self._packing(request.node, ask)
+        packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node.name, ask)
         if not isinstance(packing, Packing):
             why = unfit(node, ask, packing)
             return NotBound(f"{why.phrase} ({request.node}: {why.detail}): try again")
@@ -183,24 +189,23 @@ class Binder:
         await self._api.create(f"{request.path}/binding", binding)
 
     async def _settle(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
-        """Somebody else was there, or we were, and did not hear of it."""
-        try:
-            item = await self._api.get(request.path)
-        except ApiRefused as gone:
-            if gone.status == NOT_FOUND:
-                self._state.withdraw(request.uid)
-            raise error from gone
-        refused = _wrong(item, request)
-        if refused or not (item.get("spec") or {}).get("nodeName"):
-            self._state.withdraw(request.uid)
-            return refused or NotBound(str(error))
-        return self._already(item, request)
+        """It was refused: somebody else was there, or we were, and did not hear of it."""
+        if error.status != CONFLICT:
+            return NotBound(str(error))
+        item = await self._api.get(request.path)
+        if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
+            return self._already(item, request)
+        return _wrong(item, request) or NotBound(str(error))
 
     def _already(self, item: Any, request: BindRequest) -> NotBound | None:
         """It is bound: that counts, and it is what was wanted if it is this node."""
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
-        return None if node == request.node else NotBound(f"the pod is on {node} already")
+        return None if node == request.node else _elsewhere(node)
+
+
+def _elsewhere(node: str) -> NotBound:
+    return NotBound(f"the pod is on {node} already")
 
 
 def _wrong(item: Any, request: BindRequest) -> NotBound | None:

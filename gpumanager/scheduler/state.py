@@ -9,7 +9,7 @@ which whoever keeps answers about nodes finds what has become of them.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
@@ -33,7 +33,6 @@ class Bound:
 class Assumed:
     """What we decided and the API server may not have told us yet. until: seconds, any clock."""
 
-    node: str
     holder: Holder
     until: float
 
@@ -47,7 +46,8 @@ class ClusterState:
         """How many there have been."""
         self._log: deque[str] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
-        self._assumed: dict[PodUID, Assumed] = {}
+        self._assumed: dict[PodUID, dict[str, Assumed]] = {}
+        """By node: where a pod was going first may yet come true when it is sent elsewhere."""
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
 
@@ -85,9 +85,7 @@ class ClusterState:
             return
         if not node:
             return
-        assumed = self._assumed.pop(pod.uid, None)
-        before = self._bound.get(pod.uid)
-        for old in {one.node for one in (assumed, before) if one is not None} - {node}:
+        for old in self._forget(pod.uid) - {node}:
             self._release(pod.uid, old)
         known = self.nodes.get(node) or NodeState(node)
         holder = holder_of(known, pod)
@@ -100,8 +98,7 @@ class ClusterState:
 
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
-        found = (self._assumed.pop(uid, None), self._bound.pop(uid, None))
-        for node in {one.node for one in found if one is not None}:
+        for node in self._forget(uid):
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
@@ -110,34 +107,47 @@ class ClusterState:
             self.pod_gone(uid)
 
     def assume(self, uid: PodUID, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
-        """We decided so. A pod that returns loses what it was given before."""
-        self.withdraw(uid)
+        """We decided so; what was decided before for another node stays until it is withdrawn."""
         holder = Holder(ask, packing)
-        self._assumed[uid] = Assumed(node, holder, until)
+        self._assumed.setdefault(uid, {})[node] = Assumed(holder, until)
         self._hold(uid, node, holder)
         self._changed(node)
 
-    def withdraw(self, uid: PodUID) -> None:
+    def withdraw(self, uid: PodUID, node: str) -> None:
         """It did not come to that."""
-        assumed = self._assumed.pop(uid, None)
-        if assumed is not None and uid not in self._bound:
-            self._release(uid, assumed.node)
+        assumed = self._assumed.get(uid, {})
+        if assumed.pop(node, None) is not None:
+            self._release(uid, node)
+        if not assumed:
+            self._assumed.pop(uid, None)
+
+    def confirm(self, uid: PodUID, node: str) -> None:
+        """It came to that, so to nothing else that was assumed of this pod."""
+        for other in tuple(self._assumed.get(uid, ())):
+            if other != node:
+                self.withdraw(uid, other)
 
     def expire(self, now: float) -> tuple[PodUID, ...]:
         """Withdraws what nobody has confirmed in time; `now` is when we last heard of pods."""
-        late = tuple(uid for uid, one in self._assumed.items() if one.until <= now)
-        for uid in late:
-            self.withdraw(uid)
-        return late
+        late = [
+            (uid, node)
+            for uid, assumed in self._assumed.items()
+            for node, one in assumed.items()
+            if one.until <= now
+        ]
+        for uid, node in late:
+            self.withdraw(uid, node)
+        return tuple(dict.fromkeys(uid for uid, _ in late))
 
     def bound_to(self, uid: PodUID) -> str | None:
         """The node that the API server has bound the pod to, if it has."""
         found = self._bound.get(uid)
         return found.node if found else None
 
-    def assumed_on(self, uid: PodUID) -> str | None:
-        found = self._assumed.get(uid)
-        return found.node if found else None
+    def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
+        """What is assumed of the pod there."""
+        found = self._assumed.get(uid, {}).get(node)
+        return found.holder.packing if found else None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -149,11 +159,20 @@ class ClusterState:
         bound = self._bound.get(uid)
         if bound is not None:
             return holder_of(after, bound.pod)
-        return moved(self._assumed[uid].holder, before.topology, after.topology)
+        assumed = self._assumed[uid][after.name]
+        holder = moved(assumed.holder, before.topology, after.topology)
+        self._assumed[uid][after.name] = replace(assumed, holder=holder)
+        return holder
 
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
+
+    def _forget(self, uid: PodUID) -> set[str]:
+        """The nodes on which it was, or was assumed to be."""
+        nodes = set(self._assumed.pop(uid, ()))
+        bound = self._bound.pop(uid, None)
+        return nodes | {bound.node} if bound else nodes
 
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})

@@ -6,12 +6,13 @@ the watch tells comes one change at a time, as late as the history wants.
 """
 
 import asyncio
+import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from hypothesis import settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from scheduler_world import node_object, pod_object
 from truth import overfull
 
@@ -24,24 +25,26 @@ from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
-from gpumanager.sim.cluster.objects import Change, Key, Objects, Refused
+from gpumanager.sim.cluster.objects import Key, Objects, Refused
 from gpumanager.sim.cluster.patch import MERGE
 
-NODES = ("a", "b")
-OUTCOMES = ("done", "lost answer", "refused", "never arrived")
-ASKS = st.sampled_from([(30, 8), (50, 40), (100, 0), (60, 1), (200, 0), (99, 64), (10, 33)])
-SETTLE_STEPS = 20
+NODES = {"a": 1, "b": 2}
+"""Few GPUs, so that pods get in each other's way."""
+OUTCOMES = ("done", "done", "done", "lost answer", "refused", "never arrived")
+STEPS = 200
+ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24))
+SETTLE_TURNS = 20
 
 
 class GatedApi:
-    """Each call waits until it is told what becomes of it."""
+    """Each call that changes something waits until it is told what becomes of it."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self.waiting: deque[asyncio.Future[str]] = deque()
 
     async def get(self, path: str) -> Any:
-        return await self._ask(lambda: self._objects.get(self._key(path)))
+        return self._perform(lambda: self._objects.get(self._key(path)))
 
     async def patch(self, path: str, body: Any) -> Any:
         return await self._ask(lambda: self._objects.patch(self._key(path), MERGE, body))
@@ -75,24 +78,33 @@ class GatedApi:
         return Key("pods", words[4], words[6])
 
 
-class Histories(RuleBasedStateMachine):
-    """One extender at a time, and a cluster of two nodes with four GPUs each."""
+class History:
+    """One extender at a time, and a cluster of two nodes with three GPUs. What is by chance comes
+    from `luck`; said: what happened, for who has to find out why."""
 
     kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, luck: random.Random) -> None:
+        self.luck = luck
+        self.said: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.objects = Objects()
         self.binds: list[asyncio.Task[NotBound | None]] = []
-        self.now = 0.0
-        self.made = 0
-
-    @initialize()
-    def two_nodes(self) -> None:
-        for name in NODES:
-            self.objects.create(Key("nodes", "", name), node_object(name))
+        self.bound = self.now = self.made = 0
+        for name, gpus in NODES.items():
+            self.objects.create(Key("nodes", "", name), node_object(name, gpus))
         self.start()
+
+    def run(self, steps: int) -> None:
+        """Each step is checked; at the end everything is told and answered, and checked again."""
+        for _ in range(steps):
+            step = self.luck.choices(tuple(LIKELY), tuple(LIKELY.values()))[0]
+            self.said.append(step.__name__)
+            step(self)
+            assert overfull(self.objects.list("pods")) == [], self.said
+        self.finish("done")
+        assert self.binds == []
+        self.loop.close()
 
     def start(self) -> None:
         """A new process: it lists, and watches from there."""
@@ -113,83 +125,76 @@ class Histories(RuleBasedStateMachine):
             kind.only({kind.put(item) for item in self.objects.list(name)})
         self.heard = len(self.objects.changes)
 
-    @rule(apps=st.lists(ASKS, min_size=1, max_size=2), inits=st.lists(ASKS, max_size=1))
-    def a_pod_comes(self, apps: list[Any], inits: list[Any]) -> None:
-        name = f"p{self.made}"
+    def a_pod_comes(self) -> None:
+        name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)
         self.made += 1
-        self.objects.create(Key("pods", "default", name), pod_object(name, *apps, inits=inits))
+        item = pod_object(name, *some[: self.luck.randint(1, 2)], inits=some[2:] * (self.made % 2))
+        self.objects.create(Key("pods", "default", name), item)
 
-    @rule(number=st.integers(0, 30), node=st.sampled_from(NODES))
-    def a_bind_begins(self, number: int, node: str) -> None:
-        pods = list(self.objects.list("pods"))
-        if not pods:
-            return
-        said = pods[number % len(pods)]["metadata"]
-        request = BindRequest("default", said["name"], said["uid"], node)
-        self.binds.append(self.loop.create_task(self.binder.bind(request)))
-        self.settle()
-
-    @rule(number=st.integers(0, 30))
-    def a_pod_is_filtered(self, number: int) -> None:
+    def a_pod_is_filtered(self) -> None:
         """From now on it is known by what it was then."""
-        pods = list(self.objects.list("pods"))
-        if pods:
-            seen = read_pod(pods[number % len(pods)])
+        if pod := self.some_pod():
+            seen = read_pod(pod)
             self.seen[seen.uid] = seen
 
-    @rule(outcome=st.sampled_from(OUTCOMES), which=st.integers(0, 5))
-    def a_call_is_answered(self, outcome: str, which: int) -> None:
-        if self.api.waiting:
-            self.api.waiting.rotate(which)
-            self.api.waiting.popleft().set_result(outcome)
+    def a_bind_begins(self) -> None:
+        """Most of pods that wait for it."""
+        if pod := self.some_pod(waiting=self.luck.random() < 0.8):
+            said, node = pod["metadata"], self.luck.choice(tuple(NODES))
+            request = BindRequest("default", said["name"], said["uid"], node)
+            self.binds.append(self.loop.create_task(self.binder.bind(request)))
             self.settle()
 
-    @rule(count=st.integers(1, 5))
-    def the_watch_tells(self, count: int) -> None:
+    def a_call_is_answered(self) -> None:
+        if self.api.waiting:
+            self.api.waiting.rotate(self.luck.randint(0, 5))
+            self.said.append(self.luck.choice(OUTCOMES))
+            self.api.waiting.popleft().set_result(self.said[-1])
+            self.settle()
+
+    def the_watch_tells(self) -> None:
+        self.tell(self.luck.randint(1, 6))
+
+    def tell(self, count: int) -> None:
         for change in self.objects.changes[self.heard : self.heard + count]:
-            self.tell(change)
+            kind = self.kind.get(change.key.resource)
+            if kind is not None and change.after is not None:
+                kind.put(change.after)
+            elif kind is not None:
+                kind.remove(change.before)
         self.heard = min(len(self.objects.changes), self.heard + count)
 
-    def tell(self, change: Change) -> None:
-        kind = self.kind.get(change.key.resource)
-        if kind is not None and change.after is not None:
-            kind.put(change.after)
-        elif kind is not None:
-            kind.remove(change.before)
-
-    @rule(number=st.integers(0, 30), how=st.sampled_from(["ended", "deleted"]))
-    def a_pod_goes(self, number: int, how: str) -> None:
-        pods = list(self.objects.list("pods"))
-        if not pods:
-            return
-        key = Key("pods", "default", pods[number % len(pods)]["metadata"]["name"])
-        if how == "ended":
+    def a_pod_ends(self) -> None:
+        if pod := self.some_pod():
+            key = Key("pods", "default", pod["metadata"]["name"])
             self.objects.patch(key, MERGE, {"status": {"phase": "Succeeded"}}, status=True)
-        else:
-            self.objects.remove(key)
 
-    @rule(node=st.sampled_from(NODES), gpu=st.integers(0, 4))
-    def a_gpu_is_cordoned(self, node: str, gpu: int) -> None:
-        notes = {ANNOTATION_CORDON: f"GPU-{node}-{gpu}"}
+    def a_pod_is_deleted(self) -> None:
+        if pod := self.some_pod():
+            self.objects.remove(Key("pods", "default", pod["metadata"]["name"]))
+
+    def a_gpu_is_cordoned(self) -> None:
+        node = self.luck.choice(tuple(NODES))
+        notes = {ANNOTATION_CORDON: f"GPU-{node}-{self.luck.randint(0, 3)}"}
         self.objects.patch(Key("nodes", "", node), MERGE, {"metadata": {"annotations": notes}})
 
-    @rule()
     def the_watch_has_told_all_for_a_long_time(self) -> None:
         """Assumptions end only by what the watch has told, and calls do not wait so long."""
         self.finish("never arrived")
-        self.the_watch_tells(len(self.objects.changes))
+        self.tell(len(self.objects.changes))
         self.now += 3600
         self.state.expire(self.now)
 
-    @rule(outcome=st.sampled_from(["lost answer", "never arrived"]))
-    def the_extender_restarts(self, outcome: str) -> None:
+    def the_extender_restarts(self) -> None:
         """What it was saying arrived or did not; the next one lists after that."""
-        self.finish(outcome)
+        self.finish(self.luck.choice(("lost answer", "never arrived")))
         self.start()
 
-    @invariant()
-    def no_gpu_is_promised_twice(self) -> None:
-        assert overfull(self.objects.list("pods")) == []
+    def some_pod(self, *, waiting: bool = False) -> Any:
+        pods = [
+            one for one in self.objects.list("pods") if not waiting or "nodeName" not in one["spec"]
+        ]
+        return self.luck.choice(pods) if pods else None
 
     def finish(self, outcome: str) -> None:
         while self.api.waiting:
@@ -198,20 +203,40 @@ class Histories(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Everybody goes on as far as they can."""
-        for _ in range(SETTLE_STEPS):
-            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(_turns(SETTLE_TURNS))
         for bind in [one for one in self.binds if one.done()]:
-            bind.result()
+            self.bound += bind.result() is None
             self.binds.remove(bind)
 
-    def teardown(self) -> None:
-        if hasattr(self, "api"):
-            self.finish("done")
-            assert self.binds == []
-            self.the_watch_tells(len(self.objects.changes))
-            assert overfull(self.objects.list("pods")) == []
-        self.loop.close()
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LIKELY: dict[Callable[[History], None], int] = {
+    History.a_pod_comes: 15,
+    History.a_pod_is_filtered: 10,
+    History.a_bind_begins: 30,
+    History.a_call_is_answered: 30,
+    History.the_watch_tells: 20,
+    History.a_pod_ends: 15,
+    History.a_pod_is_deleted: 10,
+    History.a_gpu_is_cordoned: 2,
+    History.the_watch_has_told_all_for_a_long_time: 2,
+    History.the_extender_restarts: 2,
+}
+
+
+@given(st.integers(0, 1 << 32))
+def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(seed: int) -> None:
+    History(random.Random(seed)).run(STEPS)
+
+
+def test_the_histories_bind_many_pods() -> None:
+    histories = [History(random.Random(seed)) for seed in range(10)]
+
+    for history in histories:
+        history.run(STEPS)
+
+    assert sum(history.bound for history in histories) > 30
