@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Served, serving
 from scheduler_world import node_object, pod_object
+from served_extender import Served, serving
 
 from gpumanager.scheduler.server import Bounds
 from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
 
 BOUNDS = Bounds(
     body=1 << 20,

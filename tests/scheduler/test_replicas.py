@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from conftest import serving, until
 from scheduler_world import node_object, pod_object
+from served_extender import serving, until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -14,6 +14,8 @@ from gpumanager.scheduler.lease import Leadership, Times
 from gpumanager.scheduler.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
 
 TIMES = Times(duration=1, deadline=0.6, retry=0.05)
 

@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
-from conftest import Served, serving, until
 from scheduler_world import node_object, plan, pod_object
+from served_extender import Served, serving, until
 
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
 
 NAMES = ["a", "b"]
 
@@ -63,7 +65,7 @@ async def test_a_bound_pod_has_the_original_s_annotations_and_the_plan(served: S
 async def test_a_pod_that_returns_is_placed_again_and_nothing_stale_is_left(
     served: Served,
 ) -> None:
-    left = {
+    left: dict[str, Any] = {
         "predicate_gpu_idx_0": "0",
         "predicate_gpu_idx_1": "1",
         "gpu_assigned": "false",

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from conftest import until
 from scheduler_world import node_object, plan, pod_object
+from served_extender import until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -15,6 +15,8 @@ from gpumanager.scheduler.watching import Follower, Nodes, Pods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
 
 SOON = Backoff(0.01, 0.02)
 

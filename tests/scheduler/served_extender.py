@@ -1,13 +1,11 @@
-"""An API server and an extender that follows it."""
+"""An extender over HTTP that follows a simulated API server, and who calls it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from aiohttp import ClientSession
-from scheduler_world import node_object
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -82,20 +80,3 @@ async def serving(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.stop()
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[SimulatedApiServer]:
-    server = SimulatedApiServer()
-    await server.start()
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-async def served(api: SimulatedApiServer) -> AsyncIterator[Served]:
-    """Over two nodes of four GPUs: a and b."""
-    for name in ("a", "b"):
-        await api.create("nodes", node_object(name))
-    async with serving(api) as one:
-        yield one
