@@ -4,8 +4,10 @@ All nodes that will do are answered, each with a score: which one it is to be is
 decision, which knows of affinity, spreading and priorities.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from itertools import filterfalse
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID
@@ -33,29 +35,23 @@ class Filtered:
 def filter_nodes(shape: Shape, names: Sequence[str]) -> Filtered:
     """Which of these nodes will do."""
     fits = shape.fits
-    fitting = [name for name in names if name in fits]
-    if len(fitting) == len(names):
+    if all(map(fits.__contains__, names)):
         return Filtered(names, {})
-    left = (name for name in names if name not in fits)
+    fitting = list(filter(fits.__contains__, names))
+    left = filterfalse(fits.__contains__, names)
     return Filtered(fitting, {name: shape.unfits.get(name, NOT_KNOWN) for name in left})
 
 
-def prioritize(shape: Shape, names: Collection[str]) -> dict[str, int]:
-    """0 to 10 for each: 10 for the best alone, the others by how far they are behind."""
-    points = {name: fit.points for name in names if (fit := shape.fits.get(name)) is not None}
-    scale = _scale(set(points.values()))
-    return {name: scale.get(points.get(name)) or 0 for name in names}
+def prioritize(shape: Shape, names: Sequence[str]) -> dict[str, int]:
+    """The best have 10, the next 9, and so on to 1; nodes that would score 0 are left out.
 
-
-def _scale(found: Collection[float]) -> Mapping[float | None, int]:
-    if not found:
-        return {}
-    best, worst = max(found), min(found)
-    span = (best - worst) or 1.0
-    scale: dict[float | None, int] = {
-        one: int((HIGHEST - 1) * (one - worst) / span) for one in found
-    }
-    return scale | {best: HIGHEST}
+    kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
+    choice is made; how far apart the policy's points are says nothing across policies.
+    """
+    points = list(map(shape.points.get, names))
+    best = nlargest(HIGHEST, {one for one in points if one is not None})
+    scale = {one: HIGHEST - rank for rank, one in enumerate(best)}
+    return {name: scale[one] for name, one in zip(names, points, strict=True) if one in scale}
 
 
 def preempt(

@@ -117,6 +117,7 @@ class ExtenderServer:
         self._extender = extender
         self._bounds = bounds or Bounds()
         self._reading = 0
+        self._lists = wire.NameLists()
         self._server = Guarded(self._answer, self._bounds, **HTTP)
         self._sockets: list[asyncio.Server] = []
         self._verbs: Mapping[str, tuple[str, Verb]] = {
@@ -236,12 +237,12 @@ class ExtenderServer:
         return bytes(body)
 
     async def _filter(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body)
+        arguments = wire.read_arguments(body, self._lists)
         found = self._extender.filter(arguments.pod, arguments.names)
-        return wire.write_filter(arguments, found.fitting, found.unfit)
+        return wire.write_filter(arguments, found.fitting, found.unfit, self._lists)
 
     async def _prioritize(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body)
+        arguments = wire.read_arguments(body, self._lists)
         return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
 
     async def _preempt(self, body: bytes) -> bytes:

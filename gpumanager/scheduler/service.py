@@ -107,7 +107,7 @@ class Extender:
         """Raises NotReady."""
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
-            return dict.fromkeys(names, 0)
+            return {}
         return prioritize(self.verdicts.of(ask), names)
 
     def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:

@@ -34,11 +34,12 @@ Verdict = Fit | Unfit
 
 
 class Shape:
-    """One shape of pod: every node is in exactly one of the two."""
+    """One shape of pod. Every node is in one of fits and unfits. points: of those that fit."""
 
     def __init__(self, ask: PodAsk, policy: Policy) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
+        self.points: dict[str, float] = {}
         self._ask = ask
         self._policy = policy
         self._seen = -1
@@ -50,6 +51,7 @@ class Shape:
         if names is None:
             self.fits.clear()
             self.unfits.clear()
+            self.points.clear()
             names = state.nodes
         for name in names:
             self._look(name, state.nodes.get(name))
@@ -59,9 +61,11 @@ class Shape:
         verdict = None if node is None else self._verdict(node)
         if isinstance(verdict, Fit):
             self.fits[name] = verdict
+            self.points[name] = verdict.points
             self.unfits.pop(name, None)
             return
-        self.fits.pop(name, None)
+        if self.fits.pop(name, None) is not None:
+            del self.points[name]
         if verdict is None:
             self.unfits.pop(name, None)
         else:

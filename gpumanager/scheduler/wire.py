@@ -2,10 +2,12 @@
 
 Lists of ten thousand names are most of what is said. Names have no character that JSON escapes, so
 where a request's list is plain it is cut out and split, not parsed, and answers are joined from
-text. Whatever does not look so is parsed as any JSON.
+text. What was answered to a filter comes back in the request to prioritize, and is known by then.
+Whatever does not look so is parsed as any JSON.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +22,12 @@ LONGEST_NAME: Final = 253
 _OPEN: Final = b'"NodeNames":["'
 _CLOSE: Final = b'"]'
 _CUT: Final = b'"NodeNames":"*"'
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
+"""Of which names consist."""
+_IN_LISTS: Final = f'{_LETTERS}",'.encode()
+_NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
+LISTS: Final = 8
+"""Of names that are remembered: kube-scheduler places one pod after another."""
 
 
 class BadRequest(ValueError):
@@ -30,12 +38,36 @@ class BadRequest(ValueError):
 class Arguments:
     """ExtenderArgs.
 
-    names: of the nodes. nodes: their objects, by name, where they were sent whole.
+    names: of the nodes; text: the same as it was sent, if that was plain. nodes: their objects, by
+    name, where they were sent whole.
     """
 
     pod: PodView
     names: Sequence[str]
+    text: bytes = b""
     nodes: Mapping[str, Any] | None = None
+
+
+class NameLists:
+    """Lists of names that were read or written lately, by their text: `a","b","c`."""
+
+    def __init__(self, most: int = LISTS) -> None:
+        self._most = most
+        self._lists: OrderedDict[bytes, Sequence[str]] = OrderedDict()
+
+    def read(self, text: bytes) -> Sequence[str]:
+        """Raises BadRequest."""
+        known = self._lists.get(text)
+        if known is None:
+            known = _split(text)
+            self.remember(text, known)
+        return known
+
+    def remember(self, text: bytes, names: Sequence[str]) -> None:
+        self._lists[text] = names
+        self._lists.move_to_end(text)
+        if len(self._lists) > self._most:
+            self._lists.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +79,22 @@ class PreemptArguments:
     violations: Mapping[str, int]
 
 
-def read_arguments(body: bytes) -> Arguments:
+def read_arguments(body: bytes, lists: NameLists | None = None) -> Arguments:
     """Raises BadRequest."""
-    names, rest = _cut(body)
+    text, rest = _cut(body)
     content = _parse(rest)
-    if names is None:
-        names = content.get("nodenames")
-    elif content.get("nodenames") != "*":
-        content, names = _parse(body), None
-        names = content.get("nodenames")
-    pod = _pod(content)
-    if names is not None:
-        return Arguments(pod, _names(names))
-    nodes = content.get("nodes")
-    if nodes is None:
+    if text is not None:
+        if content.get("nodenames") == "*":
+            names = (lists or NameLists()).read(text)
+            return Arguments(_pod(content), names, text)
+        content = _parse(body)
+    pod, said = _pod(content), content.get("nodenames")
+    if said is not None:
+        return Arguments(pod, _names(said))
+    if content.get("nodes") is None:
         raise BadRequest("Nodes and NodeNames are both missing")
-    found = _nodes(nodes)
-    return Arguments(pod, tuple(found), found)
+    nodes = _nodes(content["nodes"])
+    return Arguments(pod, tuple(nodes), nodes=nodes)
 
 
 def read_preempt(body: bytes) -> PreemptArguments:
@@ -100,7 +131,12 @@ def read_bind(body: bytes) -> BindRequest:
     )
 
 
-def write_filter(arguments: Arguments, fitting: Sequence[str], unfit: Mapping[str, Unfit]) -> bytes:
+def write_filter(
+    arguments: Arguments,
+    fitting: Sequence[str],
+    unfit: Mapping[str, Unfit],
+    lists: NameLists | None = None,
+) -> bytes:
     """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
     retry = {name: one.phrase for name, one in unfit.items() if not one.final}
     never = {name: one.phrase for name, one in unfit.items() if one.final}
@@ -108,7 +144,7 @@ def write_filter(arguments: Arguments, fitting: Sequence[str], unfit: Mapping[st
         items = [arguments.nodes[name] for name in fitting]
         nodes, names = json.dumps({"metadata": {}, "items": items}).encode(), b"null"
     else:
-        nodes, names = b"null", write_names(fitting)
+        nodes, names = b"null", _names_text(arguments, fitting, lists)
     return b"".join(
         (
             *(b'{"Nodes":', nodes, b',"NodeNames":', names),
@@ -118,14 +154,21 @@ def write_filter(arguments: Arguments, fitting: Sequence[str], unfit: Mapping[st
     )
 
 
+def _names_text(arguments: Arguments, fitting: Sequence[str], lists: NameLists | None) -> bytes:
+    """They are names as they were read: nothing in them has to be escaped."""
+    if not fitting:
+        return b"[]"
+    text = arguments.text
+    if not text or fitting is not arguments.names:
+        text = '","'.join(fitting).encode()
+        if lists is not None:
+            lists.remember(text, fitting)
+    return b'["' + text + b'"]'
+
+
 def write_error(message: str) -> bytes:
     """ExtenderFilterResult, or ExtenderBindingResult."""
     return json.dumps({"Error": message}).encode()
-
-
-def write_names(names: Sequence[str]) -> bytes:
-    """They are nodes' names as they were read: nothing in them has to be escaped."""
-    return b'["' + '","'.join(names).encode() + b'"]' if names else b"[]"
 
 
 def write_scores(scores: Mapping[str, int]) -> bytes:
@@ -154,16 +197,24 @@ def _reasons(found: Mapping[str, str]) -> bytes:
     return f"{{{rows}}}".encode()
 
 
-def _cut(body: bytes) -> tuple[list[str] | None, bytes]:
+def _cut(body: bytes) -> tuple[bytes | None, bytes]:
     """The names, and the rest with a mark in their place; nothing is cut where it is not plain."""
     start = body.rfind(_OPEN)
     end = body.find(_CLOSE, start)
     if start < 0 or end < 0:
         return None, body
-    inside = body[start + len(_OPEN) : end]
-    if b"\\" in inside or not inside.isascii():
+    text = body[start + len(_OPEN) : end]
+    if text.translate(None, _IN_LISTS):
         return None, body
-    return inside.decode("ascii").split('","'), body[:start] + _CUT + body[end + len(_CLOSE) :]
+    return text, body[:start] + _CUT + body[end + len(_CLOSE) :]
+
+
+def _split(text: bytes) -> Sequence[str]:
+    """Raises BadRequest; of a text that `_cut` let through."""
+    names = text.decode("ascii").split('","')
+    if text.count(b'"') + text.count(b",") != 3 * (len(names) - 1):
+        raise BadRequest("NodeNames: expected names")
+    return _few(names)
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -205,20 +256,16 @@ def _check(pod: PodView) -> None:
 def _names(names: Any) -> Sequence[str]:
     if not isinstance(names, list):
         raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
+    for name in names:
+        if not _plain(name):
+            raise BadRequest(f"NodeNames: {_shown(name)} is no name of a node")
+    return _few(names)
+
+
+def _few(names: list[str]) -> Sequence[str]:
     if len(names) > MOST_NODES:
         raise BadRequest(f"NodeNames: {len(names)} names; the most is {MOST_NODES}")
-    joined = _joined(names)
-    if not _plain(joined):
-        wrong = next(name for name in names if not _plain(name))
-        raise BadRequest(f"NodeNames: {_shown(wrong)} is no name of a node")
     return names
-
-
-def _joined(names: list[Any]) -> str:
-    try:
-        return "".join(names)
-    except TypeError:
-        raise BadRequest("NodeNames: expected names") from None
 
 
 def _nodes(nodes: Any) -> dict[str, Any]:
@@ -235,9 +282,6 @@ def _nodes(nodes: Any) -> dict[str, Any]:
             raise BadRequest(f"Nodes: {_shown(name)} is no name of a node")
         found[name] = item
     return found
-
-
-_NOT_IN_NAMES: Final = str.maketrans("", "", "abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
 def _plain(text: Any) -> bool:

@@ -99,7 +99,7 @@ def test_other_names_change_nothing_but_the_names(
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
         found = shape(state, wanted)
         given_ = prioritize(found, called)
-        return [given_[name] if name in found.fits else None for name in called]
+        return [given_.get(name, 0) if name in found.fits else None for name in called]
 
     for wanted in SHAPES:
         assert scores(NAMES, wanted) == scores(names, wanted)
@@ -228,14 +228,22 @@ def test_victims_are_those_of_the_node_s_own_books() -> None:
     assert preempt(state, wanted, {"a": ()}) == {}
 
 
-def test_the_best_alone_has_the_highest_score() -> None:
-    state = cluster("a", "b", "c")
+def test_the_best_score_10_and_the_next_9() -> None:
+    state = cluster("a", "b", "c", "d")
     hold(state, "p", "b", 0, 50)
     hold(state, "q", "c", 0, 49)
 
-    assert prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "x"]) == {
-        "a": 0,
-        "b": 10,
-        "c": 8,
-        "x": 0,
-    }
+    scores = prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"])
+
+    assert scores == {"b": 10, "c": 9, "a": 8, "d": 8}
+
+
+def test_of_many_steps_ten_are_scored() -> None:
+    names = [f"n{number}" for number in range(15)]
+    state = cluster(*names)
+    for cores, name in enumerate(names, start=1):
+        hold(state, f"p{cores}", name, 0, cores)
+
+    scores = prioritize(shape(state, ask((30, 4))), names)
+
+    assert scores == {f"n{number}": number - 4 for number in range(5, 15)}
