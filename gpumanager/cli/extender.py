@@ -1,11 +1,12 @@
 """`gpumanager extender`: kube-scheduler's extender for GPUs. Its flags, and the parts it runs."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,10 @@ from gpumanager.errors import GpuManagerError, InputError
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
-    from gpumanager.scheduler.service import Election
+    from gpumanager.scheduler.role import RoleLabel
+    from gpumanager.scheduler.server import ExtenderServer
+    from gpumanager.scheduler.service import Election, Extender
+    from gpumanager.scheduler.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
 
@@ -137,25 +141,31 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import Bounds, ExtenderServer
     from gpumanager.scheduler.service import Extender
-    from gpumanager.scheduler.tls import ServerCertificate
 
-    certificate = (
-        ServerCertificate(settings.certificate, settings.key, settings.client_authority)
-        if settings.certificate and settings.key
-        else None
-    )
+    certificate = _certificate(settings)
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    told = label.leads if label else lambda _: None
-    extender = Extender(api, election=_election(settings, api, told))
+    extender = Extender(api, election=_election(settings, api, label))
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
-    stopping = asyncio.Event()
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    parts = [extender.run, server.run]
-    parts += [certificate.run] if certificate else []
-    parts += [label.run] if label else []
+    await _listen(server, settings, certificate)
+    parts = [extender.run(), server.run(), keep_what_was_read(extender)]
+    parts += [one.run() for one in (certificate, label) if one is not None]
+    await _until_told(parts)
+    await server.stop()
+
+
+def _certificate(settings: ExtenderSettings) -> "ServerCertificate | None":
+    from gpumanager.scheduler.tls import ServerCertificate
+
+    if settings.certificate is None or settings.key is None:
+        return None
+    return ServerCertificate(settings.certificate, settings.key, settings.client_authority)
+
+
+async def _listen(
+    server: "ExtenderServer", settings: ExtenderSettings, certificate: "ServerCertificate | None"
+) -> None:
     tls = certificate.context if certificate else None
     try:
         port = await server.start(settings.address, settings.port, tls)
@@ -164,16 +174,31 @@ async def serve(settings: ExtenderSettings) -> None:
         raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
     scheme = "https" if tls else "http"
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
+
+
+async def _until_told(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """All parts at once, until a signal to stop."""
+    stopping = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(part()) for part in parts]
+        tasks = [group.create_task(part) for part in parts]
         await stopping.wait()
-        await server.stop()
         for task in tasks:
             task.cancel()
 
 
+async def keep_what_was_read(extender: "Extender") -> None:
+    """The nodes of a large cluster are many objects that stay: they are not looked through again
+    and again for garbage, which would take longer than any answer may."""
+    await extender.nodes.listed.wait()
+    await extender.pods.listed.wait()
+    gc.collect()
+    gc.freeze()
+
+
 def _election(
-    settings: ExtenderSettings, api: "ApiServer", told: Callable[[bool], None]
+    settings: ExtenderSettings, api: "ApiServer", label: "RoleLabel | None"
 ) -> "Callable[[Callable[[bool], None]], Election] | None":
     from gpumanager.scheduler.lease import Leadership
 
@@ -181,12 +206,12 @@ def _election(
         return None
 
     def elect(changed: Callable[[bool], None]) -> Leadership:
-        def both(leads: bool) -> None:  # noqa: FBT001
+        def tell(leads: bool) -> None:  # noqa: FBT001
             changed(leads)
-            told(leads)
+            if label is not None:
+                label.leads(leads)
 
-        return Leadership(
-            api, settings.lease_namespace, settings.lease_name, settings.identity, changed=both
-        )
+        where = settings.lease_namespace, settings.lease_name
+        return Leadership(api, *where, settings.identity, changed=tell)
 
     return elect

@@ -42,16 +42,20 @@ def filter_nodes(shape: Shape, names: Sequence[str]) -> Filtered:
     return Filtered(fitting, {name: shape.unfits.get(name, NOT_KNOWN) for name in left})
 
 
-def prioritize(shape: Shape, names: Sequence[str]) -> dict[str, int]:
-    """The best have 10, the next 9, and so on to 1; nodes that would score 0 are left out.
+def prioritize(shape: Shape, names: Sequence[str]) -> Sequence[tuple[str, int]]:
+    """The best have 10, the next 9, and so on to 1; others, and all if all are alike, are left out.
 
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
     points = list(map(shape.points.get, names))
-    best = nlargest(HIGHEST, {one for one in points if one is not None})
+    found = {one for one in set(points) if one is not None}
+    if len(found) <= 1:
+        return ()
+    best = nlargest(HIGHEST, found)
     scale = {one: HIGHEST - rank for rank, one in enumerate(best)}
-    return {name: scale[one] for name, one in zip(names, points, strict=True) if one in scale}
+    pairs = zip(names, points, strict=True)
+    return [(name, scale[one]) for name, one in pairs if one in scale]
 
 
 def preempt(

@@ -103,11 +103,11 @@ class Extender:
         self._remember(pod, len(names), found)
         return found
 
-    def prioritize(self, pod: PodView, names: Sequence[str]) -> Mapping[str, int]:
-        """Raises NotReady."""
+    def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """Nodes with their scores; who is left out has none. Raises NotReady."""
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
-            return {}
+            return ()
         return prioritize(self.verdicts.of(ask), names)
 
     def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:

@@ -171,9 +171,9 @@ def write_error(message: str) -> bytes:
     return json.dumps({"Error": message}).encode()
 
 
-def write_scores(scores: Mapping[str, int]) -> bytes:
+def write_scores(scores: Sequence[tuple[str, int]]) -> bytes:
     """HostPriorityList."""
-    rows = (f'{{"Host":"{name}","Score":{score}}}' for name, score in scores.items())
+    rows = [f'{{"Host":"{name}","Score":{score}}}' for name, score in scores]
     return f"[{','.join(rows)}]".encode()
 
 

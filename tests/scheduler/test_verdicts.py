@@ -98,7 +98,7 @@ def test_other_names_change_nothing_but_the_names(
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
         found = shape(state, wanted)
-        given_ = prioritize(found, called)
+        given_ = dict(prioritize(found, called))
         return [given_.get(name, 0) if name in found.fits else None for name in called]
 
     for wanted in SHAPES:
@@ -233,7 +233,7 @@ def test_the_best_score_10_and_the_next_9() -> None:
     hold(state, "p", "b", 0, 50)
     hold(state, "q", "c", 0, 49)
 
-    scores = prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"])
+    scores = dict(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
 
     assert scores == {"b": 10, "c": 9, "a": 8, "d": 8}
 
@@ -244,6 +244,6 @@ def test_of_many_steps_ten_are_scored() -> None:
     for cores, name in enumerate(names, start=1):
         hold(state, f"p{cores}", name, 0, cores)
 
-    scores = prioritize(shape(state, ask((30, 4))), names)
+    scores = dict(prioritize(shape(state, ask((30, 4))), names))
 
     assert scores == {f"n{number}": number - 4 for number in range(5, 15)}
