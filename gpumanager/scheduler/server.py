@@ -20,6 +20,7 @@ from aiohttp import web
 from gpumanager.scheduler import wire
 from gpumanager.scheduler.bind import NotBound
 from gpumanager.scheduler.metrics import Metrics
+from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.service import Extender, NotReady
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class ExtenderServer:
         self._extender = extender
         self._bounds = bounds or Bounds()
         self._reading = 0
-        self._lists = wire.NameLists()
+        self._lists = NameLists()
         self._server = Guarded(self._answer, self._bounds, **HTTP)
         self._sockets: list[asyncio.Server] = []
         self._verbs: Mapping[str, tuple[str, Verb]] = {
@@ -175,7 +176,7 @@ class ExtenderServer:
             return _error(error.status, str(error), **error.headers)
         except NotReady as error:
             return _error(503, str(error), **{"Retry-After": "1"})
-        except wire.BadRequest as error:
+        except BadRequest as error:
             return _error(400, str(error))
         finally:
             self._server.idle(request.protocol)
@@ -199,7 +200,7 @@ class ExtenderServer:
         try:
             answer = await verb(body)
             outcome = "answered"
-        except wire.BadRequest:
+        except BadRequest:
             outcome = "refused"
             raise
         except NotReady:

@@ -1,37 +1,19 @@
 """The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
 
-Lists of ten thousand names are most of what is said. Names have no character that JSON escapes, so
-where a request's list is plain it is cut out and split, not parsed, and answers are joined from
-text. What was answered to a filter comes back in the request to prioritize, and is known by then.
-Whatever does not look so is parsed as any JSON.
+Lists of ten thousand names are most of what is said; `name_lists` reads those, and answers are
+joined from text, since nothing in a name has to be escaped.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from gpumanager.kubelet.pods import PodUID, PodView, read_pod
 from gpumanager.scheduler.bind import BindRequest
+from gpumanager.scheduler.name_lists import BadRequest, NameLists, cut, few, plain
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.phrases import Unfit
-
-MOST_NODES: Final = 100_000
-LONGEST_NAME: Final = 253
-_OPEN: Final = b'"NodeNames":["'
-_CLOSE: Final = b'"]'
-_CUT: Final = b'"NodeNames":"*"'
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
-"""Of which names consist."""
-_IN_LISTS: Final = f'{_LETTERS}",'.encode()
-_NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
-LISTS: Final = 8
-"""Of names that are remembered: kube-scheduler places one pod after another."""
-
-
-class BadRequest(ValueError):
-    """What was sent cannot be understood: what is wrong with it, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +30,6 @@ class Arguments:
     nodes: Mapping[str, Any] | None = None
 
 
-class NameLists:
-    """Lists of names that were read or written lately, by their text: `a","b","c`."""
-
-    def __init__(self, most: int = LISTS) -> None:
-        self._most = most
-        self._lists: OrderedDict[bytes, Sequence[str]] = OrderedDict()
-
-    def read(self, text: bytes) -> Sequence[str]:
-        """Raises BadRequest."""
-        known = self._lists.get(text)
-        if known is None:
-            known = _split(text)
-            self.remember(text, known)
-        return known
-
-    def remember(self, text: bytes, names: Sequence[str]) -> None:
-        self._lists[text] = names
-        self._lists.move_to_end(text)
-        if len(self._lists) > self._most:
-            self._lists.popitem(last=False)
-
-
 @dataclass(frozen=True, slots=True)
 class PreemptArguments:
     """victims: UIDs by node. given: how many disruption budgets are violated, by node."""
@@ -81,7 +41,7 @@ class PreemptArguments:
 
 def read_arguments(body: bytes, lists: NameLists | None = None) -> Arguments:
     """Raises BadRequest."""
-    text, rest = _cut(body)
+    text, rest = cut(body)
     content = _parse(rest)
     if text is not None:
         if content.get("nodenames") == "*":
@@ -123,7 +83,7 @@ def read_bind(body: bytes) -> BindRequest:
     words = {}
     for name in ("PodNamespace", "PodName", "PodUID", "Node"):
         word = content.get(name.lower())
-        if not isinstance(word, str) or not _plain(word):
+        if not isinstance(word, str) or not plain(word):
             raise BadRequest(f"{name}: expected a name, found {_shown(word)}")
         words[name] = word
     return BindRequest(
@@ -197,26 +157,6 @@ def _reasons(found: Mapping[str, str]) -> bytes:
     return f"{{{rows}}}".encode()
 
 
-def _cut(body: bytes) -> tuple[bytes | None, bytes]:
-    """The names, and the rest with a mark in their place; nothing is cut where it is not plain."""
-    start = body.rfind(_OPEN)
-    end = body.find(_CLOSE, start)
-    if start < 0 or end < 0:
-        return None, body
-    text = body[start + len(_OPEN) : end]
-    if text.translate(None, _IN_LISTS):
-        return None, body
-    return text, body[:start] + _CUT + body[end + len(_CLOSE) :]
-
-
-def _split(text: bytes) -> Sequence[str]:
-    """Raises BadRequest; of a text that `_cut` let through."""
-    names = text.decode("ascii").split('","')
-    if text.count(b'"') + text.count(b",") != 3 * (len(names) - 1):
-        raise BadRequest("NodeNames: expected names")
-    return _few(names)
-
-
 def _parse(body: bytes) -> dict[str, Any]:
     """The fields by their names in small letters: Go's decoder takes them in any."""
     try:
@@ -257,15 +197,9 @@ def _names(names: Any) -> Sequence[str]:
     if not isinstance(names, list):
         raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
     for name in names:
-        if not _plain(name):
+        if not plain(name):
             raise BadRequest(f"NodeNames: {_shown(name)} is no name of a node")
-    return _few(names)
-
-
-def _few(names: list[str]) -> Sequence[str]:
-    if len(names) > MOST_NODES:
-        raise BadRequest(f"NodeNames: {len(names)} names; the most is {MOST_NODES}")
-    return names
+    return few(names)
 
 
 def _nodes(nodes: Any) -> dict[str, Any]:
@@ -278,15 +212,10 @@ def _nodes(nodes: Any) -> dict[str, Any]:
             name = read_node(item)[0]
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"Nodes: not a node ({error!r})") from None
-        if not _plain(name):
+        if not plain(name):
             raise BadRequest(f"Nodes: {_shown(name)} is no name of a node")
         found[name] = item
     return found
-
-
-def _plain(text: Any) -> bool:
-    """Nothing in it that JSON would escape, or that a path could not have."""
-    return isinstance(text, str) and not text.translate(_NOT_IN_NAMES)
 
 
 def _uid(item: Any) -> PodUID:

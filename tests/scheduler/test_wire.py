@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import pod_object
 
+from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.wire import (
-    BadRequest,
-    NameLists,
     read_arguments,
     read_bind,
     write_filter,
