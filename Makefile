@@ -59,6 +59,10 @@ bench: $(VENV)/developing ## measure: placement, HELLO, hooks, Allocate, the age
 bench-compute: $(VENV)/developing ## measure: compute shares on a simulated GPU (some two minutes; OPTIONS=--help)
 	$(BIN)/python benchmarks/shares.py $(OPTIONS)
 
+.PHONY: bench-scheduler
+bench-scheduler: $(VENV)/developing ## measure: the extender over HTTP, 10,000 nodes, 50,000 pods (minutes; OPTIONS=--help)
+	$(BIN)/python benchmarks/scheduler.py --bind $(OPTIONS)
+
 .PHONY: gpu-check
 TORCH ?= $(PYTHON)
 gpu-check: $(VENV)/installed ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under eight minutes)

@@ -35,6 +35,16 @@ ANNOTATION_PLAN: Final = "tencent.com/vcuda-plan"
 
 ANNOTATION_GPU_ASSIGNED: Final = "tencent.com/gpu-assigned"
 
+ANNOTATION_MODEL_WANTED: Final = "tencent.com/include-gpu-model"
+"""Pod annotation by the user, new: words of which a GPU's product has one, `A100,H100`."""
+ANNOTATION_MODEL_EXCLUDED: Final = "tencent.com/exclude-gpu-model"
+ANNOTATION_UUID_WANTED: Final = "tencent.com/include-gpu-uuid"
+"""Pod annotation by the user, new: the only GPUs that will do, by UUID."""
+ANNOTATION_UUID_EXCLUDED: Final = "tencent.com/exclude-gpu-uuid"
+
+ANNOTATION_CORDON: Final = "tencent.com/gpu-cordon"
+"""Node annotation by operators, new: UUIDs of GPUs on which nothing new is placed; `*`: all."""
+
 LABEL_MODEL: Final = "gaia.tencent.com/gpu-model"
 """Node label, written where --node-labels names it: the model of GPU 0."""
 
@@ -45,6 +55,9 @@ LABEL_MEMORY: Final = "tencent.com/gpu-memory"
 LABEL_COUNT: Final = "tencent.com/gpu-count"
 LABEL_DRIVER: Final = "tencent.com/gpu-driver-version"
 LABEL_CUDA: Final = "tencent.com/gpu-cuda-version"
+
+LABEL_ROLE: Final = "tencent.com/extender-role"
+"""Pod label of the extender's replicas, new: `leader` or `standby`."""
 
 ANNOTATION_INVENTORY: Final = "tencent.com/gpu-inventory"
 """Node annotation, new: its GPUs and how they are connected, as JSON."""

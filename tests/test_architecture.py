@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
+    "scheduler": VALUES | {"kubelet", "cluster", "allocator"},
     "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
@@ -35,7 +36,8 @@ OWNERS = {
     "grpc": {"deviceplugin", "kubelet", "runtime", "virtual", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"cluster", "scheduler"},
-    "prometheus_client": {"monitor"},
+    "prometheus_client": {"monitor", "scheduler"},
+    "aiohttp": {"scheduler"},
     "elftools": set[str](),
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),

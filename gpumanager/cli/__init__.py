@@ -22,6 +22,7 @@ from gpumanager.errors import GpuManagerError
 COMMANDS: Final = {
     "agent": "The node agent: answers the kubelet, serves containers their limits.",
     "doctor": "What this node has for the agent, what is wrong with it, and what to do.",
+    "extender": "kube-scheduler's extender: which nodes have the GPUs, which GPUs it will be.",
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
     "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
     "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",

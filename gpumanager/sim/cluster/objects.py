@@ -14,7 +14,9 @@ from gpumanager.sim.cluster.patch import patched
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
-KINDS: Final = {"pods": "Pod", "nodes": "Node", "events": "Event"}
+KINDS: Final = {"pods": "Pod", "nodes": "Node", "events": "Event", "leases": "Lease"}
+GROUPS: Final = {"leases": "coordination.k8s.io/v1"}
+"""Of kinds that are not of the core."""
 
 
 class Refused(Exception):
@@ -79,7 +81,7 @@ class Objects:
             "name": key.name,
             **({"namespace": key.namespace} if key.namespace else {}),
         }
-        fixed = {"apiVersion": "v1", "kind": KINDS[key.resource]}
+        fixed = {"apiVersion": GROUPS.get(key.resource, "v1"), "kind": KINDS[key.resource]}
         return self._put(key, {**item, **fixed, "metadata": metadata})
 
     def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:
@@ -95,6 +97,22 @@ class Objects:
         part = {"status": after.get("status", {})} if status else {}
         whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
         return before if whole == before else self._put(key, whole)
+
+    def bind(self, key: Key, binding: Any) -> Object:
+        """As pods/binding does: the node and the binding's annotations in one write, once."""
+        before, said = self.get(key), binding.get("metadata") or {}
+        self._agree(key, before, {k: said[k] for k in ("uid", "resourceVersion") if said.get(k)})
+        spec, metadata = before.get("spec") or {}, before["metadata"]
+        what = f'pods/binding "{key.name}"'
+        if metadata.get("deletionTimestamp"):
+            raise Refused(409, "Conflict", f"{what}: pod is being deleted")
+        if node := spec.get("nodeName"):
+            raise Refused(409, "Conflict", f'{what}: pod is already assigned to node "{node}"')
+        bound = {**spec, "nodeName": binding["target"]["name"]}
+        notes = {**(metadata.get("annotations") or {}), **(said.get("annotations") or {})}
+        return self._put(
+            key, {**before, "spec": bound, "metadata": {**metadata, "annotations": notes}}
+        )
 
     def delete(self, key: Key, preconditions: Object, grace: int | None = None) -> Object:
         """A pod that still runs is only marked, unless without grace: its kubelet ends it."""

@@ -146,6 +146,8 @@ class SimulatedApiServer:
         return (CREATED if call.method == "POST" else OK), made
 
     def _change(self, call: Call) -> Object:
+        if call.method == "POST" and call.part == "binding":
+            return self.objects.bind(call.key, call.object())
         if call.method == "POST" and not call.name:
             item = call.object()
             name = item.get("metadata", {}).get("name")

@@ -1,0 +1,217 @@
+"""`gpumanager extender`: kube-scheduler's extender for GPUs. Its flags, and the parts it runs."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gpumanager import __version__
+from gpumanager.cli.agent import BOOLEAN, Flags
+from gpumanager.cli.logs import LogFlags, start_logging
+from gpumanager.errors import GpuManagerError, InputError
+
+if TYPE_CHECKING:
+    from gpumanager.cluster.api import ApiServer
+    from gpumanager.scheduler.role import RoleLabel
+    from gpumanager.scheduler.server import ExtenderServer
+    from gpumanager.scheduler.service import Election, Extender
+    from gpumanager.scheduler.tls import ServerCertificate
+
+log = logging.getLogger(__name__)
+
+ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderSettings:
+    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP."""
+
+    address: str
+    port: int
+    kubeconfig: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    client_authority: Path | None = None
+    leader_elect: bool = True
+    lease_namespace: str = "kube-system"
+    lease_name: str = "gpumanager-extender"
+    identity: str = ""
+    max_body: int = 16
+
+
+@click.command("extender", cls=Flags)
+@click.option(
+    "--address",
+    default="127.0.0.1:3456",
+    show_default=True,
+    help="HOST:PORT to listen on, as gpu-admission has it; :3456 for all addresses.",
+)
+@click.option("--kubeconfig", type=Path, help="For the API server; else the pod's own token.")
+@click.option("--incluster-mode", **BOOLEAN, help="The pod's own token, whatever --kubeconfig.")
+@click.option("--tls-cert-file", "certificate", type=Path, help="Serve HTTPS with this.")
+@click.option("--tls-private-key-file", "key", type=Path, help="Its key.")
+@click.option(
+    "--client-ca-file", "client_authority", type=Path, help="Only callers certified by it."
+)
+@click.option(
+    "--leader-elect",
+    **{**BOOLEAN, "default": True},
+    help="Agree with other replicas on the one that binds. Default: true.",
+)
+@click.option(
+    "--leader-elect-resource-namespace",
+    "lease_namespace",
+    help="Of the Lease; by default the pod's own, or kube-system.",
+)
+@click.option(
+    "--leader-elect-resource-name",
+    "lease_name",
+    default="gpumanager-extender",
+    show_default=True,
+)
+@click.option(
+    "--identity", help="Our name in the Lease; by default POD_NAME, or host name and process."
+)
+@click.option(
+    "--max-request-mib",
+    "max_body",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+)
+@click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
+def command(
+    address: str,
+    level: int,
+    incluster_mode: bool,  # noqa: FBT001
+    kubeconfig: Path | None,
+    **flags: Any,
+) -> None:
+    """Answer kube-scheduler: filter, prioritize, bind and preempt for pods with GPUs."""
+    start_logging(LogFlags(level=level))
+    host, port = read_address(address)
+    given = {name: value for name, value in flags.items() if value is not None}
+    given.setdefault("lease_namespace", own_namespace())
+    given.setdefault("identity", own_name())
+    settings = ExtenderSettings(
+        host, port, kubeconfig=None if incluster_mode else kubeconfig, **given
+    )
+    if (settings.certificate is None) != (settings.key is None):
+        raise InputError("--tls-cert-file", "needs --tls-private-key-file, and the other way round")
+    if settings.client_authority and settings.certificate is None:
+        raise InputError("--client-ca-file", "needs --tls-cert-file: callers are known by TLS")
+    asyncio.run(serve(settings))
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, [::1]:PORT or :PORT; raises InputError."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
+        raise InputError("--address", f"{text!r}: write HOST:PORT, for example 0.0.0.0:3456")
+    return host, int(port)
+
+
+def own_namespace() -> str:
+    """Of the pod we run in; kube-system outside of one."""
+    try:
+        return ACCOUNT_NAMESPACE.read_text().strip() or "kube-system"
+    except OSError:
+        return os.environ.get("POD_NAMESPACE") or "kube-system"
+
+
+def own_name() -> str:
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{os.getpid()}"
+
+
+async def serve(settings: ExtenderSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
+    from gpumanager.cluster.access import find_access
+    from gpumanager.cluster.api import ApiServer
+    from gpumanager.scheduler.role import RoleLabel
+    from gpumanager.scheduler.server import Bounds, ExtenderServer
+    from gpumanager.scheduler.service import Extender
+
+    certificate = _certificate(settings)
+    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
+    pod = os.environ.get("POD_NAME")
+    label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
+    extender = Extender(api, election=_election(settings, api, label))
+    server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    await _listen(server, settings, certificate)
+    parts = [extender.run(), server.run(), keep_what_was_read(extender)]
+    parts += [one.run() for one in (certificate, label) if one is not None]
+    await _until_told(parts)
+    await server.stop()
+
+
+def _certificate(settings: ExtenderSettings) -> "ServerCertificate | None":
+    from gpumanager.scheduler.tls import ServerCertificate
+
+    if settings.certificate is None or settings.key is None:
+        return None
+    return ServerCertificate(settings.certificate, settings.key, settings.client_authority)
+
+
+async def _listen(
+    server: "ExtenderServer", settings: ExtenderSettings, certificate: "ServerCertificate | None"
+) -> None:
+    tls = certificate.context if certificate else None
+    try:
+        port = await server.start(settings.address, settings.port, tls)
+    except OSError as error:
+        where = f"{settings.address or '*'}:{settings.port}"
+        raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
+    scheme = "https" if tls else "http"
+    log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
+
+
+async def _until_told(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """All parts at once, until a signal to stop."""
+    stopping = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part) for part in parts]
+        await stopping.wait()
+        for task in tasks:
+            task.cancel()
+
+
+async def keep_what_was_read(extender: "Extender") -> None:
+    """The nodes of a large cluster are many objects that stay: they are not looked through again
+    and again for garbage, which would take longer than any answer may."""
+    await extender.nodes.listed.wait()
+    await extender.pods.listed.wait()
+    gc.collect()
+    gc.freeze()
+
+
+def _election(
+    settings: ExtenderSettings, api: "ApiServer", label: "RoleLabel | None"
+) -> "Callable[[Callable[[bool], None]], Election] | None":
+    from gpumanager.scheduler.lease import Leadership
+
+    if not settings.leader_elect:
+        return None
+
+    def elect(changed: Callable[[bool], None]) -> Leadership:
+        def tell(leads: bool) -> None:  # noqa: FBT001
+            changed(leads)
+            if label is not None:
+                label.leads(leads)
+
+        where = settings.lease_namespace, settings.lease_name
+        return Leadership(api, *where, settings.identity, changed=tell)
+
+    return elect

@@ -1,0 +1,118 @@
+"""What a pod asks of GPUs, read from its object. Pure.
+
+Kubernetes counts a pod as the larger of two: what its containers and sidecars need together, and
+what each init container needs beside the sidecars that were started before it. The order of the
+containers and their kinds say that, so they are kept; names are not, so that pods of one kind are
+one shape and share every answer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.gpu.values import Gpu
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.names import (
+    ANNOTATION_MODEL_EXCLUDED,
+    ANNOTATION_MODEL_WANTED,
+    ANNOTATION_UUID_EXCLUDED,
+    ANNOTATION_UUID_WANTED,
+)
+from gpumanager.placement.place import check
+from gpumanager.placement.values import Reason, Refusal, Request
+
+MOST_CONTAINERS: Final = 256
+"""With GPUs, of one pod; more would be a mistake, and every node would work on it."""
+MOST_CORES: Final = 100 * 64
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """One container that asks for GPUs."""
+
+    kind: ContainerKind
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which GPUs will do. models: parts of the product's name, in small letters; empty: any."""
+
+    models: frozenset[str] = frozenset()
+    not_models: frozenset[str] = frozenset()
+    uuids: frozenset[str] = frozenset()
+    not_uuids: frozenset[str] = frozenset()
+
+    @property
+    def names_gpus(self) -> bool:
+        """Single GPUs are named: nodes of one kind are not alike to it."""
+        return bool(self.uuids or self.not_uuids)
+
+    def takes(self, gpu: Gpu) -> bool:
+        model = gpu.model.lower()
+        return (
+            (not self.models or any(word in model for word in self.models))
+            and not any(word in model for word in self.not_models)
+            and (not self.uuids or gpu.uuid in self.uuids)
+            and gpu.uuid not in self.not_uuids
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodAsk:
+    """The GPUs a pod asks for, in the order of admission: pods with equal asks are one shape."""
+
+    containers: tuple[ContainerAsk, ...]
+    wish: Wish = Wish()
+
+    @property
+    def largest(self) -> Request:
+        return max((one.request for one in self.containers), key=lambda r: (r.cores, r.blocks))
+
+
+ANY: Final = Wish()
+
+
+def asking(pod: PodView) -> Iterator[ContainerView]:
+    """The containers that ask for GPUs, in the order of admission."""
+    return (one for one in pod.containers if one.cores != 0 or one.blocks != 0)
+
+
+def ask_of(pod: PodView) -> PodAsk | Refusal | None:
+    """None for a pod without GPUs; a Refusal for one that no node could ever run."""
+    containers = []
+    for one in asking(pod):
+        if one.cores is None or one.blocks is None:
+            detail = f"container {one.name}: its GPU resources are no whole numbers"
+            return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+        request = Request(one.cores, one.blocks)
+        if refused := _wrong(request):
+            return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
+        containers.append(ContainerAsk(one.kind, request))
+    if len(containers) > MOST_CONTAINERS:
+        detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+    return PodAsk(tuple(containers), _wish(pod)) if containers else None
+
+
+def _wrong(request: Request) -> Refusal | None:
+    if request.cores > MOST_CORES:
+        detail = f"{request.cores} cores asked; no node has more than {MOST_CORES}"
+        return Refusal(request, Reason.TOO_LARGE, detail)
+    return check(request)
+
+
+def _wish(pod: PodView) -> Wish:
+    said = pod.annotations
+    if not said:
+        return ANY
+    return Wish(
+        _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
+        _words(said.get(ANNOTATION_MODEL_EXCLUDED, "").lower()),
+        _words(said.get(ANNOTATION_UUID_WANTED, "")),
+        _words(said.get(ANNOTATION_UUID_EXCLUDED, "")),
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in text.split(",") if word.strip())

@@ -1,0 +1,217 @@
+"""Bind a pod to a node: choose its GPUs there once more, hold them, write it all down at once.
+
+The choice is made from the books of this moment, not of the filter's, and is assumed at once, so
+that two binds at the same time cannot be given one place: between reading the books and assuming
+nothing is awaited. The annotations travel in the Binding itself, which the API server applies to
+the pod together with its node, in one write that fails as a whole (decision 0042). What is not
+known to have failed is held until the API server has told; a pod that returns meanwhile gets a
+second place beside the first.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.placement.values import Refusal
+from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.phrases import unfit
+from gpumanager.scheduler.plan import annotations, stale
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.verdicts import Fit, Verdicts
+
+log = logging.getLogger(__name__)
+
+ASSUME_SECONDS: Final = 60.0
+"""How long the watch may take to tell us of our own binding."""
+BIND_SECONDS: Final = 8.0
+"""For everything said to the API server about one pod; kube-scheduler waits longer."""
+CONFLICT: Final = 409
+
+
+class Api(Protocol):
+    """What is asked of the API server; raises ApiRefused, ApiUnavailable."""
+
+    async def get(self, path: str) -> Any: ...
+    async def patch(self, path: str, body: Object) -> Any: ...
+    async def create(self, path: str, body: Object) -> Any: ...
+
+
+class Leads(Protocol):
+    """Whether we decide. remaining: seconds for which we may still."""
+
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def remaining(self) -> float: ...
+    @property
+    def holder(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """What kube-scheduler says."""
+
+    namespace: str
+    name: str
+    uid: PodUID
+    node: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """Why a pod was not bound, for kube-scheduler and people. kube-scheduler tries again."""
+
+    message: str
+
+
+class Binder:
+    """Binds pods. known: the pod of a UID as the filter saw it, if it did.
+
+    clock: of assumptions. now_ns: nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        state: ClusterState,
+        verdicts: Verdicts,
+        leadership: Leads,
+        *,
+        known: Callable[[PodUID], PodView | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._api = api
+        self._state = state
+        self._verdicts = verdicts
+        self._leadership = leadership
+        self._known = known
+        self._clock = clock
+        self._now_ns = now_ns
+        self._going: set[PodUID] = set()
+
+    async def bind(self, request: BindRequest) -> NotBound | None:
+        """None once it is bound."""
+        if not self._leadership.leads:
+            who = self._leadership.holder or "no replica"
+            return NotBound(f"this extender does not lead, {who} does: try again")
+        if request.uid in self._going:
+            return NotBound("the pod is being bound already: try again")
+        seconds = min(BIND_SECONDS, self._leadership.remaining)
+        self._going.add(request.uid)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._bind(request)
+        except TimeoutError:
+            return NotBound(f"the API server did not answer within {seconds:.0f} s: try again")
+        except (ApiRefused, ApiUnavailable) as error:
+            return NotBound(str(error))
+        except NOT_UNDERSTOOD as error:
+            return NotBound(f"the API server's answer is not understood: {error!r}")
+        finally:
+            self._going.discard(request.uid)
+
+    async def _bind(self, request: BindRequest) -> NotBound | None:
+        pod = self._known(request.uid)
+        if pod is None or (pod.namespace, pod.name) != (request.namespace, request.name):
+            item = await self._api.get(request.path)
+            if refused := _wrong(item, request):
+                return refused
+            pod = read_pod(item)
+            if (item.get("spec") or {}).get("nodeName"):
+                return self._already(item, request)
+        bound, ask = self._state.bound_to(pod.uid), ask_of(pod)
+        if bound is not None:
+            return None if bound == request.node else _elsewhere(bound)
+        if isinstance(ask, Refusal):
+            return NotBound(str(ask))
+        if ask is None:
+            await self._write(request, pod, {})
+            return None
+        return await self._place(request, pod, ask)
+
+    async def _place(self, request: BindRequest, pod: PodView, ask: PodAsk) -> NotBound | None:
+        tried_before = self._state.assumed_on(pod.uid, request.node) is not None
+        chosen = self._hold(request, pod, ask)
+        if isinstance(chosen, NotBound):
+            return chosen
+        try:
+            await self._write(request, pod, chosen)
+        except ApiRefused as error:
+            found = await self._settle(request, error)
+            if isinstance(found, NotBound) and not tried_before:
+                self._state.withdraw(pod.uid, request.node)
+            return found
+        self._state.confirm(pod.uid, request.node)
+        return None
+
+    def _hold(self, request: BindRequest, pod: PodView, ask: PodAsk) -> dict[str, str] | NotBound:
+        """Choose and assume, in one step; returns the annotations."""
+        node = self._state.nodes.get(request.node)
+        if node is None:
+            return NotBound(f"node {request.node} is not known: try again")
+        packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node.name, ask)
+        if not isinstance(packing, Packing):
+            why = unfit(node, ask, packing)
+            return NotBound(f"{why.phrase} ({request.node}: {why.detail}): try again")
+        self._state.assume(pod.uid, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
+        return annotations(pod, node.name, node.topology, packing, self._now_ns())
+
+    def _packing(self, name: str, ask: PodAsk) -> Packing | Refusal:
+        fit = self._verdicts.of(ask).fits.get(name)
+        return fit.packing if isinstance(fit, Fit) else self._state.nodes[name].place(ask)
+
+    async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
+        if left := stale(pod.annotations, wanted):
+            metadata = {"uid": request.uid, "annotations": left}
+            await self._api.patch(request.path, {"metadata": metadata})
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": request.name,
+                "namespace": request.namespace,
+                "uid": request.uid,
+                "annotations": wanted,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
+        }
+        await self._api.create(f"{request.path}/binding", binding)
+
+    async def _settle(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
+        """It was refused: somebody else was there, or we were, and did not hear of it."""
+        if error.status != CONFLICT:
+            return NotBound(str(error))
+        item = await self._api.get(request.path)
+        if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
+            return self._already(item, request)
+        return _wrong(item, request) or NotBound(str(error))
+
+    def _already(self, item: Any, request: BindRequest) -> NotBound | None:
+        """It is bound: that counts, and it is what was wanted if it is this node."""
+        node = str(item["spec"]["nodeName"])
+        self._state.pod(read_pod(item), node)
+        return None if node == request.node else _elsewhere(node)
+
+
+def _elsewhere(node: str) -> NotBound:
+    return NotBound(f"the pod is on {node} already")
+
+
+def _wrong(item: Any, request: BindRequest) -> NotBound | None:
+    uid = str(item["metadata"]["uid"])
+    if uid != request.uid:
+        return NotBound(f"{request.namespace}/{request.name} is another pod by now (UID {uid})")
+    if item["metadata"].get("deletionTimestamp"):
+        return NotBound(f"{request.namespace}/{request.name} is being deleted")
+    return None

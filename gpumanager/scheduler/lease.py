@@ -1,0 +1,208 @@
+"""Which of several replicas decides: a Lease, as Kubernetes' own components use it.
+
+Who holds the lease renews it; others take it once it has not been renewed for its duration, by
+their own clock since they saw it change, so clocks need not agree. The holder stops deciding well
+before others may begin.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds, with client-go's defaults. duration: others wait so long. deadline: we decide so
+    long without renewing. retry: between two attempts."""
+
+    duration: float = 15.0
+    deadline: float = 10.0
+    retry: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The lease as it was when it last changed. since: our clock then."""
+
+    holder: str = ""
+    version: str = ""
+    transitions: int = 0
+    duration: float = 0.0
+    since: float = 0.0
+
+
+def observe(seen: Seen | None, lease: Any, now: float) -> Seen:
+    """Raises KeyError, TypeError, AttributeError, ValueError for what is no lease."""
+    spec, version = lease.get("spec") or {}, str(lease["metadata"]["resourceVersion"])
+    if seen is not None and seen.version == version:
+        return seen
+    return Seen(
+        holder=str(spec.get("holderIdentity") or ""),
+        version=version,
+        transitions=int(spec.get("leaseTransitions") or 0),
+        duration=float(spec.get("leaseDurationSeconds") or 0),
+        since=now,
+    )
+
+
+def may_take(seen: Seen, us: str, now: float) -> bool:
+    """It is ours, nobody's, or its time is over."""
+    return seen.holder in {"", us} or now >= seen.since + seen.duration
+
+
+def claim(seen: Seen, us: str, times: Times, stamp: str) -> dict[str, Any]:
+    """What we write to hold it."""
+    spec: dict[str, Any] = {
+        "holderIdentity": us,
+        "leaseDurationSeconds": int(times.duration),
+        "renewTime": stamp,
+    }
+    if seen.holder != us:
+        spec |= {"acquireTime": stamp, "leaseTransitions": seen.transitions + 1}
+    return spec
+
+
+class Leadership:
+    """Takes part in the election. changed: called with True when we begin to lead, and False."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        namespace: str,
+        name: str,
+        us: str,
+        *,
+        times: Times | None = None,
+        changed: Callable[[bool], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.us = us
+        self._api = api
+        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._times = times or Times()
+        self._changed = changed
+        self._clock = clock
+        self._seen: Seen | None = None
+        self._until = float("-inf")
+        self._led = False
+        self._said = ""
+
+    @property
+    def leads(self) -> bool:
+        return self.remaining > 0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which we may decide without hearing more."""
+        return max(0.0, self._until - self._clock())
+
+    @property
+    def holder(self) -> str:
+        """Who leads, as far as we know."""
+        return self._seen.holder if self._seen else ""
+
+    async def run(self) -> None:
+        """For as long as the task lives; at its end the lease is given back."""
+        try:
+            while True:
+                await self.attempt()
+                await asyncio.sleep(self._times.retry * random.uniform(0.8, 1.2))  # noqa: S311
+        finally:
+            await self._give_back()
+
+    async def attempt(self) -> None:
+        """Renew or take it, if it may be taken."""
+        began = self._clock()
+        try:
+            async with asyncio.timeout(self._times.deadline / 2):
+                mine = await self._attempt()
+        except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+            self._trouble(error)
+        else:
+            self._said = ""
+            self._until = began + self._times.deadline if mine else float("-inf")
+        self._tell()
+
+    async def _attempt(self) -> bool:
+        try:
+            lease = await self._api.get(f"{self._all}/{self._name}")
+        except ApiRefused as error:
+            if error.status != NOT_FOUND:
+                raise
+            return await self._make()
+        self._seen = observe(self._seen, lease, self._clock())
+        if not may_take(self._seen, self.us, self._clock()):
+            return False
+        spec = claim(self._seen, self.us, self._times, _stamp())
+        return await self._write(self._seen.version, spec)
+
+    async def _make(self) -> bool:
+        spec = claim(Seen(), self.us, self._times, _stamp())
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": spec,
+        }
+        lease = await self._unless_conflict(self._api.create, self._all, body)
+        return lease is not None
+
+    async def _write(self, version: str, spec: Mapping[str, Any]) -> bool:
+        """Only as long as nobody else has written meanwhile."""
+        body = {"metadata": {"resourceVersion": version}, "spec": spec}
+        lease = await self._unless_conflict(self._api.patch, f"{self._all}/{self._name}", body)
+        return lease is not None
+
+    async def _unless_conflict(self, call: Any, path: str, body: Any) -> Any:
+        try:
+            lease = await call(path, body)
+        except ApiRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return None
+        self._seen = observe(self._seen, lease, self._clock())
+        return lease
+
+    async def _give_back(self) -> None:
+        """So that nobody has to wait for it. Best effort: we are leaving."""
+        if not self.leads or self._seen is None:
+            return
+        self._until = float("-inf")
+        seen = replace(self._seen, holder=self.us)
+        spec = {**claim(seen, "", self._times, _stamp()), "leaseDurationSeconds": 1}
+        try:
+            async with asyncio.timeout(1.0):
+                await self._write(seen.version, spec)
+        except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+            log.info("the lease is not given back: %s", error)
+
+    def _trouble(self, error: Exception) -> None:
+        kind = type(error).__name__
+        level = logging.DEBUG if self._said == kind else logging.WARNING
+        log.log(level, "lease %s: %s", self._name, error or kind)
+        self._said = kind
+
+    def _tell(self) -> None:
+        if self.leads != self._led:
+            self._led = self.leads
+            log.info(
+                "we %s", "lead" if self._led else f"do not lead; {self.holder or 'nobody'} does"
+            )
+            self._changed(self._led)
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

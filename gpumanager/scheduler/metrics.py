@@ -1,0 +1,64 @@
+"""What the extender tells Prometheus of itself. Series are there from the start."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+OUTCOMES: Final = ("answered", "refused", "failed")
+"""refused: the request was not one; failed: ours, or the API server's."""
+
+
+class Metrics:
+    """counts: what the state holds now. leads: whether we decide."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]], leads: Callable[[], bool]) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "gpumanager_extender_seconds",
+            "Seconds a request took here, without reading it from the connection.",
+            ("verb",),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._requests = Counter(
+            "gpumanager_extender_requests",
+            "Requests by what became of them.",
+            ("verb", "outcome"),
+            registry=self._registry,
+        )
+        self._took = {verb: self._seconds.labels(verb) for verb in VERBS}
+        self._outcome = {
+            (verb, outcome): self._requests.labels(verb, outcome)
+            for verb in VERBS
+            for outcome in OUTCOMES
+        }
+        self._registry.register(_State(counts, leads))
+
+    def took(self, verb: str, outcome: str, seconds: float) -> None:
+        self._took[verb].observe(seconds)
+        self._outcome[verb, outcome].inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _State(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]], leads: Callable[[], bool]) -> None:
+        self._counts = counts
+        self._leads = leads
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        held = GaugeMetricFamily(
+            "gpumanager_extender_objects", "What the extender knows of.", labels=("kind",)
+        )
+        for kind, count in self._counts().items():
+            held.add_metric((kind,), count)
+        yield held
+        yield GaugeMetricFamily(
+            "gpumanager_extender_leads", "1 where this replica decides.", float(self._leads())
+        )

@@ -1,0 +1,192 @@
+"""The cluster as the extender knows it: nodes with their GPUs, and the pods that hold them.
+
+Pure but for being changed: no clock, no wire. What is known of a pod is what the API server last
+said, or what we ourselves have just decided and are writing there: an assumption, which counts
+until the watch confirms it, it is withdrawn, or its time is over. A change makes one new node value
+and costs what that node's own pods cost, whatever the cluster's size; it is noted in a log, by
+which whoever keeps answers about nodes finds what has become of them.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.node import Holder, NodeState, holder_of, moved
+from gpumanager.scheduler.packing import Packing
+
+LOG: Final = 65536
+"""Changes that are remembered; who is farther behind looks at everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A pod with GPUs on a node, as the API server has it."""
+
+    node: str
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What we decided and the API server may not have told us yet. until: seconds, any clock."""
+
+    holder: Holder
+    until: float
+
+
+class ClusterState:
+    """Nodes by name. One owner: whoever changes it, on one thread."""
+
+    def __init__(self, log: int = LOG) -> None:
+        self.nodes: dict[str, NodeState] = {}
+        self.changes = 0
+        """How many there have been."""
+        self._log: deque[str] = deque(maxlen=log)
+        self._bound: dict[PodUID, Bound] = {}
+        self._assumed: dict[PodUID, dict[str, Assumed]] = {}
+        """By node: where a pod was going first may yet come true when it is sent elsewhere."""
+        self._on: dict[str, dict[PodUID, Holder]] = {}
+        """Holders by node, also of nodes that are not known."""
+
+    def since(self, change: int) -> Iterable[str] | None:
+        """Names of the nodes that changed after `change`, again and again; None: too long ago."""
+        missed = self.changes - change
+        if missed > len(self._log):
+            return None
+        return (self._log[-place] for place in range(1, missed + 1))
+
+    def node(self, name: str, inventory: str, cordon: str = "") -> None:
+        """A node is there, and says this of its GPUs."""
+        known = self.nodes.get(name)
+        before = known or NodeState(name)
+        after = before.with_gpus(inventory, cordon)
+        if known is None or after is not before:
+            self.nodes[name] = after
+            for uid in tuple(self._on.get(name, ())):
+                self._hold(uid, name, self._again(uid, before, after))
+            self._changed(name)
+
+    def node_gone(self, name: str) -> None:
+        if self.nodes.pop(name, None) is not None:
+            self._note(name)
+
+    def only_nodes(self, names: Iterable[str]) -> None:
+        """There are no others."""
+        for name in self.nodes.keys() - set(names):
+            self.node_gone(name)
+
+    def pod(self, pod: PodView, node: str) -> None:
+        """The API server says this of a pod; node: empty for one that is not bound."""
+        if pod.ended:
+            self.pod_gone(pod.uid)
+            return
+        if not node:
+            return
+        for old in self._forget(pod.uid) - {node}:
+            self._release(pod.uid, old)
+        known = self.nodes.get(node) or NodeState(node)
+        holder = holder_of(known, pod)
+        if holder is None:
+            return
+        self._bound[pod.uid] = Bound(node, pod)
+        if self._on.get(node, {}).get(pod.uid) != holder:
+            self._hold(pod.uid, node, holder)
+            self._changed(node)
+
+    def pod_gone(self, uid: PodUID) -> None:
+        """Deleted, or ended: what it had is free."""
+        for node in self._forget(uid):
+            self._release(uid, node)
+
+    def only_pods(self, uids: Iterable[PodUID]) -> None:
+        """The API server knows no others; what is assumed stays."""
+        for uid in self._bound.keys() - set(uids):
+            self.pod_gone(uid)
+
+    def assume(self, uid: PodUID, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
+        """We decided so; what was decided before for another node stays until it is withdrawn."""
+        holder = Holder(ask, packing)
+        self._assumed.setdefault(uid, {})[node] = Assumed(holder, until)
+        self._hold(uid, node, holder)
+        self._changed(node)
+
+    def withdraw(self, uid: PodUID, node: str) -> None:
+        """It did not come to that."""
+        assumed = self._assumed.get(uid, {})
+        if assumed.pop(node, None) is not None:
+            self._release(uid, node)
+        if not assumed:
+            self._assumed.pop(uid, None)
+
+    def confirm(self, uid: PodUID, node: str) -> None:
+        """It came to that, so to nothing else that was assumed of this pod."""
+        for other in tuple(self._assumed.get(uid, ())):
+            if other != node:
+                self.withdraw(uid, other)
+
+    def expire(self, now: float) -> tuple[PodUID, ...]:
+        """Withdraws what nobody has confirmed in time; `now` is when we last heard of pods."""
+        late = [
+            (uid, node)
+            for uid, assumed in self._assumed.items()
+            for node, one in assumed.items()
+            if one.until <= now
+        ]
+        for uid, node in late:
+            self.withdraw(uid, node)
+        return tuple(dict.fromkeys(uid for uid, _ in late))
+
+    def bound_to(self, uid: PodUID) -> str | None:
+        """The node that the API server has bound the pod to, if it has."""
+        found = self._bound.get(uid)
+        return found.node if found else None
+
+    def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
+        """What is assumed of the pod there."""
+        found = self._assumed.get(uid, {}).get(node)
+        return found.holder.packing if found else None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For people and metrics."""
+        return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
+
+    def _again(self, uid: PodUID, before: NodeState, after: NodeState) -> Holder | None:
+        """A holder on the node as it is now."""
+        bound = self._bound.get(uid)
+        if bound is not None:
+            return holder_of(after, bound.pod)
+        assumed = self._assumed[uid][after.name]
+        holder = moved(assumed.holder, before.topology, after.topology)
+        self._assumed[uid][after.name] = replace(assumed, holder=holder)
+        return holder
+
+    def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
+        if holder is not None:
+            self._on.setdefault(node, {})[uid] = holder
+
+    def _forget(self, uid: PodUID) -> set[str]:
+        """The nodes on which it was, or was assumed to be."""
+        nodes = set(self._assumed.pop(uid, ()))
+        bound = self._bound.pop(uid, None)
+        return nodes | {bound.node} if bound else nodes
+
+    def _release(self, uid: PodUID, node: str) -> None:
+        on = self._on.get(node, {})
+        if on.pop(uid, None) is not None:
+            self._changed(node)
+        if not on:
+            self._on.pop(node, None)
+
+    def _changed(self, name: str) -> None:
+        node = self.nodes.get(name)
+        if node is not None:
+            self.nodes[name] = node.with_holders(dict(self._on.get(name, {})))
+            self._note(name)
+
+    def _note(self, name: str) -> None:
+        self._log.append(name)
+        self.changes += 1

@@ -1,0 +1,240 @@
+"""The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
+
+Lists of ten thousand names are most of what is said; `name_lists` reads those, and answers are
+joined from text, since nothing in a name has to be escaped.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.scheduler.bind import BindRequest
+from gpumanager.scheduler.name_lists import BadRequest, NameLists, cut, few, plain
+from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.phrases import Unfit
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """ExtenderArgs.
+
+    names: of the nodes; text: the same as it was sent, if that was plain. nodes: their objects, by
+    name, where they were sent whole.
+    """
+
+    pod: PodView
+    names: Sequence[str]
+    text: bytes = b""
+    nodes: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptArguments:
+    """victims: UIDs by node. given: how many disruption budgets are violated, by node."""
+
+    pod: PodView
+    victims: Mapping[str, tuple[PodUID, ...]]
+    violations: Mapping[str, int]
+
+
+def read_arguments(body: bytes, lists: NameLists | None = None) -> Arguments:
+    """Raises BadRequest."""
+    text, rest = cut(body)
+    content = _parse(rest)
+    if text is not None:
+        if content.get("nodenames") == "*":
+            names = (lists or NameLists()).read(text)
+            return Arguments(_pod(content), names, text)
+        content = _parse(body)
+    pod, said = _pod(content), content.get("nodenames")
+    if said is not None:
+        return Arguments(pod, _names(said))
+    if content.get("nodes") is None:
+        raise BadRequest("Nodes and NodeNames are both missing")
+    nodes = _nodes(content["nodes"])
+    return Arguments(pod, tuple(nodes), nodes=nodes)
+
+
+def read_preempt(body: bytes) -> PreemptArguments:
+    """Raises BadRequest."""
+    content = _parse(body)
+    pod = _pod(content)
+    given = content.get("nodenametometavictims")
+    if given is None:
+        given = content.get("nodenametovictims")
+    if not isinstance(given, dict):
+        raise BadRequest("NodeNameToMetaVictims: expected an object")
+    victims, violations = {}, {}
+    for node, said in given.items():
+        fields = _object(said or {}, f"the victims on {node[:60]!r}")
+        pods = fields.get("pods") or []
+        if not isinstance(pods, list):
+            raise BadRequest(f"the victims on {node[:60]!r}: Pods: expected a list")
+        victims[node] = tuple(_uid(one) for one in pods)
+        violations[node] = _number(fields.get("numpdbviolations"))
+    return PreemptArguments(pod, victims, violations)
+
+
+def read_bind(body: bytes) -> BindRequest:
+    """Raises BadRequest."""
+    content = _parse(body)
+    words = {}
+    for name in ("PodNamespace", "PodName", "PodUID", "Node"):
+        word = content.get(name.lower())
+        if not isinstance(word, str) or not plain(word):
+            raise BadRequest(f"{name}: expected a name, found {_shown(word)}")
+        words[name] = word
+    return BindRequest(
+        words["PodNamespace"], words["PodName"], PodUID(words["PodUID"]), words["Node"]
+    )
+
+
+def write_filter(
+    arguments: Arguments,
+    fitting: Sequence[str],
+    unfit: Mapping[str, Unfit],
+    lists: NameLists | None = None,
+) -> bytes:
+    """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
+    retry = {name: one.phrase for name, one in unfit.items() if not one.final}
+    never = {name: one.phrase for name, one in unfit.items() if one.final}
+    if arguments.nodes is not None:
+        items = [arguments.nodes[name] for name in fitting]
+        nodes, names = json.dumps({"metadata": {}, "items": items}).encode(), b"null"
+    else:
+        nodes, names = b"null", _names_text(arguments, fitting, lists)
+    return b"".join(
+        (
+            *(b'{"Nodes":', nodes, b',"NodeNames":', names),
+            *(b',"FailedNodes":', _reasons(retry)),
+            *(b',"FailedAndUnresolvableNodes":', _reasons(never), b',"Error":""}'),
+        )
+    )
+
+
+def _names_text(arguments: Arguments, fitting: Sequence[str], lists: NameLists | None) -> bytes:
+    """They are names as they were read: nothing in them has to be escaped."""
+    if not fitting:
+        return b"[]"
+    text = arguments.text
+    if not text or fitting is not arguments.names:
+        text = '","'.join(fitting).encode()
+        if lists is not None:
+            lists.remember(text, fitting)
+    return b'["' + text + b'"]'
+
+
+def write_error(message: str) -> bytes:
+    """ExtenderFilterResult, or ExtenderBindingResult."""
+    return json.dumps({"Error": message}).encode()
+
+
+def write_scores(scores: Sequence[tuple[str, int]]) -> bytes:
+    """HostPriorityList."""
+    rows = [f'{{"Host":"{name}","Score":{score}}}' for name, score in scores]
+    return f"[{','.join(rows)}]".encode()
+
+
+def write_victims(
+    nodes: Iterable[str], victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
+) -> bytes:
+    """ExtenderPreemptionResult."""
+    kept = {
+        name: {
+            "Pods": [{"UID": uid} for uid in victims[name]],
+            "NumPDBViolations": violations[name],
+        }
+        for name in nodes
+    }
+    return json.dumps({"NodeNameToMetaVictims": kept}).encode()
+
+
+def _reasons(found: Mapping[str, str]) -> bytes:
+    quoted = {phrase: json.dumps(phrase) for phrase in set(found.values())}
+    rows = ",".join(f'"{name}":{quoted[phrase]}' for name, phrase in found.items())
+    return f"{{{rows}}}".encode()
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """The fields by their names in small letters: Go's decoder takes them in any."""
+    try:
+        content = json.loads(body)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except ValueError as error:
+        raise BadRequest(f"not JSON: {error}") from None
+    return _object(content, "the request")
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what}: expected an object, found {_shown(value)}")
+    return {name.lower(): field for name, field in value.items()}
+
+
+def _pod(content: Mapping[str, Any]) -> PodView:
+    item = content.get("pod")
+    if item is None:
+        raise BadRequest("Pod: missing")
+    try:
+        pod = read_pod(item)
+        _check(pod)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
+    return pod
+
+
+def _check(pod: PodView) -> None:
+    """read_pod takes what it finds; here nobody is trusted to have sent text."""
+    texts = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
+    if not all(isinstance(text, str) for text in (*texts, *pod.annotations.values())):
+        raise TypeError("a name or an annotation that is no text")
+
+
+def _names(names: Any) -> Sequence[str]:
+    if not isinstance(names, list):
+        raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
+    for name in names:
+        if not plain(name):
+            raise BadRequest(f"NodeNames: {_shown(name)} is no name of a node")
+    return few(names)
+
+
+def _nodes(nodes: Any) -> dict[str, Any]:
+    items = _object(nodes, "Nodes").get("items")
+    if items is not None and not isinstance(items, list):
+        raise BadRequest(f"Nodes: items: expected a list, found {_shown(items)}")
+    found = {}
+    for item in items or []:
+        try:
+            name = read_node(item)[0]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadRequest(f"Nodes: not a node ({error!r})") from None
+        if not plain(name):
+            raise BadRequest(f"Nodes: {_shown(name)} is no name of a node")
+        found[name] = item
+    return found
+
+
+def _uid(item: Any) -> PodUID:
+    """Of a MetaPod, or of a whole pod."""
+    fields = _object(item, "a victim")
+    uid = fields.get("uid") or _object(fields.get("metadata") or {}, "a victim").get("uid")
+    if not isinstance(uid, str):
+        raise BadRequest(f"a victim: UID: expected text, found {_shown(uid)}")
+    return PodUID(uid)
+
+
+def _number(value: Any) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRequest(f"NumPDBViolations: expected a number, found {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004

@@ -1,0 +1,88 @@
+"""`gpumanager extender`: its flags and what it says when they are wrong."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from gpumanager.cli import run
+from gpumanager.cli.extender import read_address
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: here}}}}]
+clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--address", "nowhere"], "write HOST:PORT"),
+        (["--address", ":99999"], "write HOST:PORT"),
+        (["--tls-cert-file", "x"], "needs --tls-private-key-file"),
+        (["--client-ca-file", "x"], "needs --tls-cert-file"),
+        (["--tls-cert-file", "no", "--tls-private-key-file", "none"], "no certificate"),
+        (["--max-request-mib", "0"], "--max-request-mib"),
+        (["--kubeconfig", "no-such-file"], "no-such-file"),
+    ],
+)
+def test_wrong_flags_are_told_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["extender", *arguments]) == 2
+
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_without_an_api_server_there_is_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["extender"]) == 1
+
+    assert "no --kubeconfig is given" in capsys.readouterr().err
+
+
+def test_addresses_are_read_as_gpu_admission_reads_them() -> None:
+    assert read_address("127.0.0.1:3456") == ("127.0.0.1", 3456)
+    assert read_address(":3456") == ("", 3456)
+    assert read_address("[::1]:3456") == ("::1", 3456)
+
+
+async def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    api = SimulatedApiServer()
+    await api.start()
+    config = tmp_path / "kubeconfig"
+    config.write_text(KUBECONFIG.format(url=api.url))
+    flags = ["--kubeconfig", str(config), "--address", "127.0.0.1:0", "--identity", "me"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpumanager", "extender", *flags),
+        stderr=subprocess.PIPE,
+        env=os.environ,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(30):
+            line = b""
+            while b"listening on " not in line:
+                line = await process.stderr.readline()
+                assert line
+            url = line.decode().split("listening on ")[1].strip()
+            answer = await asyncio.to_thread(urllib.request.urlopen, f"{url}/healthz")
+            assert answer.read() == b"ok\n"
+            answer.close()
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+        await api.stop()

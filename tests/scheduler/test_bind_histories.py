@@ -1,0 +1,242 @@
+"""Binds, failures, watches that lag, restarts, in any order: no GPU is ever promised twice.
+
+The API server is the simulated one's objects. A bind waits at each call it makes there until the
+history says what becomes of it: done, done with the answer lost, refused, or never arrived. What
+the watch tells comes one change at a time, as late as the history wants.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduler_world import node_object, pod_object
+from truth import overfull
+
+from gpumanager.cluster.api import ApiRefused, ApiUnavailable
+from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.names import ANNOTATION_CORDON
+from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.policy import LeastLeftOver
+from gpumanager.scheduler.service import Alone
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.verdicts import Verdicts
+from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.sim.cluster.objects import Key, Objects, Refused
+from gpumanager.sim.cluster.patch import MERGE
+
+NODES = {"a": 1, "b": 2}
+"""Few GPUs, so that pods get in each other's way."""
+OUTCOMES = ("done", "done", "done", "lost answer", "refused", "never arrived")
+STEPS = 200
+ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24))
+SETTLE_TURNS = 20
+
+
+class GatedApi:
+    """Each call that changes something waits until it is told what becomes of it."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self.waiting: deque[asyncio.Future[str]] = deque()
+
+    async def get(self, path: str) -> Any:
+        return self._perform(lambda: self._objects.get(self._key(path)))
+
+    async def patch(self, path: str, body: Any) -> Any:
+        return await self._ask(lambda: self._objects.patch(self._key(path), MERGE, body))
+
+    async def create(self, path: str, body: Any) -> Any:
+        key = self._key(path.removesuffix("/binding"))
+        return await self._ask(lambda: self._objects.bind(key, body))
+
+    async def _ask(self, perform: Any) -> Any:
+        gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.waiting.append(gate)
+        match await gate:
+            case "refused":
+                raise ApiRefused("call", 403, "Forbidden", "as told")
+            case "never arrived":
+                raise ApiUnavailable("as told")
+            case outcome:
+                answer = self._perform(perform)
+                if outcome == "lost answer":
+                    raise ApiUnavailable("as told")
+                return answer
+
+    def _perform(self, perform: Any) -> Any:
+        try:
+            return perform()
+        except Refused as refused:
+            raise ApiRefused("call", refused.status, refused.reason, str(refused)) from None
+
+    def _key(self, path: str) -> Key:
+        words = path.split("/")
+        return Key("pods", words[4], words[6])
+
+
+class History:
+    """One extender at a time, and a cluster of two nodes with three GPUs. What is by chance comes
+    from `luck`; said: what happened, for who has to find out why."""
+
+    kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
+
+    def __init__(self, luck: random.Random) -> None:
+        self.luck = luck
+        self.said: list[str] = []
+        self.loop = asyncio.new_event_loop()
+        self.objects = Objects()
+        self.binds: list[asyncio.Task[NotBound | None]] = []
+        self.bound = self.now = self.made = 0
+        for name, gpus in NODES.items():
+            self.objects.create(Key("nodes", "", name), node_object(name, gpus))
+        self.start()
+
+    def run(self, steps: int) -> None:
+        """Each step is checked; at the end everything is told and answered, and checked again."""
+        for _ in range(steps):
+            step = self.luck.choices(tuple(LIKELY), tuple(LIKELY.values()))[0]
+            self.said.append(step.__name__)
+            step(self)
+            assert overfull(self.objects.list("pods")) == [], self.said
+        self.finish("done")
+        assert self.binds == []
+        self.loop.close()
+
+    def start(self) -> None:
+        """A new process: it lists, and watches from there."""
+        self.api = GatedApi(self.objects)
+        self.state = ClusterState()
+        verdicts = Verdicts(self.state, LeastLeftOver())
+        self.seen: dict[PodUID, PodView] = {}
+        self.binder = Binder(
+            self.api,
+            self.state,
+            verdicts,
+            Alone(),
+            known=self.seen.get,
+            clock=lambda: self.now,
+        )
+        self.kind = {name: made(self.state) for name, made in self.kinds.items()}
+        for name, kind in self.kind.items():
+            kind.only({kind.put(item) for item in self.objects.list(name)})
+        self.heard = len(self.objects.changes)
+
+    def a_pod_comes(self) -> None:
+        name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)
+        self.made += 1
+        item = pod_object(name, *some[: self.luck.randint(1, 2)], inits=some[2:] * (self.made % 2))
+        self.objects.create(Key("pods", "default", name), item)
+
+    def a_pod_is_filtered(self) -> None:
+        """From now on it is known by what it was then."""
+        if pod := self.some_pod():
+            seen = read_pod(pod)
+            self.seen[seen.uid] = seen
+
+    def a_bind_begins(self) -> None:
+        """Most of pods that wait for it."""
+        if pod := self.some_pod(waiting=self.luck.random() < 0.8):
+            said, node = pod["metadata"], self.luck.choice(tuple(NODES))
+            request = BindRequest("default", said["name"], said["uid"], node)
+            self.binds.append(self.loop.create_task(self.binder.bind(request)))
+            self.settle()
+
+    def a_call_is_answered(self) -> None:
+        if self.api.waiting:
+            self.api.waiting.rotate(self.luck.randint(0, 5))
+            self.said.append(self.luck.choice(OUTCOMES))
+            self.api.waiting.popleft().set_result(self.said[-1])
+            self.settle()
+
+    def the_watch_tells(self) -> None:
+        self.tell(self.luck.randint(1, 6))
+
+    def tell(self, count: int) -> None:
+        for change in self.objects.changes[self.heard : self.heard + count]:
+            kind = self.kind.get(change.key.resource)
+            if kind is not None and change.after is not None:
+                kind.put(change.after)
+            elif kind is not None:
+                kind.remove(change.before)
+        self.heard = min(len(self.objects.changes), self.heard + count)
+
+    def a_pod_ends(self) -> None:
+        if pod := self.some_pod():
+            key = Key("pods", "default", pod["metadata"]["name"])
+            self.objects.patch(key, MERGE, {"status": {"phase": "Succeeded"}}, status=True)
+
+    def a_pod_is_deleted(self) -> None:
+        if pod := self.some_pod():
+            self.objects.remove(Key("pods", "default", pod["metadata"]["name"]))
+
+    def a_gpu_is_cordoned(self) -> None:
+        node = self.luck.choice(tuple(NODES))
+        notes = {ANNOTATION_CORDON: f"GPU-{node}-{self.luck.randint(0, 3)}"}
+        self.objects.patch(Key("nodes", "", node), MERGE, {"metadata": {"annotations": notes}})
+
+    def the_watch_has_told_all_for_a_long_time(self) -> None:
+        """Assumptions end only by what the watch has told, and calls do not wait so long."""
+        self.finish("never arrived")
+        self.tell(len(self.objects.changes))
+        self.now += 3600
+        self.state.expire(self.now)
+
+    def the_extender_restarts(self) -> None:
+        """What it was saying arrived or did not; the next one lists after that."""
+        self.finish(self.luck.choice(("lost answer", "never arrived")))
+        self.start()
+
+    def some_pod(self, *, waiting: bool = False) -> Any:
+        pods = [
+            one for one in self.objects.list("pods") if not waiting or "nodeName" not in one["spec"]
+        ]
+        return self.luck.choice(pods) if pods else None
+
+    def finish(self, outcome: str) -> None:
+        while self.api.waiting:
+            self.api.waiting.popleft().set_result(outcome)
+            self.settle()
+
+    def settle(self) -> None:
+        """Everybody goes on as far as they can."""
+        self.loop.run_until_complete(_turns(SETTLE_TURNS))
+        for bind in [one for one in self.binds if one.done()]:
+            self.bound += bind.result() is None
+            self.binds.remove(bind)
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+LIKELY: dict[Callable[[History], None], int] = {
+    History.a_pod_comes: 15,
+    History.a_pod_is_filtered: 10,
+    History.a_bind_begins: 30,
+    History.a_call_is_answered: 30,
+    History.the_watch_tells: 20,
+    History.a_pod_ends: 15,
+    History.a_pod_is_deleted: 10,
+    History.a_gpu_is_cordoned: 2,
+    History.the_watch_has_told_all_for_a_long_time: 2,
+    History.the_extender_restarts: 2,
+}
+
+
+@given(st.integers(0, 1 << 32))
+def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(seed: int) -> None:
+    History(random.Random(seed)).run(STEPS)
+
+
+def test_the_histories_bind_many_pods() -> None:
+    histories = [History(random.Random(seed)) for seed in range(10)]
+
+    for history in histories:
+        history.run(STEPS)
+
+    assert sum(history.bound for history in histories) > 30

@@ -1,0 +1,66 @@
+"""Two replicas: one binds, both know; nothing of the one before is forgotten by the next."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from scheduler_world import node_object, pod_object
+from served_extender import serving, until
+
+from gpumanager.cluster.access import Access
+from gpumanager.cluster.api import ApiServer
+from gpumanager.scheduler.lease import Leadership, Times
+from gpumanager.scheduler.role import RoleLabel
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
+
+TIMES = Times(duration=1, deadline=0.6, retry=0.05)
+
+
+def elected(api: SimulatedApiServer, us: str) -> Callable[[Any], Leadership]:
+    server = ApiServer(Access("127.0.0.1", api.port))
+    return lambda changed: Leadership(
+        server, "kube-system", "extender", us, times=TIMES, changed=changed
+    )
+
+
+async def test_the_standby_answers_all_but_bind_and_takes_over(api: SimulatedApiServer) -> None:
+    await api.create("nodes", node_object("a"))
+    async with AsyncExitStack() as leaving:
+        first = await leaving.enter_async_context(serving(api, election=elected(api, "first")))
+        await until(lambda: first.extender.election.leads and not first.extender.missing)
+        async with serving(api, election=elected(api, "second")) as second:
+            pod = await first.make("pods", pod_object("p", (300, 0)))
+            names = {"Pod": pod, "NodeNames": ["a"]}
+
+            assert (await second.post("/scheduler/filter", names))["NodeNames"] == ["a"]
+            assert "does not lead" in await second.bind(pod, "a")
+            assert await second.get("/readyz") == (200, "ready, standing by\n")
+            assert await first.bind(pod, "a") == ""
+
+            await leaving.aclose()
+            await until(lambda: second.extender.election.leads and not second.extender.missing)
+            another = await second.make("pods", pod_object("q", (200, 0)))
+            assert "Insufficient" in await second.bind(another, "a")
+
+
+async def test_the_pod_s_label_says_who_leads(api: SimulatedApiServer) -> None:
+    await api.create("pods", pod_object("extender-0"))
+    server = ApiServer(Access("127.0.0.1", api.port))
+    label = RoleLabel(server, "default", "extender-0", again=0.01)
+
+    def says() -> Any:
+        item = api.objects.get(Key("pods", "default", "extender-0"))
+        return item["metadata"].get("labels", {}).get("tencent.com/extender-role")
+
+    task = asyncio.create_task(label.run())
+    await until(lambda: says() == "standby")
+    api.refuse(500, "InternalError", 2)
+    label.leads(True)
+
+    await until(lambda: says() == "leader")
+
+    task.cancel()

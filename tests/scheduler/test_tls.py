@@ -1,0 +1,88 @@
+"""HTTPS, with a certificate that is replaced while it serves."""
+
+import asyncio
+import os
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from served_extender import serving
+
+from gpumanager.errors import InputError
+from gpumanager.scheduler.tls import ServerCertificate
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
+
+
+def make(folder: Path, name: str) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    path, key = folder / "tls.crt", folder / "tls.key"
+    made = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name}"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    places = ["-keyout", str(key), "-out", str(path)]
+    subprocess.run(["openssl", *made.split(), *names, *places], check=True, capture_output=True)
+    return path, key
+
+
+async def said_name(port: int, authority: Path) -> str:
+    """The common name of the server's certificate, which is believed."""
+    context = ssl.create_default_context(cafile=authority)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    subject = writer.get_extra_info("peercert")["subject"]
+    writer.transport.abort()
+    return str(subject[0][0][1])
+
+
+async def test_a_new_certificate_is_used_without_a_restart(
+    api: SimulatedApiServer, tmp_path: Path
+) -> None:
+    files = make(tmp_path, "first")
+    certificate = ServerCertificate(*files)
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        assert await said_name(port, files[0]) == "first"
+        assert not certificate.renew()
+
+        make(tmp_path, "second")
+        assert certificate.renew()
+
+        assert await said_name(port, files[0]) == "second"
+
+
+async def test_a_wrong_file_leaves_the_old_certificate_in_use(
+    api: SimulatedApiServer, tmp_path: Path
+) -> None:
+    files = make(tmp_path, "first")
+    kept = tmp_path / "kept.crt"
+    shutil.copy(files[0], kept)
+    certificate = ServerCertificate(*files)
+    files[0].write_text("nothing")
+    os.utime(files[0], ns=(1, 1))
+
+    assert not certificate.renew()
+
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        assert await said_name(port, kept) == "first"
+
+
+async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Path) -> None:
+    certificate = ServerCertificate(*make(tmp_path, "first"))
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+
+        assert b"200" not in await asyncio.wait_for(reader.read(), 5)
+
+        writer.close()
+        assert (await one.get("/healthz"))[0] == 200
+
+
+def test_files_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no certificate"):
+        ServerCertificate(tmp_path / "a", tmp_path / "b")

@@ -1,0 +1,249 @@
+"""Verdicts are kept while nodes change, and are what they would be if made anew."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
+
+from gpumanager.cluster.labels import inventory
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.decide import filter_nodes, preempt, prioritize
+from gpumanager.scheduler.policy import LeastLeftOver
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.verdicts import Shape, Verdicts
+
+SHAPES = (ask((30, 4)), ask((100, 0)), ask((200, 0), (30, 60)))
+NAMES = [f"n{number}" for number in range(6)]
+
+
+def node(state: ClusterState, name: str, **more: Any) -> None:
+    state.node(name, *read(node_object(name, **more)))
+
+
+def read(item: Any) -> tuple[str, str]:
+    notes = item["metadata"]["annotations"]
+    return notes["tencent.com/gpu-inventory"], notes.get("tencent.com/gpu-cordon", "")
+
+
+def cluster(*names: str, **more: Any) -> ClusterState:
+    state = ClusterState()
+    for name in names:
+        node(state, name, **more)
+    return state
+
+
+def shape(state: ClusterState, wanted: PodAsk) -> Shape:
+    return Verdicts(state, LeastLeftOver()).of(wanted)
+
+
+def phrase(state: ClusterState, wanted: PodAsk, name: str = "a") -> str:
+    return filter_nodes(shape(state, wanted), [name]).unfit[name].phrase
+
+
+def hold(state: ClusterState, name: str, on: str, gpu: int, cores: int = 60) -> None:
+    said = plan(app_0=[f"GPU-{on}-{gpu}"])
+    state.pod(pod(name, (cores, cores // 2), node=on, vcuda_plan=said), on)
+
+
+CHANGE = st.tuples(
+    st.sampled_from(["hold", "go", "cordon", "node goes", "gpus change"]),
+    st.sampled_from(NAMES),
+    st.integers(0, 3),
+)
+
+
+def change(state: ClusterState, what: str, name: str, gpu: int) -> None:
+    match what:
+        case "hold":
+            hold(state, f"{name}-{gpu}", name, gpu)
+        case "go":
+            state.pod_gone(PodUID(f"uid-{name}-{gpu}"))
+        case "cordon":
+            node(state, name, gpu_cordon=f"GPU-{name}-{gpu}")
+        case "node goes":
+            state.node_gone(name)
+        case "gpus change":
+            node(state, name, gpus=gpu + 1)
+
+
+@given(st.lists(st.lists(CHANGE, max_size=8), max_size=6), st.integers(1, 8))
+def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
+    histories: list[list[tuple[str, str, int]]], log: int
+) -> None:
+    state = ClusterState(log)
+    for name in NAMES:
+        node(state, name)
+    kept = Verdicts(state, LeastLeftOver())
+    for changes in histories:
+        for one in changes:
+            change(state, *one)
+        for wanted in SHAPES:
+            has, anew = kept.of(wanted), shape(state, wanted)
+            assert has.fits == anew.fits
+            assert has.unfits == anew.unfits
+            assert has.fits.keys() | has.unfits.keys() == state.nodes.keys()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 99)), max_size=12),
+    st.permutations(NAMES),
+)
+def test_other_names_change_nothing_but_the_names(
+    held: list[tuple[int, int, int]], names: list[str]
+) -> None:
+    def scores(called: list[str], wanted: PodAsk) -> list[int | None]:
+        state = cluster(*called)
+        for place, gpu, cores in held:
+            hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
+        found = shape(state, wanted)
+        given_ = dict(prioritize(found, called))
+        return [given_.get(name, 0) if name in found.fits else None for name in called]
+
+    for wanted in SHAPES:
+        assert scores(NAMES, wanted) == scores(names, wanted)
+
+
+def test_nodes_that_are_alike_are_judged_once() -> None:
+    judged = []
+
+    class Counting(LeastLeftOver):
+        def score(self, room: Any, ask: Any) -> Any:
+            judged.append(room)
+            return super().score(room, ask)
+
+    state = cluster(*NAMES)
+    hold(state, "p", "n3", 0)
+
+    Verdicts(state, Counting()).of(SHAPES[0])
+
+    assert len(judged) == 2
+
+
+def test_a_change_is_looked_at_on_one_node_alone() -> None:
+    judged = []
+
+    class Counting(LeastLeftOver):
+        def score(self, room: Any, ask: Any) -> Any:
+            judged.append(room)
+            return super().score(room, ask)
+
+    state = cluster(*NAMES)
+    verdicts = Verdicts(state, Counting())
+    verdicts.of(SHAPES[0])
+    hold(state, "p", "n3", 0)
+    judged.clear()
+
+    verdicts.of(SHAPES[0])
+
+    assert len(judged) == 1
+
+
+def test_refusals_are_in_kubernetes_own_words() -> None:
+    state = cluster("a")
+    for gpu in range(4):
+        hold(state, f"p{gpu}", "a", gpu, 60)
+
+    assert (
+        phrase(state, ask((70, 1))) == "node(s) had the tencent.com/vcuda-core only on several GPUs"
+    )
+    assert phrase(state, ask((30, 60))) == "Insufficient tencent.com/vcuda-memory"
+    assert phrase(state, ask((100, 0))) == "node(s) didn't have enough untouched GPUs"
+    assert phrase(state, ask((400, 0))) == "Insufficient tencent.com/vcuda-core"
+    assert phrase(state, ask((30, 65))) == "node(s) didn't have large enough GPUs"
+    assert phrase(state, ask((500, 0))) == "node(s) didn't have enough GPUs"
+
+
+def test_a_node_without_an_inventory_or_with_a_wrong_one_has_no_gpus() -> None:
+    state = cluster()
+    state.node("a", "")
+    state.node("b", '{"version": 9}')
+
+    assert phrase(state, SHAPES[0]) == "node(s) had no GPUs"
+    assert phrase(state, SHAPES[0], "b").startswith("node(s) had an inventory")
+
+
+def test_nothing_new_is_placed_on_what_is_unhealthy_or_cordoned() -> None:
+    state = cluster("a", gpus=1, unhealthy=["GPU-a-0"])
+    node(state, "b", gpus=2, gpu_cordon="GPU-b-0, GPU-b-1")
+    node(state, "c", gpus=2, gpu_cordon="*")
+    node(state, "d", gpus=2, gpu_cordon="GPU-d-0")
+
+    assert phrase(state, SHAPES[0]) == "node(s) had unhealthy or cordoned GPUs"
+    assert phrase(state, SHAPES[0], "b") == "node(s) had unhealthy or cordoned GPUs"
+    assert phrase(state, SHAPES[0], "c") == "node(s) had unhealthy or cordoned GPUs"
+    assert shape(state, SHAPES[0]).fits["d"].packing.gpus == ((1,),)
+
+
+def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
+    state = cluster("a")
+    state.node("b", *inventory(machine("b", model="NVIDIA A100-SXM4-80GB")).values())
+
+    def fits(**notes: str) -> dict[str, tuple[tuple[int, ...], ...]]:
+        found = shape(state, ask((30, 4), **notes)).fits
+        return {name: fit.packing.gpus for name, fit in sorted(found.items())}
+
+    assert fits() == {"a": ((0,),), "b": ((0,),)}
+    assert fits(include_gpu_model="h100,a100") == {"b": ((0,),)}
+    assert fits(exclude_gpu_model="A100") == {"a": ((0,),)}
+    assert fits(include_gpu_uuid="GPU-b-2") == {"b": ((2,),)}
+    assert fits(exclude_gpu_uuid="GPU-a-0") == {"a": ((1,),), "b": ((0,),)}
+
+
+def test_a_pod_has_what_the_agent_says_and_not_what_was_planned() -> None:
+    state = cluster("a")
+    said = {"vcuda_plan": plan(app_0=["GPU-a-0"]), "predicate_gpu_idx_0": "0"}
+
+    state.pod(pod("p", (60, 4), node="a", gpu_assigned="true", **said), "a")
+
+    free = [state.nodes["a"].books.of(gpu).free_cores for gpu in state.nodes["a"].topology.gpus]
+    assert free == [100, 100, 100, 40]  # minor 0 is the last one here
+
+
+def test_a_pod_that_was_placed_without_us_counts_where_the_node_would_put_it() -> None:
+    state = cluster("a")
+
+    state.pod(pod("p", (60, 4), node="a"), "a")
+
+    free = [state.nodes["a"].books.of(gpu).free_cores for gpu in state.nodes["a"].topology.gpus]
+    assert sorted(free) == [40, 100, 100, 100]
+
+
+def test_pods_are_known_before_their_node_is() -> None:
+    state = cluster()
+    hold(state, "p", "a", 2)
+    node(state, "a")
+
+    assert state.nodes["a"].books.of(state.nodes["a"].topology.gpus[2]).free_cores == 40
+
+
+def test_victims_are_those_of_the_node_s_own_books() -> None:
+    state = cluster("a", gpus=1)
+    item = pod_object("p", (100, 0), node="a", vcuda_plan=plan(app_0=["GPU-a-0"]))
+    state.pod(view(item), "a")
+    wanted = ask((100, 0))
+
+    assert preempt(state, wanted, {"a": (PodUID("uid-p"),), "nowhere": ()}).keys() == {"a"}
+    assert preempt(state, wanted, {"a": ()}) == {}
+
+
+def test_the_best_score_10_and_the_next_9() -> None:
+    state = cluster("a", "b", "c", "d")
+    hold(state, "p", "b", 0, 50)
+    hold(state, "q", "c", 0, 49)
+
+    scores = dict(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
+
+    assert scores == {"b": 10, "c": 9, "a": 8, "d": 8}
+
+
+def test_of_many_steps_ten_are_scored() -> None:
+    names = [f"n{number}" for number in range(15)]
+    state = cluster(*names)
+    for cores, name in enumerate(names, start=1):
+        hold(state, f"p{cores}", name, 0, cores)
+
+    scores = dict(prioritize(shape(state, ask((30, 4))), names))
+
+    assert scores == {f"n{number}": number - 4 for number in range(5, 15)}

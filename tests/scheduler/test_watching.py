@@ -1,0 +1,125 @@
+"""The state follows the API server through outages, forgotten history and odd objects."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from scheduler_world import node_object, plan, pod_object
+from served_extender import until
+
+from gpumanager.cluster.access import Access
+from gpumanager.cluster.api import ApiServer
+from gpumanager.cluster.backoff import Backoff
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.patch import MERGE
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["extender_fixtures"]
+
+SOON = Backoff(0.01, 0.02)
+
+
+class Following:
+    def __init__(self, api: SimulatedApiServer) -> None:
+        server = ApiServer(Access("127.0.0.1", api.port))
+        self.state = ClusterState()
+        self.nodes = Follower(server, Nodes(self.state), backoff=SOON)
+        self.pods = Follower(server, Pods(self.state), backoff=SOON)
+
+    def free(self, name: str) -> int:
+        """Cores."""
+        node = self.state.nodes.get(name)
+        books = [] if node is None else [node.books.of(gpu) for gpu in node.topology.gpus]
+        return sum(book.free_cores for book in books)
+
+
+@asynccontextmanager
+async def following(api: SimulatedApiServer) -> AsyncIterator[Following]:
+    one = Following(api)
+    tasks = [asyncio.create_task(part.run()) for part in (one.nodes, one.pods)]
+    try:
+        await one.nodes.listed.wait()
+        await one.pods.listed.wait()
+        yield one
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def held(name: str) -> dict[str, object]:
+    return pod_object(name, (60, 4), node="a", vcuda_plan=plan(app_0=["GPU-a-0"]))
+
+
+async def test_what_comes_and_goes_is_followed(api: SimulatedApiServer) -> None:
+    async with following(api) as one:
+        await api.create("nodes", node_object("a"))
+        await until(lambda: one.free("a") == 400)
+        await api.create("pods", held("p"))
+        await until(lambda: one.free("a") == 340)
+        ended = {"status": {"phase": "Succeeded"}}
+        await api.change(Key("pods", "default", "p"), MERGE, ended, status=True)
+        await until(lambda: one.free("a") == 400)
+        await api.remove(Key("nodes", "", "a"))
+        await until(lambda: not one.state.nodes)
+
+
+async def test_what_happened_during_an_outage_is_known_after_it(api: SimulatedApiServer) -> None:
+    await api.create("nodes", node_object("a"))
+    await api.create("nodes", node_object("b"))
+    await api.create("pods", held("p"))
+    async with following(api) as one:
+        await until(lambda: one.free("a") == 340)
+        await api.stop()
+        await api.remove(Key("pods", "default", "p"))
+        await api.remove(Key("nodes", "", "b"))
+        await api.start()
+
+        await until(lambda: one.free("a") == 400 and one.state.nodes.keys() == {"a"})
+
+
+async def test_history_that_is_forgotten_is_listed_again(api: SimulatedApiServer) -> None:
+    await api.create("nodes", node_object("a"))
+    await api.create("pods", held("p"))
+    async with following(api) as one:
+        await until(lambda: one.free("a") == 340)
+        lists = one.pods.lists
+        await api.remove(Key("pods", "default", "p"))
+        await api.forget()
+
+        await until(lambda: one.free("a") == 400)
+        await until(lambda: one.pods.lists > lists)
+
+
+async def test_an_object_that_is_none_is_left_out(api: SimulatedApiServer) -> None:
+    odd = {
+        "metadata": {"name": "x", "namespace": "default"},
+        "spec": {"containers": [{"image": 1}]},
+    }
+    await api.create("pods", odd)
+    await api.create("nodes", node_object("a"))
+    async with following(api) as one:
+        await api.create("pods", held("p"))
+
+        await until(lambda: one.free("a") == 340)
+
+
+async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -> None:
+    async with following(api) as one:
+        lists = one.pods.lists
+
+        one.pods.anew()
+
+        assert not one.pods.listed.is_set()
+        await one.pods.listed.wait()
+        assert one.pods.lists == lists + 1
+
+
+async def test_a_list_of_several_pages_is_read_whole(api: SimulatedApiServer) -> None:
+    for number in range(1100):
+        api.objects.create(Key("nodes", "", f"n{number}"), node_object(f"n{number}", 1))
+
+    async with following(api) as one:
+        assert len(one.state.nodes) == 1100

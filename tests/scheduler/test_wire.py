@@ -1,0 +1,120 @@
+"""The protocol's JSON: the short way and the long one read and write the same."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduler_world import pod_object
+
+from gpumanager.scheduler.name_lists import BadRequest, NameLists
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.wire import (
+    read_arguments,
+    read_bind,
+    write_filter,
+    write_scores,
+)
+
+POD = pod_object("p", (30, 4), uid="u")
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
+NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), max_size=6)
+ANYTHING = st.lists(
+    st.one_of(st.text(max_size=5), st.integers(), st.none(), st.just('a","b'), st.just('"]')),
+    max_size=4,
+)
+
+
+def compact(content: Any) -> bytes:
+    """As Go writes it."""
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@given(NAMES)
+def test_names_are_read_alike_however_they_are_spaced(names: list[str]) -> None:
+    content = {"Pod": POD, "Nodes": None, "NodeNames": names}
+
+    assert list(read_arguments(compact(content)).names) == names
+    assert list(read_arguments(json.dumps(content, indent=1).encode()).names) == names
+
+
+@given(ANYTHING)
+def test_what_is_no_list_of_names_is_refused_however_it_is_spaced(names: list[Any]) -> None:
+    def read(body: bytes) -> list[str] | None:
+        try:
+            return list(read_arguments(body).names)
+        except BadRequest:
+            return None
+
+    content = {"Pod": POD, "NodeNames": names}
+    long = read(json.dumps(content, indent=1).encode())
+
+    assert read(compact(content)) == long
+    assert long in (None, names)
+
+
+@given(NAMES, st.data())
+def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) -> None:
+    lists = NameLists()
+    names = sorted(set(names))
+    arguments = read_arguments(compact({"Pod": POD, "NodeNames": names}), lists)
+    fitting = [name for name in arguments.names if data.draw(st.booleans())]
+    unfit = {
+        name: Unfit(f'"{name}" \n', final=data.draw(st.booleans()))
+        for name in names
+        if name not in fitting
+    }
+
+    said = json.loads(write_filter(arguments, fitting, unfit, lists))
+
+    assert said["NodeNames"] == fitting
+    assert {**said["FailedNodes"], **said["FailedAndUnresolvableNodes"]} == {
+        name: one.phrase for name, one in unfit.items()
+    }
+    assert said["FailedAndUnresolvableNodes"].keys() == {n for n, u in unfit.items() if u.final}
+    again = read_arguments(compact({"Pod": POD, "NodeNames": fitting}), lists)
+    assert list(again.names) == fitting
+
+
+def test_a_list_that_was_answered_is_not_split_again() -> None:
+    lists = NameLists()
+    arguments = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b", "c"]}), lists)
+    fitting = ["a", "c"]
+    write_filter(arguments, fitting, {"b": Unfit("no")}, lists)
+
+    again = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "c"]}), lists)
+
+    assert again.names is fitting
+
+
+def test_few_lists_are_remembered() -> None:
+    lists = NameLists(2)
+    for name in ("a", "b", "c"):
+        lists.read(name.encode())
+
+    assert len(lists._lists) == 2
+
+
+def test_names_elsewhere_in_a_request_are_not_taken_for_its_own() -> None:
+    pod = {**POD, "more": {"NodeNames": ["x"]}}
+
+    assert list(read_arguments(compact({"NodeNames": ["a"], "Pod": pod})).names) == ["a"]
+
+
+def test_scores_are_a_list_of_hosts() -> None:
+    assert json.loads(write_scores([("a", 10), ("b", 9)])) == [
+        {"Host": "a", "Score": 10},
+        {"Host": "b", "Score": 9},
+    ]
+    assert json.loads(write_scores(())) == []
+
+
+@pytest.mark.parametrize("field", ["PodName", "PodNamespace", "PodUID", "Node"])
+@pytest.mark.parametrize("value", [None, 1, [], "a/b", "../x", "a b", "ä"])
+def test_names_in_a_binding_lead_nowhere_else(field: str, value: Any) -> None:
+    good = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
+    assert read_bind(compact(good)).path == "/api/v1/namespaces/n/pods/p"
+
+    with pytest.raises(BadRequest, match=field):
+        read_bind(compact({**good, field: value}))
