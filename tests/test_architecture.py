@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
     "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
+    "scheduler": VALUES | {"kubelet", "allocator", "cluster"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
@@ -39,6 +40,7 @@ OWNERS = {
     "elftools": set[str](),
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
+    "cryptography": {"scheduler"},
     "click": {"cli"},
     "rich": {"cli"},
 }

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "doctor": "What this node has for the agent, what is wrong with it, and what to do.",
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
     "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
+    "webhook": "Completes and judges new pods that ask for GPUs, for the API server.",
 }
 """Command name to its line in `gpumanager --help`; each is the `command` of its module here."""
 

@@ -14,7 +14,22 @@ from gpumanager.sim.cluster.patch import patched
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
-KINDS: Final = {"pods": "Pod", "nodes": "Node", "events": "Event"}
+KINDS: Final = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "events": "Event",
+    "secrets": "Secret",
+    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
+    "certificatesigningrequests": "CertificateSigningRequest",
+}
+GROUPS: Final = {
+    "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "certificatesigningrequests": "certificates.k8s.io/v1",
+}
+"""API group and version, of what is not in the core group."""
+CORE: Final = "v1"
 
 
 class Refused(Exception):
@@ -79,7 +94,7 @@ class Objects:
             "name": key.name,
             **({"namespace": key.namespace} if key.namespace else {}),
         }
-        fixed = {"apiVersion": "v1", "kind": KINDS[key.resource]}
+        fixed = {"apiVersion": GROUPS.get(key.resource, CORE), "kind": KINDS[key.resource]}
         return self._put(key, {**item, **fixed, "metadata": metadata})
 
     def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpumanager.sim.cluster.objects import KINDS, Key, Object, Refused
+from gpumanager.sim.cluster.objects import CORE, GROUPS, KINDS, Key, Object, Refused
 
-ROOT: Final = ("api", "v1")
+ROOTS: Final = {"api": 2, "apis": 3}
+"""How a path begins, and how many of its words name the group and its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,13 @@ def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
     url = urlsplit(target)
     words = [unquote(word) for word in url.path.strip("/").split("/")]
     namespace = ""
-    if tuple(words[:2]) != ROOT:
-        raise Refused(404, "NotFound", "the server could not find the requested resource")
-    words = words[2:]
+    length = ROOTS.get(words[0], 1)
+    group, words = "/".join(words[1:length]), words[length:]
     if words[:1] == ["namespaces"] and len(words) > 2:  # noqa: PLR2004
         namespace, words = words[1], words[2:]
     resource, name, part, *_ = [*words, "", "", ""]
-    if resource not in KINDS or part not in {"", "status"}:
+    known = resource in KINDS and group == GROUPS.get(resource, CORE)
+    if not known or part not in {"", "status"}:
         raise Refused(404, "NotFound", "the server could not find the requested resource")
     query = dict(parse_qsl(url.query))
     return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
