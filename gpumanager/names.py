@@ -46,6 +46,11 @@ LABEL_COUNT: Final = "tencent.com/gpu-count"
 LABEL_DRIVER: Final = "tencent.com/gpu-driver-version"
 LABEL_CUDA: Final = "tencent.com/gpu-cuda-version"
 
+LABEL_QUOTA_MODEL: Final = "tkestack.io/gpu-model"
+"""Node label by operators, of gpu-admission's quota: the model its keys name."""
+LABEL_QUOTA_POOL: Final = "tkestack.io/gpu-pool"
+"""Node label by operators, of gpu-admission's quota: the one pool a node is in."""
+
 ANNOTATION_INVENTORY: Final = "tencent.com/gpu-inventory"
 """Node annotation, new: its GPUs and how they are connected, as JSON."""
 
