@@ -151,10 +151,17 @@ def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
     steps = mutate(made, AdmissionPolicy(missing_memory=4))
     first, second = applied(made, steps)["spec"]["containers"]
 
+    assert applied(made, steps)["spec"]["tolerations"] == TOLERATIONS
     for part in ("limits", "requests"):
         assert first["resources"][part] == {VCORE: "30", VMEMORY: "4"}
         assert second["resources"][part] == {VCORE: "30", VMEMORY: "8"}
     assert [step.note for step in steps if "1 GiB" in step.note] != []
+
+
+def test_a_pod_that_gets_memory_tolerates_the_taint_of_that_too() -> None:
+    after = changed(pod(container(blocks=None)), AdmissionPolicy(missing_memory=4))
+
+    assert after["spec"]["tolerations"] == TOLERATIONS
 
 
 def test_a_share_without_memory_gets_as_large_a_part_of_the_smallest_gpu() -> None:
@@ -203,8 +210,9 @@ def test_what_is_no_pod_is_said_to_be_none(broken: Any) -> None:
 
 
 words = st.sampled_from(["n1", "", "volcano", "default-scheduler"])
-amounts = st.sampled_from([None, 0, 1, 30, 99, 100, 150, 200, "x", "500m", "1k"])
-containers = st.builds(container, cores=amounts, blocks=amounts)
+cores = st.sampled_from([30, 100, 1, 99, 150, None, 0, "x", "500m", "1k"])
+blocks = st.sampled_from([None, 8, 0, "x"])
+containers = st.builds(container, cores=cores, blocks=blocks)
 tolerations = st.lists(
     st.fixed_dictionaries(
         {}, optional={"key": st.sampled_from([VCORE, "x"]), "operator": st.just("Exists")}

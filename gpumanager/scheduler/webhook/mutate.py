@@ -124,7 +124,8 @@ def _also(term: Any, pin: Any) -> Any:
 
 def _tolerate(case: Case) -> Iterator[Operation]:
     there = rows(case.spec.get("tolerations"), "spec.tolerations")
-    asked = [key for ask in case.asks for key, amount in ask.amounts.items() if amount.number != 0]
+    asked = {key for ask in case.asks for key, amount in ask.amounts.items() if amount.number != 0}
+    asked |= {VMEMORY for _ in _without_memory(case)}
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"}
         for key in case.policy.tolerate
@@ -145,12 +146,18 @@ def _tolerates(toleration: Any, key: str) -> bool:
 
 
 def _give_memory(case: Case) -> Iterator[Operation]:
+    for ask, blocks in _without_memory(case):
+        yield from _set_memory(case, ask, blocks)
+
+
+def _without_memory(case: Case) -> Iterator[tuple[ContainerAsk, int]]:
+    """Shares that name no memory, and the blocks that the policy gives them."""
     for ask in case.asks:
         request = ask.request
         if request is None or not 0 < request.cores < CORES_PER_GPU or request.blocks:
             continue
         if blocks := _missing(request.cores, case):
-            yield from _set_memory(case, ask, blocks)
+            yield ask, blocks
 
 
 def _missing(cores: int, case: Case) -> int:
