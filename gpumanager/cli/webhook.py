@@ -39,7 +39,10 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """As the flags say. certificate, key: files, or None. signer: of a request, or empty."""
+    """As the flags say. certificate, key: files, or None. signer: of a request, or empty.
+
+    drain: seconds between being told to stop and letting nobody in any more.
+    """
 
     address: str
     port: int
@@ -51,6 +54,7 @@ class WebhookSettings:
     secret: Named
     configurations: tuple[str, ...]
     kubeconfig: Path | None
+    drain: float
     policy: AdmissionPolicy
 
     @property
@@ -149,6 +153,14 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memor
     show_default=True,
     help="Whether a pod passes that could not be looked at.",
 )
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 300),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Serve on for so long when told to stop, until nobody is sent here any more.",
+)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 def command(*, level: int, **flags: Any) -> None:
     """Complete and judge new pods that ask for GPUs, until told to stop.
@@ -191,10 +203,8 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     api, background = _api(settings), Background()
     nodes = KnownNodes(api) if api else None
     keeper = None if settings.plain else Keeper(_source(settings, api))
-    server = HttpServer(
-        Webhook(settings.policy, nodes.kinds if nodes else _none, __version__).routes(),
-        tls=keeper.context if keeper else None,
-    )
+    hook = Webhook(settings.policy, nodes.kinds if nodes else _none, __version__)
+    server = HttpServer(hook.routes(), tls=keeper.context if keeper else None)
     try:
         if nodes:
             background.run(nodes.run())
@@ -204,7 +214,9 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
         if not stopping.is_set():
             port = await _listen(server, settings)
             (started or _say)(port)
-        await stopping.wait()
+            await stopping.wait()
+            hook.leaving = True
+            await asyncio.sleep(settings.drain)
     finally:
         await server.stop()
         await background.stop()

@@ -103,6 +103,30 @@ def test_without_an_api_server_no_certificate_can_be_made(
     assert "--kubeconfig" in capsys.readouterr().err
 
 
+async def test_told_to_stop_it_sends_others_away_and_serves_who_still_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(monkeypatch, "--plain-http", "--drain=300") as (port, task):
+        url = f"http://127.0.0.1:{port}"
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            await asyncio.to_thread(ask, f"{url}/readyz")
+        assert await asyncio.to_thread(ask, f"{url}/healthz") == 200
+        assert not task.done()
+
+
+async def test_told_to_stop_without_waiting_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(monkeypatch, "--plain-http", "--drain=0") as (port, task):
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(20):
+            await task
+
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/healthz")
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[SimulatedApiServer]:
     simulated = SimulatedApiServer()

@@ -79,7 +79,7 @@ async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_
     cluster: Cluster,
 ) -> None:
     """Two replicas look at different times; the API server knows a bundle a minute late."""
-    serials, authorities = set(), set()
+    serials, authorities = set[int](), set[bytes]()
     async with cluster.replica() as one, cluster.replica() as other:
         late = cluster.bundles()
         for turn in range(30):

@@ -51,12 +51,16 @@ def test_a_pod_that_is_not_for_us_is_left_alone(made: Any) -> None:
     assert mutate(made, POLICY) == ()
 
 
-@pytest.mark.parametrize("field", ["initContainers", "containers"])
-def test_whichever_container_asks_for_gpus_makes_it_a_pod_of_ours(field: str) -> None:
-    asking = container(restartPolicy="Always") if field == "initContainers" else container()
-    made = pod({"name": "other", "image": "none"}, **{field: [asking]})
+def test_whichever_container_asks_for_gpus_makes_it_a_pod_of_ours() -> None:
+    plain = {"name": "other", "image": "none"}
+    initial, sidecar = container(name="i"), container(name="s", restartPolicy="Always")
 
-    assert changed(made)["spec"]["schedulerName"] == "gpu-scheduler"
+    for made in (
+        pod(plain, container()),
+        pod(plain, initContainers=[plain, initial]),
+        pod(plain, initContainers=[sidecar]),
+    ):
+        assert changed(made)["spec"]["schedulerName"] == "gpu-scheduler"
 
 
 def test_a_pod_with_a_scheduler_of_its_own_keeps_it() -> None:

@@ -107,7 +107,8 @@ steps = st.tuples(st.sampled_from(["research", "b"]), st.sampled_from([1, 30, 50
 def test_whoever_comes_and_goes_nobody_ever_has_more_than_the_quota(
     history: list[tuple[tuple[str, int], bool]],
 ) -> None:
-    usage, there = Usage(), []
+    usage = Usage()
+    there: list[tuple[str, NodeClass, int]] = []
     for (namespace, cores), goes in history:
         if goes and there:
             usage.add(*there.pop())

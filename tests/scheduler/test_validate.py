@@ -131,6 +131,12 @@ def test_a_misspelt_annotation_is_warned_of_with_what_may_be_meant() -> None:
     assert f"is {LIMIT} meant?" in verdict.warnings[0]
 
 
+def test_of_many_strange_annotations_a_few_are_named() -> None:
+    many = {f"tencent.com/{'x' * 30}{number}": "" for number in range(10_000)}
+
+    assert len(validate(pod(annotations=many), POLICY).warnings) == 5
+
+
 @pytest.mark.parametrize("plan", ["{", "[]", "null", '{"version": 2}', "[" * 100_000])
 def test_a_plan_that_cannot_be_followed_is_warned_of(plan: str) -> None:
     verdict = validate(pod(annotations={"tencent.com/vcuda-plan": plan}), POLICY)

@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from served import Served, serving, until
 
+from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.certificates.values import Identity
 from gpumanager.scheduler.webhook.http import LONGEST_BODY, LONGEST_HEAD, Bounds, Routes
 from gpumanager.scheduler.webhook.http_words import Answer, Call
 
@@ -200,6 +204,50 @@ async def test_who_is_being_answered_is_not_cut_off_for_another() -> None:
 
         assert (await reader.readuntil(b"slow")).startswith(b"HTTP/1.1 200 ")
         assert (await waiting)[1] == b"next"
+        writer.transport.abort()
+
+
+@pytest.fixture(scope="module")
+def identity() -> Identity:
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return issue(make_authority(now, day), ["localhost"], now, day)
+
+
+async def test_who_does_not_finish_a_handshake_is_let_go_and_counts_meanwhile(
+    identity: Identity,
+) -> None:
+    context, counts = identity.context(), list[int]()
+
+    def meeting() -> ssl.SSLContext:
+        counts.append(one.server.connections)
+        return context
+
+    async with serving(ROUTES, Bounds(handshake=0.1, connections=2), meeting) as one:
+        crowd = [await one.open() for _ in range(5)]
+        for reader, writer in crowd:
+            assert await reader.read() == b""
+            writer.transport.abort()
+
+    assert len(counts) == 5
+    assert max(counts) <= 2
+
+
+@pytest.mark.parametrize(
+    "words", [b"POST /echo HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" * 99, b""]
+)
+async def test_who_does_not_speak_tls_is_let_go_and_the_next_is_served(
+    identity: Identity, words: bytes
+) -> None:
+    context = identity.context()
+    async with serving(ROUTES, tls=lambda: context) as one:
+        with contextlib.suppress(ConnectionResetError):
+            await one.say(words)
+
+        believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        believing.check_hostname, believing.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port, ssl=believing)
+        writer.write(post(b"hello"))
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
         writer.transport.abort()
 
 

@@ -36,13 +36,15 @@ class Webhook:
         self._policy = policy
         self._nodes = nodes
         self._version = version
+        self.leaving = False
+        """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
 
     def routes(self) -> Routes:
         return {
             MUTATE: {"POST": self._mutate},
             VALIDATE: {"POST": self._validate},
             "/healthz": {"GET": self._well},
-            "/readyz": {"GET": self._well},
+            "/readyz": {"GET": self._ready},
             "/version": {"GET": self._tell_version},
         }
 
@@ -81,6 +83,9 @@ class Webhook:
     async def _well(self, _call: Call) -> Answer:
         """There is a certificate, or nobody could ask."""
         return Answer.say(200)
+
+    async def _ready(self, _call: Call) -> Answer:
+        return Answer.say(503, "about to stop") if self.leaving else Answer.say(200)
 
     async def _tell_version(self, _call: Call) -> Answer:
         return Answer.say(200, self._version)

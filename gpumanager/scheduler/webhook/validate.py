@@ -8,6 +8,7 @@ import difflib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from gpumanager import names
@@ -41,6 +42,11 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LA
 
 KNOWN: Final = tuple(text for name, text in vars(names).items() if name.startswith("ANNOTATION_"))
 """All annotations that anybody of us reads or writes."""
+
+
+MOST_STRANGE: Final = 5
+LONGEST_KEY: Final = 100
+"""Comparing words takes long, and a pod may have thousands of annotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +130,10 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAsk]) -> It
             yield Remark(f"annotation {key}: {found[key]!r} is not known; there is {_or(words)}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
         yield Remark(f"annotation {ANNOTATION_PLAN} is not followed: {fault}", fatal=False)
-    for key in found:
-        if _is_strange(key):
-            near = difflib.get_close_matches(key, (*KNOWN, *RESOURCES), 1, 0.8)
-            hint = f"; is {near[0]} meant?" if near else ""
-            yield Remark(f"annotation {key[:100]} means nothing here{hint}", fatal=False)
+    for key in islice(filter(_is_strange, found), MOST_STRANGE):
+        near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
+        hint = f"; is {near[0]} meant?" if near else ""
+        yield Remark(f"annotation {key[:LONGEST_KEY]} means nothing here{hint}", fatal=False)
 
 
 def _core_limit(text: str, asks: Collection[ContainerAsk]) -> Iterator[Remark]:
