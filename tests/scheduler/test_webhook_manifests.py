@@ -5,17 +5,19 @@ import base64
 import os
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from review_texts import container, pod
+from review_texts import container, node_kind, node_topology, pod
 from served import serving
 
 from gpumanager.cluster.access import read_kubeconfig
 from gpumanager.cluster.api import ApiRefused, ApiServer
+from gpumanager.cluster.labels import inventory
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.certificates.api import REGISTRATION, SIGNING, Named
 from gpumanager.scheduler.certificates.bundle import Bundles
@@ -25,6 +27,7 @@ from gpumanager.scheduler.certificates.own import OwnCertificate
 from gpumanager.scheduler.certificates.requested import RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.scheduler.quota import read_config_map
+from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 
@@ -57,10 +60,14 @@ def test_the_quota_to_install_is_understood() -> None:
 
 
 class RealWorld:
-    """A real API server that sends new pods here."""
+    """A real API server that sends new pods here.
 
-    def __init__(self, api: ApiServer, name: str) -> None:
+    api: its administrator's. webhook: with the rights that the page gives, and no others.
+    """
+
+    def __init__(self, api: ApiServer, webhook: ApiServer, name: str) -> None:
         self.api = api
+        self.webhook = webhook
         self.name = name
 
     async def install(self, port: int) -> None:
@@ -83,14 +90,47 @@ class RealWorld:
             await self.api.delete(f"{REGISTRATION}/{one['kind'].lower()}s/{self.name}", {})
 
 
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNTS = "/api/v1/namespaces/kube-system/serviceaccounts"
+
+
+async def account(api: ApiServer, name: str, made: list[str]) -> str:
+    """Token of a service account with the roles of the page; `made` learns what to take away."""
+
+    async def create(path: str, item: Any) -> None:
+        await api.create(path, item)
+        made.append(f"{path}/{item['metadata']['name']}")
+
+    await create(ACCOUNTS, {"metadata": {"name": name}})
+    who = [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}]
+    for role in (one for one in manifests() if one["kind"].endswith("Role")):
+        role["metadata"]["name"] = name
+        for rule in role["rules"]:
+            if "resourceNames" in rule:
+                rule["resourceNames"] = [name]
+        space = "/namespaces/kube-system" if role["kind"] == "Role" else ""
+        path = f"{ROLES}{space}/{role['kind'].lower()}"
+        await create(f"{path}s", role)
+        group = "rbac.authorization.k8s.io"
+        reference = {"apiGroup": group, "kind": role["kind"], "name": name}
+        binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": who}
+        await create(f"{path}bindings", binding)
+    asked = {"spec": {"expirationSeconds": 3600, "audiences": None}}
+    return str((await api.create(f"{ACCOUNTS}/{name}/token", asked))["status"]["token"])
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[RealWorld]:
     if KUBECONFIG not in os.environ:
         pytest.skip(f"no real API server: {KUBECONFIG} names no kubeconfig")
-    api = ApiServer(read_kubeconfig(Path(os.environ[KUBECONFIG])))
-    one = RealWorld(api, f"gpu-manager-{secrets.token_hex(4)}")
-    secret = Named("default", one.name)
-    source = OwnCertificate(api, secret, ("localhost",), Bundles(api, [one.name]))
+    access = read_kubeconfig(Path(os.environ[KUBECONFIG]))
+    api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
+    made: list[str] = []
+    token = await account(api, name, made)
+    webhook = ApiServer(replace(access, token=token))
+    one = RealWorld(api, webhook, name)
+    secret = Named("kube-system", name)
+    source = OwnCertificate(webhook, secret, ("localhost",), Bundles(webhook, [name]))
     keeper = Keeper(source)
     await keeper.look()
     hook = Webhook(AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4))
@@ -100,7 +140,8 @@ async def world() -> AsyncIterator[RealWorld]:
         await settle(one)
         yield one
     await one.uninstall()
-    await api.delete(f"/api/v1/namespaces/default/secrets/{one.name}", {})
+    for path in (*made, f"/api/v1/namespaces/kube-system/secrets/{name}"):
+        await api.delete(path, {})
 
 
 async def settle(world: RealWorld) -> None:
@@ -153,7 +194,7 @@ async def test_a_real_api_server_keeps_other_pods_to_itself(world: RealWorld) ->
 async def test_a_real_api_server_takes_our_signing_request_and_hands_out_what_is_signed(
     world: RealWorld,
 ) -> None:
-    source = RequestedCertificate(world.api, "example.com/webhooks", ("localhost",))
+    source = RequestedCertificate(world.webhook, "example.com/webhooks", ("localhost",))
     now = datetime.now(UTC)
     with pytest.raises(CertificateTrouble, match="kubectl certificate approve") as caught:
         await source.look(now)
@@ -169,3 +210,30 @@ async def test_a_real_api_server_takes_our_signing_request_and_hands_out_what_is
 
     assert identity.certificate == certificate
     await world.api.delete(f"{SIGNING}/{name}", {})
+
+
+async def test_a_real_api_server_lets_us_look_at_its_nodes(world: RealWorld) -> None:
+    node = {"metadata": {"name": world.name, "annotations": inventory(node_topology(80))}}
+    await world.api.create("/api/v1/nodes", node)
+    nodes = KnownNodes(world.webhook)
+
+    await nodes.look()
+
+    await world.api.delete(f"/api/v1/nodes/{world.name}", {})
+    assert node_kind(80) in nodes.kinds()
+
+
+async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates(
+    world: RealWorld,
+) -> None:
+    secret = Named("kube-system", world.name)
+    await world.api.delete(f"/api/v1/namespaces/kube-system/secrets/{world.name}", {})
+    now, bundles = datetime.now(UTC), Bundles(world.webhook, [world.name])
+    replicas = [OwnCertificate(world.webhook, secret, ("localhost",), bundles) for _ in range(4)]
+
+    first = await asyncio.gather(*(one.look(now) for one in replicas))
+    later = now + timedelta(days=61)
+    second = await asyncio.gather(*(one.look(later) for one in replicas))
+
+    assert len(set(first)) == len(set(second)) == 1
+    assert first[0] != second[0]
