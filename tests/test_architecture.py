@@ -26,8 +26,8 @@ MAY_IMPORT = {
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
+    "scheduler": VALUES | {"kubelet", "cluster", "allocator"},
     "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
-    "scheduler": VALUES | {"kubelet", "allocator", "cluster"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""

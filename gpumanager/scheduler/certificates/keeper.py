@@ -17,7 +17,7 @@ from gpumanager.scheduler.certificates.values import CertificateTrouble, Identit
 
 log = logging.getLogger(__name__)
 
-PERIOD: Final = 30.0
+PERIOD: Final = 10.0
 FIRST_PERIOD: Final = 2.0
 """Seconds between two looks, and while there is nothing to serve with."""
 LATE: Final = 5 / 6

@@ -28,8 +28,7 @@ GROUPS: Final = {
     "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "certificatesigningrequests": "certificates.k8s.io/v1",
 }
-"""API group and version, of what is not in the core group."""
-CORE: Final = "v1"
+"""Of kinds that are not of the core."""
 
 
 class Refused(Exception):
@@ -94,7 +93,7 @@ class Objects:
             "name": key.name,
             **({"namespace": key.namespace} if key.namespace else {}),
         }
-        fixed = {"apiVersion": GROUPS.get(key.resource, CORE), "kind": KINDS[key.resource]}
+        fixed = {"apiVersion": GROUPS.get(key.resource, "v1"), "kind": KINDS[key.resource]}
         return self._put(key, {**item, **fixed, "metadata": metadata})
 
     def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:

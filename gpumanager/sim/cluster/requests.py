@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpumanager.sim.cluster.objects import CORE, GROUPS, KINDS, Key, Object, Refused
+from gpumanager.sim.cluster.objects import GROUPS, KINDS, Key, Object, Refused
 
-ROOTS: Final = {"api": 2, "apis": 3}
-"""How a path begins, and how many of its words name the group and its version."""
+ROOT: Final = ("api", "v1")
+PARTS: Final = frozenset({"", "status", "binding"})
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, taken apart. name: empty for all of a resource. part: `status` or nothing."""
+    """One request, taken apart.
+
+    name: empty for all of a resource. part: `status`, `binding` or nothing.
+    """
 
     method: str
     resource: str
@@ -44,14 +47,17 @@ def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
     """Raises Refused for a path that leads nowhere."""
     url = urlsplit(target)
     words = [unquote(word) for word in url.path.strip("/").split("/")]
-    namespace = ""
-    length = ROOTS.get(words[0], 1)
-    group, words = "/".join(words[1:length]), words[length:]
+    namespace, group = "", ""
+    if words[0] == "apis":
+        group, words = "/".join(words[1:3]), words[3:]
+    elif tuple(words[:2]) == ROOT:
+        words = words[2:]
+    else:
+        raise Refused(404, "NotFound", "the server could not find the requested resource")
     if words[:1] == ["namespaces"] and len(words) > 2:  # noqa: PLR2004
         namespace, words = words[1], words[2:]
     resource, name, part, *_ = [*words, "", "", ""]
-    known = resource in KINDS and group == GROUPS.get(resource, CORE)
-    if not known or part not in {"", "status"}:
+    if resource not in KINDS or GROUPS.get(resource, "") != group or part not in PARTS:
         raise Refused(404, "NotFound", "the server could not find the requested resource")
     query = dict(parse_qsl(url.query))
     return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
