@@ -62,6 +62,11 @@ LABEL_ROLE: Final = "tencent.com/extender-role"
 ANNOTATION_INVENTORY: Final = "tencent.com/gpu-inventory"
 """Node annotation, new: its GPUs and how they are connected, as JSON."""
 
+LABEL_QUOTA_MODEL: Final = "tkestack.io/gpu-model"
+"""Node label by operators, of gpu-admission's quota: the model its keys name."""
+LABEL_QUOTA_POOL: Final = "tkestack.io/gpu-pool"
+"""Node label by operators, of gpu-admission's quota: the one pool a node is in."""
+
 CONTAINER_VCUDA: Final = PurePosixPath("/etc/vcuda")
 """Where a container finds its allocation: the socket, the configuration, the books."""
 

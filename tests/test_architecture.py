@@ -41,6 +41,7 @@ OWNERS = {
     "elftools": set[str](),
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
+    "cryptography": {"scheduler"},
     "click": {"cli"},
     "rich": {"cli"},
 }

@@ -14,8 +14,22 @@ from gpumanager.sim.cluster.patch import patched
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
-KINDS: Final = {"pods": "Pod", "nodes": "Node", "events": "Event", "leases": "Lease"}
-GROUPS: Final = {"leases": "coordination.k8s.io/v1"}
+KINDS: Final = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "events": "Event",
+    "leases": "Lease",
+    "secrets": "Secret",
+    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
+    "certificatesigningrequests": "CertificateSigningRequest",
+}
+GROUPS: Final = {
+    "leases": "coordination.k8s.io/v1",
+    "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "certificatesigningrequests": "certificates.k8s.io/v1",
+}
 """Of kinds that are not of the core."""
 
 

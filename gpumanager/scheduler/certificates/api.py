@@ -1,0 +1,52 @@
+"""What certificates need of the API server: secrets, webhook configurations, signing requests.
+
+`gpumanager.cluster.api.ApiServer` has it. Conflicts are no errors here: who writes second reads
+again what the first has written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from gpumanager.cluster.api import ApiRefused
+
+REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
+SIGNING: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+class Api(Protocol):
+    """JSON objects by their paths; raises ApiRefused, ApiUnavailable."""
+
+    async def get(self, path: str, **query: object) -> Any: ...
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> Any: ...
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object in a namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+async def find(api: Api, path: str) -> Any:
+    """The object; None where there is none. Raises ApiRefused, ApiUnavailable."""
+    try:
+        return await api.get(path)
+    except ApiRefused as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+
+
+def is_conflict(error: ApiRefused) -> bool:
+    """Somebody else was faster: it exists already, or has changed since it was read."""
+    return error.status == HTTPStatus.CONFLICT

@@ -1,0 +1,136 @@
+"""Our own authority and certificate, and what becomes of them with time. Pure but for the keys.
+
+    authority ──signs──> serving        next: an authority that is announced, and signs nothing yet
+    former: authorities that have signed what somebody may still serve with
+
+A new authority first goes into the bundle that the API server trusts, beside the one before. Only
+when it has been there for a while, the serving certificate is made by it; only when that has been
+served for a while, the former authority leaves the bundle. At no time is anything served that the
+bundle does not have.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpumanager.scheduler.certificates.making import (
+    BACKDATED,
+    describe,
+    issue,
+    make_authority,
+    split,
+)
+from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+
+AUTHORITY_LIFE: Final = timedelta(days=365)
+SERVING_LIFE: Final = timedelta(days=90)
+DUE: Final = 2 / 3
+"""How much of its life may be over before something is made anew."""
+SETTLED: Final = timedelta(minutes=10)
+"""How long the bundle has to have an authority before something is served that it signed."""
+KEPT: Final = timedelta(days=1)
+"""How long the bundle keeps an authority that signs nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long authorities and serving certificates are good for."""
+
+    authority: timedelta = AUTHORITY_LIFE
+    serving: timedelta = SERVING_LIFE
+
+
+@dataclass(frozen=True, slots=True)
+class Estate:
+    """All there is. former: certificates without keys."""
+
+    authority: Identity
+    serving: Identity
+    next: Identity | None = None
+    former: tuple[bytes, ...] = ()
+
+    @property
+    def trusted(self) -> bytes:
+        """The bundle: whoever has it believes all that may be served now."""
+        coming = (self.next.certificate,) if self.next else ()
+        return b"".join((*self.former, self.authority.certificate, *coming))
+
+
+def step(
+    estate: Estate | None,
+    now: datetime,
+    names: Sequence[str],
+    *,
+    announced: timedelta | None,
+    lives: Lives = Lives(),
+) -> Estate:
+    """What there should be now; `estate` itself where that is what there is.
+
+    names: what the server is called. announced: for how long the bundle of `estate` has been where
+    the API server looks, as far as is known; None: it is not.
+    """
+    if estate is None or _over(estate, now):
+        return _begin(now, names, lives)
+    if estate.next and announced is not None and announced >= SETTLED:
+        former = (*estate.former, estate.authority.certificate)
+        serving = issue(estate.next, names, now, lives.serving)
+        return Estate(estate.next, serving, None, former)
+    served = describe(estate.serving.certificate)
+    if served.used_up(now) >= DUE or served.names != frozenset(names):
+        fresh = issue(estate.authority, names, now, lives.serving)
+        return replace(estate, serving=fresh)
+    if estate.next is None and describe(estate.authority.certificate).used_up(now) >= DUE:
+        return replace(estate, next=make_authority(now, lives.authority))
+    if estate.former and now - served.begins >= KEPT + BACKDATED:
+        return replace(estate, former=())
+    return estate
+
+
+def _begin(now: datetime, names: Sequence[str], lives: Lives) -> Estate:
+    authority = make_authority(now, lives.authority)
+    return Estate(authority, issue(authority, names, now, lives.serving))
+
+
+def _over(estate: Estate, now: datetime) -> bool:
+    """Nobody believes it any more: there is nothing that could be kept going."""
+    both = (estate.authority.certificate, estate.serving.certificate)
+    return any(describe(one).ends <= now for one in both)
+
+
+def to_secret(estate: Estate) -> dict[str, str]:
+    """`data` of a Secret. An empty text is written, so that a patch overwrites what was there."""
+    coming = estate.next or Identity(b"", b"")
+    parts = {
+        "tls.crt": estate.serving.certificate,
+        "tls.key": estate.serving.key,
+        "ca.crt": estate.authority.certificate,
+        "ca.key": estate.authority.key,
+        "next.crt": coming.certificate,
+        "next.key": coming.key,
+        "former.crt": b"".join(estate.former),
+    }
+    return {name: base64.b64encode(text).decode() for name, text in parts.items()}
+
+
+def from_secret(data: Mapping[str, Any]) -> Estate | None:
+    """None where nothing was written yet; raises CertificateTrouble."""
+    try:
+        parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
+    except (TypeError, ValueError) as error:
+        raise CertificateTrouble(f"not base64: {error}") from error
+    if not any(parts.values()):
+        return None
+    missing = [name for name in ("tls.crt", "tls.key", "ca.crt", "ca.key") if not parts.get(name)]
+    if missing:
+        raise CertificateTrouble(f"it has no {', '.join(missing)}")
+    estate = Estate(
+        Identity(parts["ca.crt"], parts["ca.key"]),
+        Identity(parts["tls.crt"], parts["tls.key"]),
+        Identity(parts["next.crt"], parts["next.key"]) if parts.get("next.crt") else None,
+        split(parts.get("former.crt", b"")),
+    )
+    for one in (estate.authority, estate.serving, *((estate.next,) if estate.next else ())):
+        describe(one.certificate)
+    return estate

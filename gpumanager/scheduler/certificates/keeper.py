@@ -1,0 +1,90 @@
+"""Keeps a server's certificate at hand and fresh: looks at its source again and again.
+
+A source that fails leaves what is there in use; connections that are open keep what they began
+with. What is served is only ever replaced by something that works.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.scheduler.certificates.making import describe
+from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity, Source
+
+log = logging.getLogger(__name__)
+
+PERIOD: Final = 10.0
+FIRST_PERIOD: Final = 2.0
+"""Seconds between two looks, and while there is nothing to serve with."""
+LATE: Final = 5 / 6
+"""How much of its life may be over before it is said that nothing new came."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Keeper:
+    """What to serve with now. clock: with a time zone."""
+
+    def __init__(self, source: Source, clock: Callable[[], datetime] = _now) -> None:
+        self._source = source
+        self._clock = clock
+        self._identity: Identity | None = None
+        self._context: ssl.SSLContext | None = None
+        self._said = ""
+        self._late: Identity | None = None
+        self.first = asyncio.Event()
+        """Set when there is something to serve with."""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises CertificateTrouble before there is one."""
+        if self._context is None:
+            raise CertificateTrouble("there is no certificate yet")
+        return self._context
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        while True:
+            await self.look()
+            await asyncio.sleep(PERIOD if self.first.is_set() else FIRST_PERIOD)
+
+    async def look(self) -> None:
+        """Take what the source has now; what goes wrong is said, once."""
+        now = self._clock()
+        try:
+            identity = await self._source.look(now)
+            if identity != self._identity:
+                about = _about(identity)
+                self._context = await asyncio.to_thread(identity.context)
+                self._identity = identity
+                log.info("serving with %s", about)
+            self._said = ""
+        except (GpuManagerError, KeyError, TypeError, AttributeError, ValueError) as error:
+            self._complain(error)
+        if self._context is not None:
+            self.first.set()
+            self._warn_of_end(now)
+
+    def _complain(self, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        log.log(logging.DEBUG if said == self._said else logging.WARNING, "%s", said)
+        self._said = said
+
+    def _warn_of_end(self, now: datetime) -> None:
+        """Once for each certificate."""
+        if self._identity is None or self._late is self._identity:
+            return
+        found = describe(self._identity.certificate)
+        if found.used_up(now) >= LATE:
+            log.warning("%s has not been followed by another yet", _about(self._identity))
+            self._late = self._identity
+
+
+def _about(identity: Identity) -> str:
+    found = describe(identity.certificate)
+    return f"a certificate for {', '.join(sorted(found.names)) or 'nobody'} until {found.ends:%F}"

@@ -1,0 +1,154 @@
+"""Makes keys and certificates, and reads what they say: X.509, with P-256 keys.
+
+Certificates count from an hour ago, because clocks differ.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+
+BACKDATED: Final = timedelta(hours=1)
+LONGEST_NAME: Final = 64
+_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a certificate says. names: of DNS."""
+
+    begins: datetime
+    ends: datetime
+    names: frozenset[str]
+
+    def used_up(self, now: datetime) -> float:
+        """How much of its life is over: 0 to 1, and more than 1 when it has ended."""
+        return (now - self.begins) / (self.ends - self.begins)
+
+
+def make_authority(now: datetime, life: timedelta) -> Identity:
+    """One that signs certificates for servers, of which each has a name of its own."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    name = _name(f"gpu-manager {serial:x}"[:LONGEST_NAME])
+    builder = (
+        _dated(name, name, key.public_key(), now, now + life)
+        .serial_number(serial)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return _signed(builder, key, key)
+
+
+def issue(authority: Identity, names: Sequence[str], now: datetime, life: timedelta) -> Identity:
+    """A certificate for a server of these DNS names, which ends no later than its authority."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.key, None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise CertificateTrouble("the authority's key is not of an elliptic curve")
+    key = ec.generate_private_key(ec.SECP256R1())
+    end = min(now + life, issuer.not_valid_after_utc)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    builder = (
+        _dated(_name(names[0]), issuer.subject, key.public_key(), now, end)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(_alternatives(names), critical=False)
+        .add_extension(identifier, critical=False)
+    )
+    return _signed(builder, key, issuer_key)
+
+
+def make_request(names: Sequence[str]) -> Identity:
+    """A certificate signing request in the place of the certificate, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
+    request = builder.add_extension(_alternatives(names), critical=False).sign(key, hashes.SHA256())
+    return Identity(request.public_bytes(serialization.Encoding.PEM), _key_text(key))
+
+
+def describe(certificate: bytes) -> Described:
+    """The first certificate of a PEM text; raises CertificateTrouble."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        extensions = found.extensions
+    except ValueError as error:
+        raise CertificateTrouble(f"not a certificate: {error}") from error
+    try:
+        alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names = alternatives.value.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        names = []
+    return Described(found.not_valid_before_utc, found.not_valid_after_utc, frozenset(names))
+
+
+def split(bundle: bytes) -> tuple[bytes, ...]:
+    """The certificates of a PEM text, each a text of its own."""
+    return tuple(found + b"\n" for found in _BLOCK.findall(bundle))
+
+
+def _dated(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .not_valid_before((now - BACKDATED).astimezone(UTC))
+        .not_valid_after(end.astimezone(UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _signed(
+    builder: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: ec.EllipticCurvePrivateKey,
+) -> Identity:
+    certificate = builder.sign(issuer, hashes.SHA256())
+    return Identity(certificate.public_bytes(serialization.Encoding.PEM), _key_text(key))
+
+
+def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:LONGEST_NAME])])
+
+
+def _alternatives(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,101 @@
+"""A certificate of our own, shared by all replicas through one Secret.
+
+The Secret is the truth: whoever finds something due makes it and writes it, provided that nobody
+has written meanwhile; who loses takes what the winner wrote. So all replicas serve the same.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpumanager.cluster.api import ApiRefused
+from gpumanager.scheduler.certificates.api import Api, Named, find, is_conflict
+from gpumanager.scheduler.certificates.bundle import Bundles
+from gpumanager.scheduler.certificates.estate import Estate, Lives, from_secret, step, to_secret
+from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 5
+
+
+class OwnCertificate:
+    """names: what the server is called, as `gpu-manager-webhook.kube-system.svc`."""
+
+    def __init__(
+        self,
+        api: Api,
+        secret: Named,
+        names: Sequence[str],
+        bundles: Bundles,
+        lives: Lives | None = None,
+    ) -> None:
+        self._api = api
+        self._secret = secret
+        self._names = tuple(names)
+        self._bundles = bundles
+        self._lives = lives or Lives()
+        self._announced: tuple[bytes, datetime] | None = None
+
+    async def look(self, now: datetime) -> Identity:
+        estate = await self._agree(now)
+        await self._announce(estate, now)
+        return estate.serving
+
+    async def _agree(self, now: datetime) -> Estate:
+        """What the Secret says, after what is due was done."""
+        for _ in range(ATTEMPTS):
+            secret = await find(self._api, self._path)
+            before = self._read(secret)
+            since = self._since(before, now)
+            after = step(before, now, self._names, announced=since, lives=self._lives)
+            if after is before:
+                return after
+            try:
+                await self._write(secret, after)
+            except ApiRefused as error:
+                if not is_conflict(error):
+                    raise
+                continue
+            log.info("the certificates in secret %s were made or renewed", self._secret)
+            return after
+        raise CertificateTrouble(f"secret {self._secret} is changed all the time by others")
+
+    def _read(self, secret: Any) -> Estate | None:
+        try:
+            return from_secret((secret or {}).get("data") or {})
+        except CertificateTrouble as error:
+            cause = f"secret {self._secret}: {error}; delete it, and a new one is made"
+            raise CertificateTrouble(cause) from error
+
+    async def _write(self, secret: Any, estate: Estate) -> None:
+        data = to_secret(estate)
+        if secret is not None:
+            version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+            await self._api.patch(self._path, {"metadata": version, "data": data})
+            return
+        made = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._secret.name, "namespace": self._secret.namespace},
+            "type": "Opaque",
+            "data": data,
+        }
+        await self._api.create(self._path.rpartition("/")[0], made)
+
+    async def _announce(self, estate: Estate, now: datetime) -> None:
+        if not await self._bundles.announce(estate.trusted):
+            self._announced = None
+        elif self._announced is None or self._announced[0] != estate.trusted:
+            self._announced = (estate.trusted, now)
+
+    def _since(self, estate: Estate | None, now: datetime) -> timedelta | None:
+        """For how long we have seen the bundle of `estate` announced."""
+        if estate is None or self._announced is None or self._announced[0] != estate.trusted:
+            return None
+        return now - self._announced[1]
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self._secret.namespace}/secrets/{self._secret.name}"

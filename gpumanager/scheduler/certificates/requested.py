@@ -1,0 +1,103 @@
+"""A certificate from the cluster's own signers, through a CertificateSigningRequest.
+
+Each replica asks for one of its own, whose key never leaves it. Somebody has to approve the
+request: a controller, or a person. Who is trusted to sign is for the administrator to put into the
+webhooks' `caBundle`.
+"""
+
+import base64
+import logging
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpumanager.scheduler.certificates.api import SIGNING, Api, find
+from gpumanager.scheduler.certificates.making import describe, make_request
+from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+
+log = logging.getLogger(__name__)
+
+USAGES: Final = ("digital signature", "server auth")
+LIFE: Final = timedelta(days=90)
+DUE: Final = 2 / 3
+AGAIN: Final = timedelta(minutes=5)
+"""How long after a refusal somebody is asked again."""
+
+
+class RequestedCertificate:
+    """signer: `example.com/webhooks`; names: what the server is called."""
+
+    def __init__(self, api: Api, signer: str, names: Sequence[str], life: timedelta = LIFE) -> None:
+        self._api = api
+        self._signer = signer
+        self._names = tuple(names)
+        self._life = life
+        self._held: Identity | None = None
+        self._asked: tuple[str, Identity] | None = None
+        self._not_before: datetime | None = None
+
+    async def look(self, now: datetime) -> Identity:
+        """What we have while it is good, and while a new one is waited for."""
+        if self._held is not None and describe(self._held.certificate).used_up(now) < DUE:
+            return self._held
+        try:
+            return await self._renew(now)
+        except CertificateTrouble as error:
+            if self._held is None or describe(self._held.certificate).ends <= now:
+                raise
+            log.warning("%s; the certificate there is serves on", error)
+            return self._held
+
+    async def _renew(self, now: datetime) -> Identity:
+        if self._not_before is not None and now < self._not_before:
+            raise CertificateTrouble(f"{self._signer} refused; it is asked again in some minutes")
+        if self._asked is None:
+            self._asked = await self._ask()
+        name, request = self._asked
+        status = await self._status(name)
+        if status is None:
+            self._asked = None
+            raise CertificateTrouble(f"the signing request {name} is gone; another will be made")
+        if refused := _refusal(status):
+            self._asked, self._not_before = None, now + AGAIN
+            raise CertificateTrouble(f"the signing request {name} was refused: {refused}")
+        if not status.get("certificate"):
+            raise CertificateTrouble(
+                f"the signing request {name} waits for {self._signer}: kubectl certificate "
+                f"approve {name}"
+            )
+        self._held = Identity(base64.b64decode(status["certificate"]), request.key)
+        self._asked = None
+        return self._held
+
+    async def _ask(self) -> tuple[str, Identity]:
+        request = make_request(self._names)
+        name = f"gpu-manager-webhook-{secrets.token_hex(4)}"
+        await self._api.create(
+            SIGNING,
+            {
+                "apiVersion": "certificates.k8s.io/v1",
+                "kind": "CertificateSigningRequest",
+                "metadata": {"name": name},
+                "spec": {
+                    "signerName": self._signer,
+                    "request": base64.b64encode(request.certificate).decode(),
+                    "usages": list(USAGES),
+                    "expirationSeconds": int(self._life.total_seconds()),
+                },
+            },
+        )
+        return name, request
+
+    async def _status(self, name: str) -> Any:
+        """None where the request is gone."""
+        found = await find(self._api, f"{SIGNING}/{name}")
+        return None if found is None else found.get("status") or {}
+
+
+def _refusal(status: Any) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in {"Denied", "Failed"}:
+            return f"{condition['type']}: {condition.get('message') or condition.get('reason')}"
+    return ""

@@ -1,0 +1,46 @@
+"""What certificates are to those who use them: PEM texts, and who else holds them."""
+
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from gpumanager.errors import GpuManagerError
+
+
+class CertificateTrouble(GpuManagerError):
+    """There is no certificate to serve with, or not the one wanted: why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate, or a chain that begins with it, and its key; both PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """For a server; raises CertificateTrouble. The ssl module takes files only."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.TemporaryDirectory(prefix="gm-") as folder:
+            files = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            for path, content in zip(files, (self.certificate, self.key), strict=True):
+                path.touch(0o600)
+                path.write_bytes(content)
+            try:
+                context.load_cert_chain(*files)
+            except ssl.SSLError as error:
+                cause = f"the certificate and its key do not go together: {error}"
+                raise CertificateTrouble(cause) from error
+        return context
+
+
+class Source(Protocol):
+    """Where a certificate comes from."""
+
+    async def look(self, now: datetime) -> Identity:
+        """The one to serve with now; called again and again. Raises GpuManagerError."""
+        ...

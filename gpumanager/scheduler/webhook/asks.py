@@ -1,0 +1,164 @@
+"""What each container of a pod asks of GPUs, read from the pod as the API server sends it. Pure.
+
+Amounts are kept as they are written, because who checks them has to say what is wrong with them.
+Where a limit is missing a request counts: such a pod is meant for us, and Kubernetes refuses it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.placement.values import Request
+from gpumanager.units import CORES_PER_GPU
+
+RESOURCES: Final = (VCORE, VMEMORY)
+MIRROR: Final = "kubernetes.io/config.mirror"
+LISTS: Final = ("initContainers", "containers")
+
+_QUANTITY: Final = re.compile(
+    r"([+-]?)([0-9]{1,20})(?:\.([0-9]{0,20}))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
+)
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
+
+
+class PodUnreadable(GpuManagerError):
+    """What should be a pod is none: where, and what stands there."""
+
+    def __init__(self, where: str, found: object) -> None:
+        super().__init__(f"not a pod: {where} is {type(found).__name__}")
+
+
+def whole_number(value: object) -> int | None:
+    """A Kubernetes quantity (`30`, `1k`, `2Ki`, `3e2`) that is a whole number; None otherwise."""
+    match = _QUANTITY.fullmatch(str(value).strip())
+    if match is None or isinstance(value, bool):
+        return None
+    sign, digits, fraction, suffix, exponent = match.groups()
+    number = Fraction(int(digits + (fraction or "")), 10 ** len(fraction or ""))
+    if suffix in _BINARY:
+        number *= 1 << _BINARY[suffix]
+    else:
+        number *= Fraction(10) ** (_DECIMAL[suffix] if suffix else int(exponent or 0))
+    if number.denominator != 1:
+        return None
+    return -int(number) if sign == "-" else int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Of one resource, as it is written; None where it is not."""
+
+    limit: Any = None
+    request: Any = None
+
+    @property
+    def written(self) -> Any:
+        """What counts: the limit, or the request where there is none."""
+        return self.request if self.limit is None else self.limit
+
+    @property
+    def number(self) -> int | None:
+        """0 for nothing; None for what is no whole number."""
+        return 0 if self.written is None else whole_number(self.written)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """What one container asks for.
+
+    field: the list it stands in. place: where in that list. amounts: by resource.
+    """
+
+    name: str
+    kind: ContainerKind
+    field: str
+    place: int
+    amounts: Mapping[str, Amount]
+
+    @property
+    def where(self) -> str:
+        """For people: `container main (spec.containers[0])`."""
+        return f"container {self.name} (spec.{self.field}[{self.place}])"
+
+    @property
+    def wants_gpu(self) -> bool:
+        """It asks for something, be it understood or not."""
+        return any(amount.number != 0 for amount in self.amounts.values())
+
+    @property
+    def request(self) -> Request | None:
+        """As placement knows it; None where an amount is no whole number, or is negative."""
+        cores, blocks = self.amounts[VCORE].number, self.amounts[VMEMORY].number
+        if cores is None or blocks is None or min(cores, blocks) < 0:
+            return None
+        return Request(cores, blocks)
+
+    @property
+    def is_share(self) -> bool:
+        """It asks for a part of one GPU, or for memory alone."""
+        request = self.request
+        return request is not None and request.cores < CORES_PER_GPU
+
+
+def read_asks(pod: Any) -> tuple[ContainerAsk, ...]:
+    """Those of its containers that ask for GPUs, init containers first. Raises PodUnreadable."""
+    spec = mapping(mapping(pod, "the object").get("spec"), "spec")
+    return tuple(one for field in LISTS for one in _asks(spec, field) if one.wants_gpu)
+
+
+def is_mirror(pod: Any) -> bool:
+    """It is what the API server shows of a static pod: its kubelet's own, not to be changed."""
+    return MIRROR in annotations(pod)
+
+
+def annotations(pod: Any) -> Mapping[str, Any]:
+    """Raises PodUnreadable."""
+    metadata = mapping(mapping(pod, "the object").get("metadata"), "metadata")
+    return mapping(metadata.get("annotations"), "metadata.annotations")
+
+
+def mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """`value`, or nothing for null; raises PodUnreadable for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise PodUnreadable(where, value)
+    return value
+
+
+def rows(value: Any, where: str) -> list[Any]:
+    """`value`, or nothing for null; raises PodUnreadable for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise PodUnreadable(where, value)
+    return value
+
+
+def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAsk]:
+    for place, row in enumerate(rows(spec.get(field), f"spec.{field}")):
+        where = f"spec.{field}[{place}]"
+        container = mapping(row, where)
+        resources = mapping(container.get("resources"), f"{where}.resources")
+        limits = mapping(resources.get("limits"), f"{where}.resources.limits")
+        requests = mapping(resources.get("requests"), f"{where}.resources.requests")
+        yield ContainerAsk(
+            name=str(container.get("name", "")),
+            kind=_kind(field, container),
+            field=field,
+            place=place,
+            amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
+        )
+
+
+def _kind(field: str, container: Mapping[str, Any]) -> ContainerKind:
+    if field == "containers":
+        return ContainerKind.APP
+    always = container.get("restartPolicy") == "Always"
+    return ContainerKind.SIDECAR if always else ContainerKind.INIT

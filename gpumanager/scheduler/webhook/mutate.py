@@ -1,0 +1,203 @@
+"""How a pod that asks for GPUs is changed before it is stored: a JSON patch (RFC 6902). Pure.
+
+Each rule looks at the pod as it is and says what is missing; a pod that is as it should be is not
+changed, so that it does not matter how often it comes by.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpumanager.names import (
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PREDICATE_NODE,
+    ANNOTATION_PREDICATE_TIME,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.scheduler.webhook.asks import (
+    ContainerAsk,
+    annotations,
+    is_mirror,
+    mapping,
+    read_asks,
+    rows,
+)
+from gpumanager.scheduler.webhook.nodes import NodeKind, smallest_gpu
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
+
+STALE: Final = (
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_TIME,
+    ANNOTATION_PREDICATE_NODE,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_GPU_ASSIGNED,
+)
+"""What a scheduler writes, or how that begins: a pod that is just made has been to none."""
+
+UNNAMED: Final = ("", None, "default-scheduler")
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of the patch. note: for the user, where the change is one they should know of."""
+
+    op: str
+    path: str
+    value: Any = None
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        value = {} if self.op == "remove" else {"value": self.value}
+        return {"op": self.op, "path": self.path, **value}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a rule looks at. pod: has a spec that is a mapping."""
+
+    pod: Any
+    asks: tuple[ContainerAsk, ...]
+    policy: AdmissionPolicy
+    nodes: Collection[NodeKind]
+
+    @property
+    def spec(self) -> Any:
+        return self.pod["spec"]
+
+
+def mutate(
+    pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
+) -> tuple[Operation, ...]:
+    """The patch for a new pod; empty for one that asks for no GPU. Raises PodUnreadable."""
+    asks = read_asks(pod)
+    if not asks or is_mirror(pod):
+        return ()
+    case = Case(pod, asks, policy, nodes)
+    return tuple(step for rule in RULES for step in rule(case))
+
+
+def _forget_schedulers(case: Case) -> Iterator[Operation]:
+    for key in annotations(case.pod):
+        if key.startswith(STALE):
+            yield Operation("remove", f"/metadata/annotations/{_escaped(key)}")
+
+
+def _name_scheduler(case: Case) -> Iterator[Operation]:
+    wanted = case.policy.scheduler_name
+    if wanted and case.spec.get("schedulerName") in UNNAMED and wanted not in UNNAMED:
+        yield Operation("add", "/spec/schedulerName", wanted)
+
+
+def _pin_by_affinity(case: Case) -> Iterator[Operation]:
+    """What a pod is pinned to is added to each term there is, as those are alternatives."""
+    node = case.spec.get("nodeName")
+    if not node or not case.policy.pin:
+        return
+    affinity = mapping(case.spec.get("affinity"), "spec.affinity")
+    near = mapping(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
+    required = mapping(near.get(REQUIRED), f"spec.affinity.nodeAffinity.{REQUIRED}")
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [_also(term, pin) for term in rows(required.get("nodeSelectorTerms"), "its terms")]
+    pinned = {**required, "nodeSelectorTerms": terms or [{"matchFields": [pin]}]}
+    yield Operation("remove", "/spec/nodeName")
+    yield Operation(
+        "add",
+        "/spec/affinity",
+        {**affinity, "nodeAffinity": {**near, REQUIRED: pinned}},
+        f"spec.nodeName became a node affinity for {node}: the scheduler has to count its GPUs",
+    )
+
+
+def _also(term: Any, pin: Any) -> Any:
+    """A term without any condition matches no node, and is left so."""
+    found = mapping(term, "a node selector term")
+    fields = rows(found.get("matchFields"), "matchFields")
+    if not fields and not found.get("matchExpressions"):
+        return term
+    return {**found, "matchFields": [*fields, pin]}
+
+
+def _tolerate(case: Case) -> Iterator[Operation]:
+    there = rows(case.spec.get("tolerations"), "spec.tolerations")
+    asked = {key for ask in case.asks for key, amount in ask.amounts.items() if amount.number != 0}
+    asked |= {VMEMORY for _ in _without_memory(case)}
+    missing = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+        for key in case.policy.tolerate
+        if key in asked and not any(_tolerates(one, key) for one in there)
+    ]
+    if missing:
+        yield Operation("add", "/spec/tolerations", [*there, *missing])
+
+
+def _tolerates(toleration: Any, key: str) -> bool:
+    """Any value of the taint, as `Exists` does; no key stands for all."""
+    row = mapping(toleration, "spec.tolerations")
+    return (
+        row.get("operator") == "Exists"
+        and row.get("key") in (key, "", None)
+        and row.get("effect") in ("NoSchedule", "", None)
+    )
+
+
+def _give_memory(case: Case) -> Iterator[Operation]:
+    for ask, blocks in _without_memory(case):
+        yield from _set_memory(case, ask, blocks)
+
+
+def _without_memory(case: Case) -> Iterator[tuple[ContainerAsk, int]]:
+    """Shares that name no memory, and the blocks that the policy gives them."""
+    for ask in case.asks:
+        request = ask.request
+        if request is None or not 0 < request.cores < CORES_PER_GPU or request.blocks:
+            continue
+        if blocks := _missing(request.cores, case):
+            yield ask, blocks
+
+
+def _missing(cores: int, case: Case) -> int:
+    """Blocks for a share that names none; 0 to leave it so."""
+    rule = case.policy.missing_memory
+    if isinstance(rule, int):
+        return rule
+    if rule is Memory.REFUSE:
+        return 0
+    smallest = smallest_gpu(case.nodes)
+    return max(1, smallest * cores // CORES_PER_GPU) if smallest else 0
+
+
+def _set_memory(case: Case, ask: ContainerAsk, blocks: int) -> Iterator[Operation]:
+    """Of an extended resource, limit and request are the same."""
+    resources = case.spec[ask.field][ask.place]["resources"]
+    path = f"/spec/{ask.field}/{ask.place}/resources"
+    for part in ("limits", "requests"):
+        amounts = {**(resources.get(part) or {}), VMEMORY: str(blocks)}
+        if part == "limits" and ask.amounts[VCORE].limit is None:
+            amounts[VCORE] = ask.amounts[VCORE].written
+        yield Operation("add", f"{path}/{part}", amounts, _memory_note(ask, part, blocks))
+
+
+def _memory_note(ask: ContainerAsk, part: str, blocks: int) -> str:
+    if part != "limits":
+        return ""
+    size = format_bytes(blocks * MEMORY_BLOCK)
+    return f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
+
+
+def _escaped(key: str) -> str:
+    """As a JSON pointer has it (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+RULES: Final[tuple[Callable[[Case], Iterator[Operation]], ...]] = (
+    _forget_schedulers,
+    _name_scheduler,
+    _pin_by_affinity,
+    _tolerate,
+    _give_memory,
+)

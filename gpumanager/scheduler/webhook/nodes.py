@@ -1,0 +1,85 @@
+"""What could ever run: whether some node known has the GPUs for a pod, were it empty. Pure.
+
+Only what is certain is said: each container alone, and all that run at the same time by their
+sums. A pod that passes may still find no place.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from gpumanager.gpu.values import Topology
+from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.placement.values import Request
+from gpumanager.scheduler.webhook.asks import ContainerAsk
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Nodes that are alike. blocks: memory of each GPU, the largest first, in blocks."""
+
+    blocks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Topology) -> "NodeKind":
+        return cls(tuple(sorted((blocks(gpu.memory) for gpu in node.gpus), reverse=True)))
+
+    def could_run(self, request: Request) -> bool:
+        """Alone, on GPUs that nobody uses."""
+        count = max(1, request.whole_gpus)
+        return len(self.blocks) >= count and self.blocks[count - 1] >= request.blocks
+
+    def could_run_all(self, requests: Collection[Request]) -> bool:
+        """By their sums, at the same time."""
+        if gpus_of(requests) > len(self.blocks):
+            return False
+        shared = sum(one.blocks for one in requests if not one.whole_gpus)
+        return shared <= sum(self.blocks)
+
+
+def gpus_of(requests: Iterable[Request]) -> int:
+    """The least number of GPUs that all of these take together."""
+    rows = tuple(requests)
+    shares = sum(one.cores for one in rows if not one.whole_gpus)
+    return sum(one.whole_gpus for one in rows) + -(-shares // CORES_PER_GPU)
+
+
+def smallest_gpu(nodes: Collection[NodeKind]) -> int:
+    """Blocks of the smallest GPU known; 0 where none is."""
+    return min((node.blocks[-1] for node in nodes if node.blocks), default=0)
+
+
+def unmeetable(asks: Collection[ContainerAsk], nodes: Collection[NodeKind]) -> Iterator[str]:
+    """Why no node known could ever run this pod; nothing where one could, or none is known."""
+    known = [node for node in nodes if node.blocks]
+    alone = [found for ask in asks if known and (found := _alone(ask, known))]
+    yield from alone
+    together = [ask.request for ask in asks if ask.kind is not ContainerKind.INIT and ask.request]
+    if known and not alone and not any(node.could_run_all(together) for node in known):
+        most = max(len(node.blocks) for node in known)
+        yield (
+            f"its containers together ask for {gpus_of(together)} GPUs or more memory than a node "
+            f"has; the largest node has {_gpus(most)}"
+        )
+
+
+def _alone(ask: ContainerAsk, known: Collection[NodeKind]) -> str:
+    request = ask.request
+    if request is None or any(node.could_run(request) for node in known):
+        return ""
+    most = max(len(node.blocks) for node in known)
+    if request.whole_gpus > most:
+        return f"{ask.where} asks for {_gpus(request.whole_gpus)}; the largest node has {most}"
+    largest, count = max(node.blocks[0] for node in known), request.whole_gpus or 1
+    return (
+        f"{ask.where} asks for {_memory(request.blocks)} on {_gpus(count)}"
+        f"{' each' if count > 1 else ''}; no node has that: the largest GPU has {_memory(largest)}"
+    )
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _memory(count: int) -> str:
+    return f"{count} blocks of memory ({format_bytes(count * MEMORY_BLOCK)})"

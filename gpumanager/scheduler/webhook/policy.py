@@ -1,0 +1,41 @@
+"""What a cluster's administrator decides about pods that ask for GPUs. Values only."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpumanager.names import VCORE, VMEMORY
+
+
+class Memory(Enum):
+    """What becomes of a share that names no memory, where no fixed amount is given for it."""
+
+    REFUSE = "refuse"
+    SHARE = "share"
+    """Of the smallest GPU known, as large a part as of its compute."""
+
+
+class Unmeetable(Enum):
+    """What becomes of a pod that no node known could ever run."""
+
+    DENY = "deny"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicy:
+    """How pods are changed and judged.
+
+    scheduler_name: for pods that name none of their own; empty: left as it is.
+    tolerate: taints, by key, that a pod tolerates where it asks for the resource of that name.
+    missing_memory: a rule, or a fixed number of blocks of 256 MiB.
+    pin: `spec.nodeName` becomes a node affinity, so that the scheduler sees the pod.
+    fail_open: what goes wrong in here lets the pod pass.
+    """
+
+    scheduler_name: str = ""
+    tolerate: tuple[str, ...] = (VCORE, VMEMORY)
+    missing_memory: Memory | int = Memory.REFUSE
+    pin: bool = True
+    unmeetable: Unmeetable = Unmeetable.DENY
+    fail_open: bool = True

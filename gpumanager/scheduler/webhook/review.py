@@ -1,0 +1,127 @@
+"""AdmissionReview, as the API server sends it and wants it answered. Pure: bytes in, bytes out.
+
+`admission.k8s.io/v1`, and its older twin v1beta1, whose fields are the same, is answered in kind.
+Who sends what is no review is told so as a `ReviewUnreadable`; what goes wrong with a pod inside a
+review is answered as the policy says: open, with a warning, or closed, with an error.
+"""
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.scheduler.webhook.asks import PodUnreadable
+from gpumanager.scheduler.webhook.mutate import Operation
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "admission.k8s.io/"
+VERSIONS: Final = (f"{GROUP}v1", f"{GROUP}v1beta1")
+INVALID: Final = 422
+LONGEST_WARNING: Final = 250
+"""The API server cuts at 256, and leaves out what is beyond 4096 together."""
+MOST_WARNINGS: Final = 12
+LONGEST_MESSAGE: Final = 8192
+
+
+class ReviewUnreadable(GpuManagerError):
+    """What was sent is no AdmissionReview that is known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What is asked. version: of the API. kind: of the object. object: as it was sent."""
+
+    version: str
+    uid: str
+    kind: str
+    operation: str
+    subresource: str
+    namespace: str
+    object: Any
+
+    @property
+    def is_new_pod(self) -> bool:
+        return (self.kind, self.operation, self.subresource) == ("Pod", "CREATE", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """errors: refused for these. patch: what to change where it is let in."""
+
+    errors: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    patch: Sequence[Operation] = ()
+
+
+def read_review(body: bytes) -> Review:
+    """Raises ReviewUnreadable."""
+    try:
+        content = json.loads(body)
+    except RecursionError:
+        raise ReviewUnreadable("the body is nested too deeply") from None
+    except ValueError as error:
+        raise ReviewUnreadable(f"the body is not JSON: {error}") from None
+    try:
+        return _review(content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ReviewUnreadable(
+            f"the body is no AdmissionReview with a request ({error!r})"
+        ) from None
+
+
+def answer_to(review: Review, decide: Callable[[Review], Decision], *, fail_open: bool) -> bytes:
+    """The AdmissionReview to send back; whatever `decide` does, there is one."""
+    if not review.is_new_pod:
+        return _encoded(review, Decision())
+    try:
+        decision = decide(review)
+    except PodUnreadable as error:
+        decision = _failed(str(error), fail_open=fail_open)
+    except Exception:
+        log.exception("looking at a pod of namespace %r", review.namespace[:100])
+        decision = _failed("internal error, see the webhook's log", fail_open=fail_open)
+    return _encoded(review, decision)
+
+
+def _failed(why: str, *, fail_open: bool) -> Decision:
+    text = f"gpu-manager could not look at this pod: {why}"
+    return Decision(warnings=(text,)) if fail_open else Decision(errors=(text,))
+
+
+def _review(content: Any) -> Review:
+    version, request = content["apiVersion"], content["request"]
+    if version not in VERSIONS:
+        raise ReviewUnreadable(f"{str(version)[:80]!r} is not known; send {' or '.join(VERSIONS)}")
+    if not isinstance(request["uid"], str):
+        raise TypeError("uid is no text")
+    return Review(
+        version=version,
+        uid=request["uid"],
+        kind=str((request.get("kind") or {}).get("kind", "")),
+        operation=str(request.get("operation", "")),
+        subresource=str(request.get("subResource") or ""),
+        namespace=str(request.get("namespace") or ""),
+        object=request.get("object"),
+    )
+
+
+def _encoded(review: Review, decision: Decision) -> bytes:
+    response: dict[str, Any] = {"uid": review.uid, "allowed": not decision.errors}
+    if decision.errors:
+        message = "; ".join(decision.errors)[:LONGEST_MESSAGE]
+        response["status"] = {"code": INVALID, "reason": "Invalid", "message": message}
+    elif decision.patch:
+        steps = json.dumps([step.as_json() for step in decision.patch]).encode()
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(steps).decode()}
+    if decision.warnings:
+        response["warnings"] = [_cut(text) for text in decision.warnings[:MOST_WARNINGS]]
+    answer = {"apiVersion": review.version, "kind": "AdmissionReview", "response": response}
+    return json.dumps(answer).encode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_WARNING else text[: LONGEST_WARNING - 1] + "…"

@@ -1,0 +1,173 @@
+"""What is wrong with a pod that asks for GPUs, in words for who wrote it. Pure.
+
+An error is what could never run, or would not run as it is meant; a warning is what has no effect.
+Everything that is wrong is said at once.
+"""
+
+import difflib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from gpumanager import names
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PROFILE,
+    ANNOTATIONS_OURS,
+    PROFILE_LATENCY,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.placement.place import check
+from gpumanager.placement.values import Reason, Request
+from gpumanager.scheduler.webhook.asks import (
+    RESOURCES,
+    Amount,
+    ContainerAsk,
+    annotations,
+    is_mirror,
+    read_asks,
+    whole_number,
+)
+from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.units import CORES_PER_GPU
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
+"""Annotations of a pod that have one of few values."""
+
+KNOWN: Final = tuple(text for name, text in vars(names).items() if name.startswith("ANNOTATION_"))
+"""All annotations that anybody of us reads or writes."""
+
+
+MOST_STRANGE: Final = 5
+LONGEST_KEY: Final = 100
+"""Comparing words takes long, and a pod may have thousands of annotations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """errors: the pod is refused for these. warnings: it is let in all the same."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    text: str
+    fatal: bool = True
+
+
+def validate(pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()) -> Verdict:
+    """Nothing to say of a pod that asks for no GPU. Raises PodUnreadable."""
+    asks = read_asks(pod)
+    if not asks or is_mirror(pod):
+        return Verdict()
+    remarks = [remark for ask in asks for remark in _container(ask)]
+    remarks += _annotations(annotations(pod), asks)
+    if policy.unmeetable is not Unmeetable.IGNORE:
+        fatal = policy.unmeetable is Unmeetable.DENY
+        remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
+    return Verdict(
+        tuple(remark.text for remark in remarks if remark.fatal),
+        tuple(remark.text for remark in remarks if not remark.fatal),
+    )
+
+
+def _container(ask: ContainerAsk) -> Iterator[Remark]:
+    for name in RESOURCES:
+        for fault in _amount(name, ask.amounts[name]):
+            yield Remark(f"{ask.where}: {fault}")
+    if ask.request is not None and (fault := _request(ask.request)):
+        yield Remark(f"{ask.where}: {fault}")
+
+
+def _amount(name: str, amount: Amount) -> Iterator[str]:
+    """Kubernetes wants the same of every extended resource; said here in fewer riddles."""
+    if amount.written is None:
+        return
+    if amount.number is None or amount.number < 0:
+        yield f"{name}: {amount.written!r} is not a whole number of at least 0"
+        return
+    if amount.limit is None:
+        yield f"{name} is only requested: write it under resources.limits"
+    elif amount.request is not None and whole_number(amount.request) != amount.number:
+        yield (
+            f"{name}: the request, {amount.request}, is not the limit, {amount.limit}: leave the "
+            f"request out (to use more than is promised, annotate {ANNOTATION_CORE_LIMIT})"
+        )
+
+
+def _request(request: Request) -> str:
+    """Why no machine could grant it; empty where one could. The node judges by the same rules."""
+    if not request.cores:
+        return f"{VMEMORY} without {VCORE}: say how much of a GPU's compute it may use, 1 to 99"
+    refusal = check(request)
+    if refusal is None:
+        return ""
+    if refusal.reason is Reason.NO_MEMORY_ASKED:
+        return (
+            f"{VCORE}: {request.cores} is a share of a GPU and needs {VMEMORY}: "
+            "write how many blocks of 256 MiB it may use"
+        )
+    below = request.cores // CORES_PER_GPU * CORES_PER_GPU
+    return (
+        f"{VCORE}: {request.cores} is neither a share of one GPU (1 to 99) nor a number of whole "
+        f"GPUs (100 for each): write {below} or {below + CORES_PER_GPU}"
+    )
+
+
+def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAsk]) -> Iterator[Remark]:
+    if ANNOTATION_CORE_LIMIT in found:
+        yield from _core_limit(str(found[ANNOTATION_CORE_LIMIT]).strip(), asks)
+    for key, words in CHOICES.items():
+        if key in found and found[key] not in words:
+            yield Remark(f"annotation {key}: {found[key]!r} is not known; there is {_or(words)}")
+    if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
+        yield Remark(f"annotation {ANNOTATION_PLAN} is not followed: {fault}", fatal=False)
+    for key in islice(filter(_is_strange, found), MOST_STRANGE):
+        near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
+        hint = f"; is {near[0]} meant?" if near else ""
+        yield Remark(f"annotation {key[:LONGEST_KEY]} means nothing here{hint}", fatal=False)
+
+
+def _core_limit(text: str, asks: Collection[ContainerAsk]) -> Iterator[Remark]:
+    """What the node makes of it: allocator.settlement.ceiling."""
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
+    shares = [ask for ask in asks if ask.is_share]
+    if not limit:
+        yield Remark(f"annotation {ANNOTATION_CORE_LIMIT}: {text[:40]!r} is not 1 to 100 percent")
+        return
+    if limit > CORES_PER_GPU:
+        yield Remark(f"annotation {ANNOTATION_CORE_LIMIT}: {limit} counts as 100", fatal=False)
+    if not shares:
+        yield Remark(f"{ANNOTATION_CORE_LIMIT} has no effect on whole GPUs", fatal=False)
+    for ask in shares:
+        if ask.request and ask.request.cores > limit:
+            yield Remark(
+                f"{ask.where} is promised {ask.request.cores} percent of a GPU, and annotation "
+                f"{ANNOTATION_CORE_LIMIT} would hold it to {limit}: write the promise or more"
+            )
+
+
+def _plan(text: Any) -> str:
+    """As the node reads it: allocator.plan."""
+    try:
+        plan = json.loads(text)
+        return "" if plan["version"] == 1 and isinstance(plan["containers"], dict) else "no plan"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return f"{type(error).__name__}: {str(error)[:80]}"
+
+
+def _is_strange(key: str) -> bool:
+    ours = key.startswith(ANNOTATIONS_OURS)
+    return ours and key not in KNOWN and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
+
+
+def _or(words: Collection[str]) -> str:
+    return " or ".join(words)

@@ -1,0 +1,245 @@
+"""`gpumanager webhook`: its flags, and that it serves, with each kind of certificate."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.cli import run, webhook
+from gpumanager.errors import GpuManagerError
+from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.server import SimulatedApiServer
+
+NAMES = ("gpu-manager-webhook.kube-system.svc", "localhost")
+SECRET = Key("secrets", "kube-system", "gpu-manager-webhook")
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[webhook.WebhookSettings]:
+    """The settings it would have started with; it is not started."""
+    seen: list[webhook.WebhookSettings] = []
+
+    async def remember(settings: webhook.WebhookSettings) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(webhook, "serve", remember)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("flags", "policy"),
+    [
+        ([], AdmissionPolicy()),
+        (["--scheduler-name=s"], AdmissionPolicy(scheduler_name="s")),
+        (["--missing-memory=share"], AdmissionPolicy(missing_memory=Memory.SHARE)),
+        (["--missing-memory=1GiB"], AdmissionPolicy(missing_memory=4)),
+        (["--missing-memory=257MiB"], AdmissionPolicy(missing_memory=2)),
+        (["--node-name=keep"], AdmissionPolicy(pin=False)),
+        (["--unmeetable=warn"], AdmissionPolicy(unmeetable=Unmeetable.WARN)),
+        (["--fail=closed"], AdmissionPolicy(fail_open=False)),
+    ],
+)
+def test_a_flag_becomes_the_policy_it_names(
+    flags: list[str], policy: AdmissionPolicy, started: list[webhook.WebhookSettings]
+) -> None:
+    assert run(["webhook", *flags]) == 0
+    assert started[0].policy == policy
+
+
+def test_the_certificate_is_for_the_service_the_api_server_calls(
+    started: list[webhook.WebhookSettings],
+) -> None:
+    run(["webhook", "--service", "gpu/hook"])
+
+    assert started[0].names[0] == "hook.gpu.svc"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--tls-cert-file=a"], "give both, or none"),
+        (["--tls-cert-file=a", "--tls-key-file=b", "--plain-http"], "one of them at most"),
+        (["--certificate-signer=a", "--plain-http"], "one of them at most"),
+        (["--service=x"], "NAMESPACE/NAME"),
+        (["--secret=a/b/c"], "NAMESPACE/NAME"),
+        (["--missing-memory=some"], "16GiB"),
+        (["--missing-memory=1MiB"], "256MiB"),
+        (["--port=70000"], "70000"),
+        (["--kubeconfig=/nowhere/at/all"], "/nowhere/at/all"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["webhook", *flags]) == 2
+
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_without_an_api_server_no_certificate_can_be_made(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["webhook"]) == 1
+    assert "--kubeconfig" in capsys.readouterr().err
+
+
+async def test_told_to_stop_it_sends_others_away_and_serves_who_still_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(monkeypatch, "--plain-http", "--drain=300") as (port, task):
+        url = f"http://127.0.0.1:{port}"
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            await asyncio.to_thread(ask, f"{url}/readyz")
+        assert await asyncio.to_thread(ask, f"{url}/healthz") == 200
+        assert not task.done()
+
+
+async def test_told_to_stop_without_waiting_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(monkeypatch, "--plain-http", "--drain=0") as (port, task):
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(20):
+            await task
+
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/healthz")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    simulated = SimulatedApiServer()
+    await simulated.start()
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        hooks = [{"name": "pods.gpu-manager.tencent.com", "clientConfig": {}}]
+        await simulated.create(kind, {"metadata": {"name": "gpu-manager"}, "webhooks": hooks})
+    yield simulated
+    await simulated.stop()
+
+
+def kubeconfig(folder: Path, server: SimulatedApiServer) -> Path:
+    path = folder / "kubeconfig"
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> webhook.WebhookSettings:
+    """What these flags say."""
+    seen: list[webhook.WebhookSettings] = []
+
+    async def remember(settings: webhook.WebhookSettings) -> None:
+        seen.append(settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(webhook, "serve", remember)
+        assert run(["webhook", "--address=127.0.0.1", "--port=0", *flags]) == 0
+    return seen[0]
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    monkeypatch: pytest.MonkeyPatch, *flags: str
+) -> AsyncIterator[tuple[int, asyncio.Task[None]]]:
+    """The port of a webhook with these flags."""
+    settings = await asyncio.to_thread(settings_of, monkeypatch, *flags)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(webhook.serve(settings, port.set_result))
+    try:
+        async with asyncio.timeout(30):
+            await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
+            yield await port, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def ask(url: str, context: ssl.SSLContext | None = None) -> Any:
+    with urllib.request.urlopen(url, timeout=20, context=context) as answer:
+        return answer.status
+
+
+def believing(authority: bytes) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.decode())
+
+
+async def test_it_serves_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, year = datetime.now(UTC), timedelta(days=365)
+    authority = make_authority(now, year)
+    identity = issue(authority, NAMES, now, year)
+    (tmp_path / "crt").write_bytes(identity.certificate)
+    (tmp_path / "key").write_bytes(identity.key)
+    files = (f"--tls-cert-file={tmp_path / 'crt'}", f"--tls-key-file={tmp_path / 'key'}")
+
+    async with serving(monkeypatch, *files) as (port, _):
+        url = f"https://localhost:{port}/readyz"
+        assert await asyncio.to_thread(ask, url, believing(authority.certificate)) == 200
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            await asyncio.to_thread(ask, url)
+
+
+async def test_it_serves_with_a_certificate_of_its_own_that_the_api_server_believes(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (f"--kubeconfig={kubeconfig(tmp_path, server)}", "--service=default/localhost")
+
+    async with serving(monkeypatch, *flags) as (port, _):
+        key = Key("validatingwebhookconfigurations", "", "gpu-manager")
+        hook = server.objects.get(key)["webhooks"][0]
+        context = believing(base64.b64decode(hook["clientConfig"]["caBundle"]))
+        url = f"https://localhost:{port}/healthz"
+        assert await asyncio.to_thread(ask, url, context) == 200
+    assert server.objects.get(SECRET)["data"]["tls.key"]
+
+
+async def test_it_waits_for_a_signer_and_can_be_stopped_meanwhile(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (f"--kubeconfig={kubeconfig(tmp_path, server)}", "--certificate-signer=example.com/s")
+    settings = await asyncio.to_thread(settings_of, monkeypatch, *flags)
+    ports: list[int] = []
+    task = asyncio.create_task(webhook.serve(settings, ports.append))
+    async with asyncio.timeout(20):
+        while True:
+            if list(server.objects.list("certificatesigningrequests")):
+                break
+            await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(20):
+        await task
+
+    assert ports == []
+
+
+async def test_a_port_that_is_taken_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(monkeypatch, "--plain-http") as (port, _):
+        assert await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/healthz") == 200
+        flags = ("--plain-http", f"--port={port}")
+        second = await asyncio.to_thread(settings_of, monkeypatch, *flags)
+        with pytest.raises(GpuManagerError, match=f"port {port}: .*in use"):
+            await webhook.serve(second)

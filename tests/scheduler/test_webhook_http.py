@@ -1,0 +1,287 @@
+"""The webhook's server: what it answers, that it lives, and that nobody can hold it up."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from served import Served, serving, until
+
+from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.certificates.values import Identity
+from gpumanager.scheduler.webhook.http import LONGEST_BODY, LONGEST_HEAD, Bounds, Routes
+from gpumanager.scheduler.webhook.http_words import Answer, Call
+
+SHORT = Bounds(head=0.2, body=0.2, answer=0.2, grace=0.2)
+
+
+async def echo(call: Call) -> Answer:
+    return Answer(body=call.body)
+
+
+async def broken(_call: Call) -> Answer:
+    raise RuntimeError("no")
+
+
+async def long(_call: Call) -> Answer:
+    return Answer(body=b"x" * (64 << 20))
+
+
+ROUTES: Routes = {
+    "/echo": {"POST": echo, "GET": echo},
+    "/broken": {"POST": broken},
+    "/long": {"GET": long},
+}
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serving(ROUTES) as one:
+        yield one
+
+
+@pytest.fixture
+async def hurried() -> AsyncIterator[Served]:
+    async with serving(ROUTES, SHORT) as one:
+        yield one
+
+
+def post(body: bytes = b"", path: str = "/echo", *fields: str) -> bytes:
+    """A request as it is on the wire."""
+    rows = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *fields]
+    return "\r\n".join([*rows, "", ""]).encode() + body
+
+
+async def test_a_connection_stays_for_one_request_after_another(served: Served) -> None:
+    reader, writer = await served.open()
+
+    for body in (b"one", b"", b"x" * 100_000):
+        writer.write(post(body))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"Connection: keep-alive" in head
+        assert await reader.readexactly(len(body)) == body
+    writer.transport.abort()
+
+
+async def test_requests_that_come_at_once_are_answered_in_their_order(served: Served) -> None:
+    answer = await served.say(post(b"one") + post(b"two", "/echo", "Connection: close"))
+
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    assert answer.index(b"one") < answer.index(b"two")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"POST /echo\r\n\r\n", 400),
+        (b"POST  /echo HTTP/1.1\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost", 400),
+        (b"POST /echo HTTP/1.1\r\nno field\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\n folded\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", 400),
+        (b"POST /echo HTTP/2.0\r\n\r\n", 505),
+        (b"POST /echo HTTP/1.1\r\n\r\n", 411),
+        (b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: " + b"9" * 50 + b"\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf", 400),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * LONGEST_HEAD + b"\r\n\r\n", 431),
+        (b"x" * (1 << 20), 431),
+        (b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
+        (b"PUT /echo HTTP/1.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405),
+    ],
+    ids=lambda one: one[:60].decode("latin-1") if isinstance(one, bytes) else str(one),
+)
+async def test_what_cannot_be_carried_out_is_told_so_and_the_server_lives(
+    served: Served, words: bytes, status: int
+) -> None:
+    answer = await served.say(words)
+
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert (await served.post("/echo", b"hello"))[1] == b"hello"
+
+
+async def test_a_body_that_is_too_long_is_refused_before_it_is_read(served: Served) -> None:
+    status, text = await served.post("/echo", b"x" * (LONGEST_BODY + 1))
+
+    assert status == 413
+    assert str(LONGEST_BODY) in text.decode()
+
+
+async def test_all_bodies_together_are_bounded(served: Served) -> None:
+    async with serving(ROUTES, Bounds(bodies=1000)) as small:
+        reader, writer = await small.open()
+        writer.write(post(b"x" * 800)[:-1])
+        await until(lambda: small.server._bodies == 800)
+
+        assert (await small.post("/echo", b"y" * 300))[0] == 503
+
+        writer.write(b"x")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert (await small.post("/echo", b"y" * 900))[0] == 200
+        writer.transport.abort()
+
+
+async def test_who_waits_to_be_asked_for_the_body_is_asked(served: Served) -> None:
+    reader, writer = await served.open()
+    words = post(b"body", "/echo", "Expect: 100-continue", "Connection: close")
+    writer.write(words[:-4])
+
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"body")
+    assert (await reader.read()).endswith(b"\r\n\r\nbody")
+    writer.transport.abort()
+
+
+async def test_head_is_answered_without_the_page(served: Served) -> None:
+    answer = await served.say(b"HEAD /echo HTTP/1.0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_a_handler_that_fails_is_500_and_the_next_is_answered(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await served.post("/broken", b""))[0] == 500
+    assert (await served.post("/echo", b"x"))[0] == 200
+    assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize("words", [b"P", post(b"x" * 10)[:-5], post()[:-5]])
+async def test_who_is_slow_is_told_so_and_let_go(hurried: Served, words: bytes) -> None:
+    answer = await hurried.say(words, end=False)
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_who_says_nothing_at_all_is_let_go(hurried: Served) -> None:
+    assert await hurried.say(b"", end=False) == b""
+
+
+async def test_who_does_not_take_the_answer_is_let_go(hurried: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hurried.port, limit=1)
+    writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+    await until(lambda: hurried.server.connections)
+
+    await until(lambda: not hurried.server.connections)
+
+    writer.transport.abort()
+    del reader
+
+
+async def test_the_idle_give_way_to_who_comes_when_all_places_are_taken() -> None:
+    async with serving(ROUTES, Bounds(connections=4, head=30)) as full:
+        crowd = [await full.open() for _ in range(4)]
+        await until(lambda: full.server.connections == 4)
+
+        assert (await full.post("/echo", b"hello"))[1] == b"hello"
+
+        assert await crowd[0][0].read() == b""  # who came first, and was idle the longest
+        crowd[3][1].write(post(b"still here"))
+        assert (await crowd[3][0].readuntil(b"here")).startswith(b"HTTP/1.1 200 ")
+        for _, writer in crowd:
+            writer.transport.abort()
+
+
+async def test_who_is_being_answered_is_not_cut_off_for_another() -> None:
+    async with serving(ROUTES, Bounds(connections=1, body=30)) as full:
+        reader, writer = await full.open()
+        writer.write(post(b"slow")[:-1])
+        await until(lambda: full.server._bodies)
+        waiting = asyncio.create_task(full.post("/echo", b"next"))
+        await asyncio.sleep(0)
+
+        writer.write(b"w")
+
+        assert (await reader.readuntil(b"slow")).startswith(b"HTTP/1.1 200 ")
+        assert (await waiting)[1] == b"next"
+        writer.transport.abort()
+
+
+@pytest.fixture(scope="module")
+def identity() -> Identity:
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return issue(make_authority(now, day), ["localhost"], now, day)
+
+
+async def test_who_does_not_finish_a_handshake_is_let_go_and_counts_meanwhile(
+    identity: Identity,
+) -> None:
+    context, counts = identity.context(), list[int]()
+
+    def meeting() -> ssl.SSLContext:
+        counts.append(one.server.connections)
+        return context
+
+    async with serving(ROUTES, Bounds(handshake=0.1, connections=2), meeting) as one:
+        crowd = [await one.open() for _ in range(5)]
+        for reader, writer in crowd:
+            assert await reader.read() == b""
+            writer.transport.abort()
+
+    assert len(counts) == 5
+    assert max(counts) <= 2
+
+
+@pytest.mark.parametrize(
+    "words", [b"POST /echo HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" * 99, b""]
+)
+async def test_who_does_not_speak_tls_is_let_go_and_the_next_is_served(
+    identity: Identity, words: bytes
+) -> None:
+    context = identity.context()
+    async with serving(ROUTES, tls=lambda: context) as one:
+        with contextlib.suppress(ConnectionResetError):
+            await one.say(words)
+
+        believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        believing.check_hostname, believing.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port, ssl=believing)
+        writer.write(post(b"hello"))
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.transport.abort()
+
+
+async def test_a_server_that_stops_answers_who_has_asked_and_lets_go_of_its_port() -> None:
+    go = asyncio.Event()
+
+    async def slow(_call: Call) -> Answer:
+        await go.wait()
+        return Answer(body=b"done")
+
+    async with serving({"/slow": {"POST": slow}}) as one:
+        asked = asyncio.create_task(one.post("/slow", b""))
+        idle_reader, idle_writer = await one.open()
+        await until(lambda: one.server.connections == 2)
+        await until(lambda: any(not caller.idle for caller in one.server._callers))
+        stopping = asyncio.create_task(one.server.stop())
+        assert await idle_reader.read() == b""
+        go.set()
+        await stopping
+
+        assert await asked == (200, b"done")
+        with pytest.raises(ConnectionRefusedError):
+            await one.open()
+        idle_writer.transport.abort()
+
+
+async def test_a_stop_waits_for_nobody_longer_than_its_grace(hurried: Served) -> None:
+    reader, writer = await hurried.open()
+    writer.write(post(b"x")[:-1])
+    await until(lambda: hurried.server._bodies)
+
+    async with asyncio.timeout(10):
+        await hurried.server.stop()
+
+    with contextlib.suppress(ConnectionError):
+        await reader.read()
+    writer.transport.abort()
