@@ -15,12 +15,14 @@ FORGETTING_NS: Final = 4_000_000_000
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A meter at a moment. charged: GPU time paid for; retired: that part of it of work that is
-    known to have ended; launches: how many were paid for."""
+    known to have ended; launches: how many were paid for. unpaid: one that is under way is of
+    unknown cost and will be paid for when it has ended."""
 
     at: int
     charged: int
     retired: int
     launches: int = 0
+    unpaid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class Account:
     measured: GPU time, in step with what the meter had charged when we began. corrected: what our
     corrections have added to the meter. lost: charged for work of which nobody will say that it has
     ended. began: when it had its first launch, or we our first look. scale: what charges are to be
-    multiplied by.
+    multiplied by. advanced: of the corrections, what was charged for a launch that was not paid for
+    yet, and advanced_from: what was charged then.
     """
 
     readings: tuple[Reading, ...] = ()
@@ -100,3 +103,5 @@ class Account:
     contact: Contact | None = None
     variation: Variation = Variation()
     lesson: Lesson = Lesson()
+    advanced: int = 0
+    advanced_from: int = 0

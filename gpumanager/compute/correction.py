@@ -86,6 +86,8 @@ def read(account: Account, reading: Reading) -> Account:
         contact=old.contact,
         variation=old.variation,
         lesson=old.lesson,
+        advanced=old.advanced,
+        advanced_from=old.advanced_from,
     )
 
 
@@ -114,8 +116,30 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
         return replace(account, measured=measured - wrong), 0
     if wrong == 0:
         return _rest(account, sample), 0
-    corrected = replace(account, corrected=account.corrected + wrong)
+    advanced = max(0, account.advanced + min(wrong, 0))
+    corrected = replace(account, corrected=account.corrected + wrong, advanced=advanced)
+    before, _ = _around(account, sample.until)
+    if wrong > 0 and before.unpaid:
+        return _advance(corrected, before, wrong), wrong
     return _learn(corrected, sample.until, bound, promise), wrong
+
+
+def settle(account: Account) -> tuple[Account, int]:
+    """Returns what is to be charged in addition, 0 or less: what was charged in advance for what
+    has ended and been paid for. No sample needs to come: who owes twice launches nothing, and
+    drivers do not sample who does nothing.
+    """
+    last = account.readings[-1]
+    if account.advanced == 0 or last.unpaid:
+        return account, 0
+    back = min(account.advanced, max(0, last.charged - account.advanced_from))
+    return replace(account, advanced=0, corrected=account.corrected - back), -back
+
+
+def _advance(account: Account, before: Reading, amount: int) -> Account:
+    """While a launch of unknown cost is under way, what is measured is charged in advance."""
+    since = account.advanced_from if account.advanced else before.charged
+    return replace(account, advanced=account.advanced + amount, advanced_from=since)
 
 
 def amend(account: Account, since: int, amount: int) -> Account:

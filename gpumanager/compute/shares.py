@@ -165,8 +165,12 @@ class Member:
     def _read(self, now: int) -> None:
         meter = self.reading
         charged = meter.charged_ns - self.fleeing
-        reading = account.Reading(now, charged, meter.retired_ns, meter.launches)
-        self.account = correction.read(self.account, reading)
+        reading = account.Reading(
+            now, charged, meter.retired_ns, meter.launches, unpaid=meter.unpaid
+        )
+        self.account, back = correction.settle(correction.read(self.account, reading))
+        self.debt += back
+        self.owed += back
 
 
 class SharedGpu:

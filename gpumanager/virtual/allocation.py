@@ -20,7 +20,7 @@ from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.mapping import descriptors
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
-from gpumanager.virtual.meters import Meters
+from gpumanager.virtual.meters import Meters, People
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
 from gpumanager.virtual.peers import (
     PeerCheck,
@@ -141,7 +141,8 @@ class ServedAllocation:
         """What its meters say of each of its GPUs."""
         if self._pids is None:
             self._pids = frozenset(process.pid for process in self._seats)
-        return self._meters.read(self._pids, self._departed, self._fled)
+        unpaid = any(self._books.explores(seat.slot) for seat in self._seats.values())
+        return self._meters.read(People(self._pids, self._departed, self._fled, unpaid))
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""

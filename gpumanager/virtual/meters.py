@@ -7,7 +7,7 @@ has not moved is the reading of before, the same object.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from gpumanager.compute.values import Reading
 from gpumanager.gpu.values import GpuUUID, bare
@@ -17,8 +17,19 @@ from gpumanager.virtual.logbook import Logbook
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi
 
-People = tuple[frozenset[int], int, int]
-"""The pids of an allocation, how many processes have ended, and how many of them fled."""
+
+class People(NamedTuple):
+    """The processes of an allocation. pids: as the host calls them. departed: how many of them have
+    ended; fled: with a launch under way of unknown cost. unpaid: one that is alive has such one.
+    """
+
+    pids: frozenset[int] = frozenset()
+    departed: int = 0
+    fled: int = 0
+    unpaid: bool = False
+
+
+NOBODY: Final = People()
 
 
 @dataclass(slots=True)
@@ -32,7 +43,7 @@ class _Device:
     meter: Any
     """The meter's bytes, as they are at the moment."""
     seen: tuple[bytes, bytes] = (b"", b"")
-    people: People = (frozenset(), 0, 0)
+    people: People = NOBODY
     reading: Reading | None = None
 
     def read(self, people: People) -> Reading:
@@ -42,24 +53,25 @@ class _Device:
         if known and seen == self.seen and people == self.people and not self.logbook.going:
             return known
         self.seen, self.people = seen, people
-        self.reading = self._read(*people)
+        self.reading = self._read(people)
         return self.reading
 
-    def _read(self, pids: frozenset[int], departed: int, fled: int) -> Reading:
+    def _read(self, people: People) -> Reading:
         words = self.words
         return Reading(
             holder=self.holder,
             gpu=self.gpu,
             promise=self.promise,
             ceiling=self.ceiling,
-            pids=pids,
+            pids=people.pids,
             paid_until=words.virtual_time,
             charged_ns=words.charged_ns,
             retired_ns=words.retired_ns,
             waits=words.throttled + words.throttled_ns,
             launches=words.launches,
-            departed=departed,
-            fled=fled,
+            unpaid=people.unpaid,
+            departed=people.departed,
+            fled=people.fled,
             flights=self.logbook.read(),
             long_ns=self.logbook.charged_ns,
         )
@@ -83,8 +95,5 @@ class Meters:
             if limit.cores > 0
         )
 
-    def read(self, pids: frozenset[int], departed: int, fled: int) -> tuple[Reading, ...]:
-        """pids: of the processes of the allocation, as the host calls them. departed: how many of
-        them have ended; fled: with a launch under way of unknown cost."""
-        people = (pids, departed, fled)
+    def read(self, people: People) -> tuple[Reading, ...]:
         return tuple([device.read(people) for device in self._devices])

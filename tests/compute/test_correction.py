@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gpumanager.compute.account import Account, Reading, Sample
-from gpumanager.compute.correction import IDLE_NS, SCALE_LEAST, SCALE_MOST, follow, read
+from gpumanager.compute.correction import (
+    IDLE_NS,
+    SCALE_LEAST,
+    SCALE_MOST,
+    follow,
+    read,
+    settle,
+)
 
 MS = 1_000_000
 PERIOD = 166_666_667
@@ -209,3 +216,51 @@ def test_who_left_has_not_paid_for_those_who_stay() -> None:
     sample = Sample(PERIOD, 2 * PERIOD, 150 * MS, whole=False)
 
     assert follow(account, sample, 0.5)[1] > 50 * MS
+
+
+def half_measured() -> Account:
+    """A launch of unknown cost is under way, and 400 ms of it have been measured; others were there
+    long before."""
+    account = replace(read(Account(), Reading(0, 0, 0)), began=-5000 * MS)
+    for at in (100, 200, 300, 400, 500):
+        account = read(account, Reading(at * MS, 1, 0, launches=1, unpaid=True))
+    account, wrong = follow(account, Sample(0, 450 * MS, 400 * MS), 0.1)
+    assert wrong > 390 * MS
+    return read(account, Reading(550 * MS, 1 + wrong, wrong, launches=1, unpaid=True))
+
+
+def test_what_was_charged_before_a_launch_was_paid_for_is_given_back_once_it_is() -> None:
+    account, none = settle(half_measured())
+    advanced = account.advanced
+    paid = Reading(600 * MS, advanced + 500 * MS, advanced + 500 * MS, launches=1)
+    account, back = settle(read(account, paid))
+
+    assert (none, back) == (0, -advanced)
+    assert advanced > 390 * MS
+    given = Reading(700 * MS, 500 * MS, 500 * MS, launches=1)
+    assert settle(read(account, given))[1] == 0
+
+
+def test_no_more_is_given_back_than_was_paid_for() -> None:
+    account = half_measured()
+    paid = Reading(600 * MS, account.advanced + 30 * MS, account.advanced + 30 * MS, launches=1)
+
+    assert settle(read(account, paid))[1] == -30 * MS + 1
+
+
+def test_what_samples_gave_back_is_not_given_back_twice() -> None:
+    account = half_measured()
+    advanced = account.advanced
+    for at in (600, 700, 800):
+        paid = Reading(at * MS, advanced + 500 * MS, advanced + 500 * MS, launches=1)
+        account = read(account, paid)
+    account, wrong = follow(account, Sample(450 * MS, 790 * MS, 100 * MS), 0.1)
+    assert wrong < 0
+    now = advanced + 500 * MS + wrong
+    _, back = settle(read(account, Reading(900 * MS, now, now, launches=1)))
+
+    assert back == -(advanced + wrong)
+
+
+def test_from_a_launch_that_is_not_paid_for_nothing_is_learnt() -> None:
+    assert half_measured().scale == 1.0

@@ -236,6 +236,25 @@ async def test_what_the_driver_saw_beyond_what_was_charged_is_charged(node: Node
     assert node.meter("a").virtual_time > 0
 
 
+async def test_what_is_charged_before_a_launch_is_paid_for_is_given_back_then(node: Node) -> None:
+    await node.open("a", limit(30))
+    meter, slots = node.meter("a"), node.pages["a"].books.slots
+    (slot,) = (one for one in slots[0:8] if one.pid == os.getpid())
+    meter.launches += 1
+    slot.flags |= lib.VCUDA_EXPLORES
+    for _ in range(8):
+        sample = Sample(os.getpid(), node.now + TICK, 100)
+        node.tick({GPU: Answer(node.now + TICK, (sample,))})
+    before = meter.charged_ns
+    slot.flags &= ~lib.VCUDA_EXPLORES
+    meter.charged_ns += 8 * TICK
+    meter.retired_ns += 8 * TICK
+    node.tick()
+
+    assert before > 4 * TICK
+    assert meter.charged_ns == 8 * TICK
+
+
 async def test_an_instance_of_a_gpu_is_found_by_its_uuid(node: Node) -> None:
     await node.open("a", limit(30))
     stranger = GpuUUID(GPU.replace("GPU-", "MIG-"))
