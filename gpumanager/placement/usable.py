@@ -70,9 +70,11 @@ def emptiness(room: NodeRoom) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One typical ask, by its hardest request. fed: cores that one such pod feeds."""
+    """One typical ask, by its hardest request. fed: cores that one such pod feeds. least: cores
+    below which none has room."""
 
     weight: float
+    least: float
     request: Request
     fed: float
     cpu_milli: int
@@ -104,6 +106,7 @@ class Worth:
         self._needs = [_need(ask, share / total) for ask, share in typical]
         self._filled = fillings(typical)
         self._known: dict[tuple[str, tuple[tuple[int, int, int], ...]], Arrangement] = {}
+        self._gpus: dict[tuple[int, int, int], tuple[float, ...]] = {}
         self._count = 0
 
     def of(self, room: NodeRoom) -> float:
@@ -122,19 +125,31 @@ class Worth:
         if found is None:
             if self._count >= REMEMBERED:
                 self._known.clear()
+                self._gpus.clear()
                 self._count = 0
             found = self._known[key] = self._sum(room)
             self._count += 1 + len(found.terms)
         return found
 
     def _sum(self, room: NodeRoom) -> Arrangement:
-        terms = []
-        for need in self._needs:
-            amount = fitting(room.gpus, need.request)
-            if amount and (not need.models or room.model in need.models):
-                terms.append((need.weight, amount, need.fed, need.cpu_milli, need.memory_mib))
-        remainders = sum(self._filled[usable_cores(gpu)] for gpu in room.gpus)
-        return Arrangement(remainders, tuple(terms))
+        """What is on each GPU is looked up, not worked out: few states of one GPU recur."""
+        sums = list(map(sum, zip(*map(self._on_gpu, room.gpus), strict=True)))
+        terms = [
+            (need.weight, amount, need.fed, need.cpu_milli, need.memory_mib)
+            for need, amount in zip(self._needs, sums[1:], strict=False)
+            if amount >= need.least and (not need.models or room.model in need.models)
+        ]
+        return Arrangement(sums[0] if sums else 0.0, tuple(terms))
+
+    def _on_gpu(self, gpu: GpuRoom) -> tuple[float, ...]:
+        """What shares will fill of it, and for each need what it finds there."""
+        state = gpu.free_cores, gpu.free_blocks, gpu.blocks
+        found = self._gpus.get(state)
+        if found is None:
+            amounts = [_found_on(gpu, need.request) for need in self._needs]
+            found = self._gpus[state] = (self._filled[usable_cores(gpu)], *amounts)
+            self._count += len(found)
+        return found
 
 
 def _evaluate(here: Arrangement, cpu_milli: int, memory_mib: int) -> float:
@@ -150,7 +165,9 @@ def _evaluate(here: Arrangement, cpu_milli: int, memory_mib: int) -> float:
 
 def _need(ask: Ask, weight: float) -> Need:
     cpu, memory = max(1, ask.cpu_milli), max(1, ask.memory_mib)
-    return Need(weight, hardest(ask), FEEDING * ask.cores, cpu, memory, ask.models)
+    request = hardest(ask)
+    least = max(1.0, float(CORES_PER_GPU * request.whole_gpus))
+    return Need(weight, least, request, FEEDING * ask.cores, cpu, memory, ask.models)
 
 
 @lru_cache(maxsize=8)
@@ -167,12 +184,11 @@ def hardest(ask: Ask) -> Request:
     return Request(cores, max(request.blocks for request in whole))
 
 
-def fitting(gpus: Gpus, request: Request) -> float:
-    """Free cores on GPUs on which `request` fits, as far as their memory feeds it."""
+def _found_on(gpu: GpuRoom, request: Request) -> float:
+    """Free cores of one GPU that are of use to `request`, as far as its memory feeds it."""
     if request.whole_gpus:
-        whole = sum(gpu.untouched and gpu.blocks >= request.blocks for gpu in gpus)
-        return float(whole * CORES_PER_GPU) if whole >= request.whole_gpus else 0.0
-    return sum(_fed_by_memory(gpu, request) for gpu in gpus if has_share(gpu, request))
+        return float(CORES_PER_GPU * (gpu.untouched and gpu.blocks >= request.blocks))
+    return _fed_by_memory(gpu, request) if has_share(gpu, request) else 0.0
 
 
 def _fed_by_memory(gpu: GpuRoom, request: Request) -> float:

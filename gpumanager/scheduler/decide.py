@@ -73,4 +73,4 @@ def preempt(
 
 def _once_gone(node: NodeState, ask: PodAsk, uids: frozenset[PodUID]) -> Packing | Refusal:
     holders = {uid: one for uid, one in node.holders.items() if uid not in uids}
-    return node.with_holders(holders).place(ask)
+    return node.with_holders(holders, node.load).place(ask)

@@ -1,8 +1,10 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Final
 
 from gpumanager.scheduler.phrases import Unfit
@@ -15,41 +17,51 @@ PODS: Final = 4096
 class Reason:
     """One phrase: of how many nodes it was the reason, and what it means on one of them."""
 
-    phrase: str
+    reason: str
     nodes: int
     example: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """at: seconds since the epoch. fitting: how many nodes would have done.
+class Scored:
+    """A node, and the points that the policy gave it."""
 
-    bound: the node, once it is bound. trouble: why the pod could not be placed anywhere, or bound.
+    node: str
+    points: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenGpu:
+    """A GPU that a container was given. index: on its node."""
+
+    container: str
+    index: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """at: seconds since the epoch. policy: by which nodes were compared. fitting: how many nodes
+    would have done. best: those with the most points. bound: the node, once it is bound; points:
+    which it had then. trouble: why the pod could not be placed anywhere, or bound.
     """
 
     uid: str
     at: float
+    policy: str = ""
     nodes: int = 0
     fitting: int = 0
     reasons: tuple[Reason, ...] = ()
+    best: tuple[Scored, ...] = ()
     bound: str = ""
+    points: float | None = None
+    gpus: tuple[GivenGpu, ...] = ()
     trouble: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        reasons = [
-            {"reason": r.phrase, "nodes": r.nodes, "example": r.example, "detail": r.detail}
-            for r in self.reasons
-        ]
-        return {
-            "uid": self.uid,
-            "time": self.at,
-            "nodes": self.nodes,
-            "fitting": self.fitting,
-            "reasons": reasons,
-            "bound": self.bound,
-            "trouble": self.trouble,
-        }
+        said = asdict(self)
+        return {"uid": said.pop("uid"), "time": said.pop("at"), **said}
 
 
 @dataclass(slots=True)
@@ -79,3 +91,11 @@ def reasons(unfit: Mapping[str, Unfit]) -> tuple[Reason, ...]:
     for name, one in unfit.items():
         examples.setdefault(one.phrase, (name, one.detail))
     return tuple(Reason(phrase, n, *examples[phrase]) for phrase, n in counts.most_common())
+
+
+def best(
+    ranked: Sequence[tuple[str, int]], points: Mapping[str, float], most: int = 3
+) -> tuple[Scored, ...]:
+    """Of nodes with their ranks, those with the highest."""
+    top = nlargest(most, ranked, key=itemgetter(1))
+    return tuple(Scored(name, points[name]) for name, _ in top if name in points)

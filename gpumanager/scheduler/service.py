@@ -5,18 +5,20 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.asks import PodAsk, ask_of, asking
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, prioritize
-from gpumanager.scheduler.explain import Explanation, Memory, reasons
+from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
+from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.policy import LeastLeftOver, Policy
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
@@ -62,15 +64,17 @@ class Extender:
         self,
         api: ApiServer,
         *,
-        policy: Policy | None = None,
+        preference: Preference = DEFAULT,
         rules: Permits | None = None,
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules or Everybody()
-        self.state = ClusterState(tally=self.rules)
-        self.verdicts = Verdicts(self.state, policy or LeastLeftOver())
+        self.preference = preference
+        self.habits = Habits()
+        self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
+        self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
@@ -84,6 +88,7 @@ class Extender:
             self.election,
             rules=self.rules,
             known=self._seen.get,
+            asks=self.ask_of,
             clock=clock,
         )
 
@@ -106,11 +111,12 @@ class Extender:
             return Filtered(names, {})
         if isinstance(ask, Refusal):
             wrong = Unfit(str(ask), final=True)
-            found = Filtered((), dict.fromkeys(names, wrong))
+            found, policy = Filtered((), dict.fromkeys(names, wrong)), ""
         else:
+            policy = str(ask.preference)
             found = filter_nodes(self.verdicts.of(ask), names)
             found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
-        self._remember(pod, len(names), found)
+        self._remember(pod, len(names), found, policy)
         return found
 
     def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -118,7 +124,13 @@ class Extender:
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
             return ()
-        return prioritize(self.verdicts.of(ask), names)
+        shape = self.verdicts.of(ask)
+        ranked = prioritize(shape, names)
+        known = self.memory.of(pod.namespace, pod.name)
+        if known is not None:
+            found = replace(known, best=best(ranked, shape.points))
+            self.memory.remember(pod.namespace, pod.name, found)
+        return ranked
 
     def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:
         """The nodes on which the pod fits without these; raises NotReady."""
@@ -133,18 +145,20 @@ class Extender:
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""
         self._check()
+        points = self._points(request)
         refused = await self._binder.bind(request)
         known = self.memory.of(request.namespace, request.name)
+        if known is None or known.uid != request.uid:
+            known = Explanation(request.uid, self._now())
         self.memory.remember(
             request.namespace,
             request.name,
-            Explanation(
-                uid=request.uid,
+            replace(
+                known,
                 at=self._now(),
-                nodes=known.nodes if known else 0,
-                fitting=known.fitting if known else 0,
-                reasons=known.reasons if known else (),
                 bound="" if refused else request.node,
+                points=None if refused else points,
+                gpus=() if refused else self._given(request),
                 trouble=refused.message if refused else "",
             ),
         )
@@ -154,8 +168,31 @@ class Extender:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused
 
+    def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
+        """What the pod asks for, in this cluster."""
+        return ask_of(pod, self.preference)
+
+    def _points(self, request: BindRequest) -> float | None:
+        """Of the node, before it is taken."""
+        pod = self._seen.get(request.uid)
+        ask = self.ask_of(pod) if pod else None
+        return self.verdicts.of(ask).points.get(request.node) if isinstance(ask, PodAsk) else None
+
+    def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
+        """The GPUs that the pod has on its node."""
+        pod, node = self._seen.get(request.uid), self.state.nodes.get(request.node)
+        holder = node.holders.get(request.uid) if node else None
+        if pod is None or node is None or holder is None or holder.packing is None:
+            return ()
+        pairs = zip(asking(pod), holder.packing.gpus, strict=True)
+        return tuple(
+            GivenGpu(one.name, node.topology.gpus[place].index, node.topology.gpus[place].uuid)
+            for one, places in pairs
+            for place in places
+        )
+
     def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
-        ask = ask_of(pod)
+        ask = self.ask_of(pod)
         if ask is not None:
             self._check()
             self._seen[pod.uid] = pod
@@ -167,10 +204,10 @@ class Extender:
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
-    def _remember(self, pod: PodView, asked: int, found: Filtered) -> None:
-        explanation = Explanation(
-            pod.uid, self._now(), asked, len(found.fitting), reasons(found.unfit)
-        )
+    def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
+        why = reasons(found.unfit)
+        fitting = len(found.fitting)
+        explanation = Explanation(pod.uid, self._now(), policy, asked, fitting, why)
         self.memory.remember(pod.namespace, pod.name, explanation)
 
     def _leads_now(self, leads: bool) -> None:  # noqa: FBT001

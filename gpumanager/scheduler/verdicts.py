@@ -1,64 +1,75 @@
 """What is thought of each node for one shape of pod, kept while nodes change.
 
 A shape's verdicts are made once for all nodes, and then only for those that changed since they were
-last asked for. Nodes that are alike share one: ten thousand empty ones cost one search.
+last asked for. When other pods than before have become usual, verdicts are renewed a few at a time:
+points by the old mix and by the new one are of one kind, and nobody has to wait for ten thousand.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Final
 
-from gpumanager.placement.values import Refusal
+from gpumanager.placement.cluster import Mix
 from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.habits import Habits
+from gpumanager.scheduler.judging import Fit, Judge, Verdict
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.packing import Packing, Positions
-from gpumanager.scheduler.phrases import BY_POLICY, Unfit, unfit
-from gpumanager.scheduler.policy import Ask, GpuRoom, NodeRoom, Policy, Score
+from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.units import blocks
 
-SHAPES: Final = 32
-LIKENESSES: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A node that will do. points: of the policy, higher is better. packing: what it would take."""
-
-    points: float
-    packing: Packing
-
-
-Verdict = Fit | Unfit
+SHAPES: Final = 64
+RENEWED_AT_ONCE: Final = 200
+"""Nodes, when something else is usual: some milliseconds."""
 
 
 class Shape:
     """One shape of pod. Every node is in one of fits and unfits. points: of those that fit."""
 
-    def __init__(self, ask: PodAsk, policy: Policy) -> None:
+    def __init__(self, ask: PodAsk, state: ClusterState, mix: Mix) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
         self.points: dict[str, float] = {}
-        self._ask = ask
-        self._policy = policy
+        self._state = state
+        self._judge = Judge(ask, state.models)
+        self._judge.use(mix)
         self._seen = -1
-        self._alike: dict[Hashable, Verdict] = {}
+        self._stale: dict[str, None] = {}
+        """Judged by an earlier mix."""
 
-    def catch_up(self, state: ClusterState) -> None:
-        """Look at what has changed."""
-        names = state.since(self._seen) if self._seen >= 0 else None
+    def catch_up(self, mix: Mix) -> None:
+        """Look at what has changed. mix: of the pods that are usual now."""
+        if mix is not self._judge.mix:
+            self._judge.use(mix)
+            self._stale = dict.fromkeys(self.fits)
+        names = self._state.since(self._seen) if self._seen >= 0 else None
         if names is None:
-            self.fits.clear()
-            self.unfits.clear()
-            self.points.clear()
-            names = _side_by_side(state.nodes)
+            self._forget()
+            names = _side_by_side(self._state.nodes)
+        self._look_at(names)
+        self._look_at(list(islice(self._stale, RENEWED_AT_ONCE)))
+        self._seen = self._state.changes
+
+    @property
+    def settled(self) -> bool:
+        """All points are by the present mix."""
+        return not self._stale
+
+    def judge(self, node: NodeState) -> Verdict:
+        """Anew, whatever was thought before."""
+        return self._judge.of(node)
+
+    def _forget(self) -> None:
+        for kept in (self.fits, self.unfits, self.points, self._stale):
+            kept.clear()
+
+    def _look_at(self, names: Iterable[str]) -> None:
         for name in names:
-            self._look(name, state.nodes.get(name))
-        self._seen = state.changes
+            self._stale.pop(name, None)
+            self._look(name, self._state.nodes.get(name))
 
     def _look(self, name: str, node: NodeState | None) -> None:
-        verdict = None if node is None else self._verdict(node)
+        verdict = None if node is None else self._judge.of(node)
         if isinstance(verdict, Fit):
             self.fits[name] = verdict
             self.points[name] = verdict.points
@@ -70,16 +81,6 @@ class Shape:
             self.unfits.pop(name, None)
         else:
             self.unfits[name] = verdict
-
-    def _verdict(self, node: NodeState) -> Verdict:
-        if self._ask.wish.names_gpus:
-            return judge(node, self._ask, self._policy)
-        found = self._alike.get(node.likeness)
-        if found is None:
-            if len(self._alike) >= LIKENESSES:
-                self._alike.clear()
-            found = self._alike[node.likeness] = judge(node, self._ask, self._policy)
-        return found
 
 
 def _side_by_side(names: Collection[str]) -> list[str]:
@@ -94,47 +95,25 @@ def _side_by_side(names: Collection[str]) -> list[str]:
 class Verdicts:
     """The shapes that were asked for lately."""
 
-    def __init__(self, state: ClusterState, policy: Policy, shapes: int = SHAPES) -> None:
-        self.policy = policy
+    def __init__(
+        self, state: ClusterState, habits: Habits | None = None, shapes: int = SHAPES
+    ) -> None:
         self._state = state
+        self._habits = habits or Habits()
         self._most = shapes
+        self._models = state.models
         self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()
 
     def of(self, ask: PodAsk) -> Shape:
         """Up to date."""
+        if self._models != self._state.models:
+            self._models = self._state.models
+            self._shapes.clear()
         shape = self._shapes.get(ask)
         if shape is None:
-            shape = self._shapes[ask] = Shape(ask, self.policy)
+            shape = self._shapes[ask] = Shape(ask, self._state, self._habits.mix)
             if len(self._shapes) > self._most:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(ask)
-        shape.catch_up(self._state)
+        shape.catch_up(self._habits.mix)
         return shape
-
-
-def judge(node: NodeState, ask: PodAsk, policy: Policy) -> Verdict:
-    """By the policy, and by the node's own placement code, which has the last word."""
-    score = _score(node, ask, policy)
-    packing = node.place(ask, _wanted(ask, score))
-    if isinstance(packing, Refusal):
-        return unfit(node, ask, packing)
-    if score is None:
-        return Unfit(BY_POLICY)
-    return Fit(score.points, packing)
-
-
-def _score(node: NodeState, ask: PodAsk, policy: Policy) -> Score | None:
-    books = node.open_to(ask.wish)
-    rooms = (
-        GpuRoom(place, max(0, book.free_cores), max(0, book.free_blocks), blocks(gpu.memory))
-        for place, gpu in enumerate(node.topology.gpus)
-        if (book := books.of(gpu)).free_cores > 0
-    )
-    requests = tuple(one.request for one in ask.containers)
-    return policy.score(NodeRoom(tuple(rooms)), Ask(requests))
-
-
-def _wanted(ask: PodAsk, score: Score | None) -> tuple[Positions, ...]:
-    if score is None or len(score.gpus) != len(ask.containers):
-        return ()
-    return score.gpus

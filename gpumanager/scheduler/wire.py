@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.bind import BindRequest
+from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.name_lists import BadRequest, NameLists, cut, few, plain
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.phrases import Unfit
@@ -209,7 +210,7 @@ def _nodes(nodes: Any) -> dict[str, Any]:
     found = {}
     for item in items or []:
         try:
-            name = read_node(item)[0]
+            name = read_node(item).name
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"Nodes: not a node ({error!r})") from None
         if not plain(name):

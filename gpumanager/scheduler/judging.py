@@ -1,0 +1,110 @@
+"""What is thought of one node for one shape of pod: by its policy, and by the node's own code.
+
+The policy says how good the node is, and on which GPU it would have a share; the node's own
+placement has the last word on whether and where the pod fits, several whole GPUs being its choice.
+How near those are to each other is weighed with the rest where the pod prefers something.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from gpumanager.placement.cluster import Mix, NodeRoom, Policy, Score
+from gpumanager.placement.near import nearness
+from gpumanager.placement.policies import POLICIES, policy_of
+from gpumanager.placement.preference import DEFAULT
+from gpumanager.placement.values import Refusal
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.habits import ask_for
+from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.packing import Packing, Positions
+from gpumanager.scheduler.phrases import Unfit, unfit
+
+LIKENESSES: Final = 1024
+"""Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
+WORST: Final = -1e6
+"""Points of a node on which a pod fits only in a way that its policy does not see."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A node that will do. points: of the policy, higher is better. packing: what it would take."""
+
+    points: float
+    packing: Packing
+
+
+Verdict = Fit | Unfit
+
+
+class Judge:
+    """For one shape of pod. models: names of GPUs that there are in the cluster."""
+
+    def __init__(self, ask: PodAsk, models: frozenset[str] = frozenset()) -> None:
+        wish, preference = ask.wish, ask.preference
+        self.mix = Mix()
+        self._pod = ask
+        self._ask = ask_for(ask, wish.of_models(models))
+        self._places = ask.together
+        self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
+        self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._alike: Kept[Verdict] = Kept()
+        self._packings: Kept[Packing | Unfit] = Kept()
+
+    def use(self, mix: Mix) -> None:
+        """From now on this is usual. Where pods fit depends on it as little as on names."""
+        self.mix = mix
+        self._alike = Kept()
+
+    def of(self, node: NodeState) -> Verdict:
+        if self._pod.wish.names_gpus:
+            return self._judge(node, None)
+        return self._alike.get((node.likeness, node.left), lambda: self._judge(node, node.likeness))
+
+    def _judge(self, node: NodeState, likeness: Hashable | None) -> Verdict:
+        room = node.room_for(self._pod)
+        score = self._policy.score(room, self._ask, self.mix)
+        wanted = self._wanted(room, score)
+        if likeness is None:
+            packing = self._pack(node, wanted)
+        else:
+            packing = self._packings.get((likeness, wanted), lambda: self._pack(node, wanted))
+        if isinstance(packing, Unfit):
+            return packing
+        points = WORST if score is None else score.points
+        if self._pod.preference.near:
+            points += nearness(node.topology, packing.gpus, self._pod.preference)
+        return Fit(points, packing)
+
+    def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Unfit:
+        packing = node.place(self._pod, wanted)
+        return unfit(node, self._pod, packing) if isinstance(packing, Refusal) else packing
+
+    def _wanted(self, room: NodeRoom, score: Score | None) -> tuple[Positions, ...]:
+        """For shares: links between whole GPUs are the node's affair."""
+        if score is not None and self._gpus is not None:
+            score = self._gpus.score(room, self._ask, self.mix)
+        wanted: list[Positions] = [()] * len(self._pod.containers)
+        for place, gpus in zip(self._places, score.gpus if score else (), strict=False):
+            if not self._pod.containers[place].request.whole_gpus:
+                wanted[place] = gpus
+        return tuple(wanted)
+
+
+class Kept(Generic[T]):
+    """What was found before, by what it depends on; the oldest goes when there is too much."""
+
+    def __init__(self, most: int = LIKENESSES) -> None:
+        self._most = most
+        self._found: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable, find: Callable[[], T]) -> T:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = find()
+            if len(self._found) > self._most:
+                self._found.popitem(last=False)
+        return found
