@@ -19,8 +19,10 @@ from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, O
 from gpumanager.kubelet.pods import PodUID, PodView, read_pod
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import unfit
+from gpumanager.scheduler.permits import Everybody, Permits
+from gpumanager.scheduler.phrases import Unfit, unfit
 from gpumanager.scheduler.plan import annotations, stale
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Fit, Verdicts
@@ -87,6 +89,7 @@ class Binder:
         verdicts: Verdicts,
         leadership: Leads,
         *,
+        rules: Permits | None = None,
         known: Callable[[PodUID], PodView | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
@@ -95,6 +98,7 @@ class Binder:
         self._state = state
         self._verdicts = verdicts
         self._leadership = leadership
+        self._rules = rules or Everybody()
         self._known = known
         self._clock = clock
         self._now_ns = now_ns
@@ -160,12 +164,18 @@ class Binder:
         node = self._state.nodes.get(request.node)
         if node is None:
             return NotBound(f"node {request.node} is not known: try again")
+        if refused := self._refused(pod, ask, node):
+            return NotBound(f"{refused.phrase} ({request.node}: {refused.detail}): try again")
         packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node.name, ask)
         if not isinstance(packing, Packing):
             why = unfit(node, ask, packing)
             return NotBound(f"{why.phrase} ({request.node}: {why.detail}): try again")
-        self._state.assume(pod.uid, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
+        self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
         return annotations(pod, node.name, node.topology, packing, self._now_ns())
+
+    def _refused(self, pod: PodView, ask: PodAsk, node: NodeState) -> Unfit | None:
+        check = self._rules.permits(pod, ask)
+        return check(node) if check else None
 
     def _packing(self, name: str, ask: PodAsk) -> Packing | Refusal:
         fit = self._verdicts.of(ask).fits.get(name)

@@ -22,12 +22,14 @@ from gpumanager.names import (
 from gpumanager.placement.values import Books, GpuBook, Refusal
 from gpumanager.scheduler.asks import PodAsk, Wish, ask_of, asking
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of, without
+from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 Bonds = tuple[tuple[Bond | None, ...], ...]
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
+PLAIN: Final = NodeClass()
 MAKES: Final = 1024
 """How many kinds of machine are told apart; beyond, machines of one kind are seen as several."""
 
@@ -45,6 +47,7 @@ class Holder:
 
     ask: PodAsk
     packing: Packing | None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class NodeState:
     """generation: counts up with each change. closed: GPUs on which nothing new is placed.
 
     inventory: the text it was read from. trouble: why that text is not understood.
+    kind: what quotas know of it.
     """
 
     name: str
@@ -65,6 +69,11 @@ class NodeState:
     inventory: str = ""
     cordon: str = ""
     trouble: str = ""
+    kind: NodeClass = PLAIN
+
+    def of_kind(self, kind: NodeClass) -> "NodeState":
+        """Labelled so."""
+        return self if kind == self.kind else replace(self, kind=kind)
 
     def with_gpus(self, inventory: str, cordon: str) -> "NodeState":
         """The node says that these are its GPUs. Its pods are not looked at: see `with_holders`."""
@@ -102,12 +111,16 @@ class NodeState:
         return without(self.books, (gpu for gpu in self.topology.gpus if not wish.takes(gpu)))
 
 
-def read_node(item: Any) -> tuple[str, str, str]:
-    """Name, inventory and cordon of a node object; raises KeyError, TypeError, AttributeError."""
+def read_node(item: Any) -> tuple[str, str, str, NodeClass]:
+    """Name, inventory, cordon and kind of a node object.
+
+    Raises KeyError, TypeError, AttributeError.
+    """
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
     inventory, cordon = annotations.get(ANNOTATION_INVENTORY), annotations.get(ANNOTATION_CORDON)
-    return str(metadata["name"]), str(inventory or ""), str(cordon or "")
+    kind = NodeClass.of(metadata.get("labels") or {})
+    return str(metadata["name"]), str(inventory or ""), str(cordon or ""), kind
 
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
@@ -117,8 +130,8 @@ def holder_of(node: NodeState, pod: PodView) -> Holder | None:
         return None
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     if not all(gpus):
-        return Holder(ask, None)
-    return Holder(ask, Packing(gpus, uses_of(node.topology, ask, gpus)))
+        return Holder(ask, None, pod.namespace)
+    return Holder(ask, Packing(gpus, uses_of(node.topology, ask, gpus)), pod.namespace)
 
 
 def moved(holder: Holder, before: Topology, after: Topology) -> Holder:
@@ -128,9 +141,9 @@ def moved(holder: Holder, before: Topology, after: Topology) -> Holder:
     places = {gpu.uuid: place for place, gpu in enumerate(after.gpus)}
     uuids = [[before.gpus[place].uuid for place in held] for held in holder.packing.gpus]
     if not all(uuid in places for held in uuids for uuid in held):
-        return Holder(holder.ask, None)
+        return replace(holder, packing=None)
     gpus = tuple(tuple(sorted(places[uuid] for uuid in held)) for held in uuids)
-    return Holder(holder.ask, Packing(gpus, uses_of(after, holder.ask, gpus)))
+    return replace(holder, packing=Packing(gpus, uses_of(after, holder.ask, gpus)))
 
 
 def _where(topology: Topology, pod: PodView, container: ContainerView) -> Positions:

@@ -14,6 +14,7 @@ from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, prioritize
 from gpumanager.scheduler.explain import Explanation, Memory, reasons
+from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.policy import LeastLeftOver, Policy
 from gpumanager.scheduler.state import ClusterState
@@ -62,11 +63,13 @@ class Extender:
         api: ApiServer,
         *,
         policy: Policy | None = None,
+        rules: Permits | None = None,
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.state = ClusterState()
+        self.rules = rules or Everybody()
+        self.state = ClusterState(tally=self.rules)
         self.verdicts = Verdicts(self.state, policy or LeastLeftOver())
         self.memory = Memory()
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
@@ -75,7 +78,13 @@ class Extender:
         self._now = now
         self._seen: OrderedDict[PodUID, PodView] = OrderedDict()
         self._binder = Binder(
-            api, self.state, self.verdicts, self.election, known=self._seen.get, clock=clock
+            api,
+            self.state,
+            self.verdicts,
+            self.election,
+            rules=self.rules,
+            known=self._seen.get,
+            clock=clock,
         )
 
     @property
@@ -100,6 +109,7 @@ class Extender:
             found = Filtered((), dict.fromkeys(names, wrong))
         else:
             found = filter_nodes(self.verdicts.of(ask), names)
+            found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
         self._remember(pod, len(names), found)
         return found
 
@@ -115,7 +125,10 @@ class Extender:
         ask = self._ask(pod)
         if ask is None:
             return tuple(victims)
-        return () if isinstance(ask, Refusal) else tuple(preempt(self.state, ask, victims))
+        if isinstance(ask, Refusal):
+            return ()
+        found = Filtered(tuple(preempt(self.state, ask, victims)), {})
+        return permitted(found, self.rules.permits(pod, ask), self.state.nodes).fitting
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""

@@ -10,12 +10,13 @@ which whoever keeps answers about nodes finds what has become of them.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.node import Holder, NodeState, holder_of, moved
+from gpumanager.scheduler.node import PLAIN, Holder, NodeState, holder_of, moved
 from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.quota import NodeClass
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -37,10 +38,32 @@ class Assumed:
     until: float
 
 
+class Tally(Protocol):
+    """Whoever counts what is held, by whom and where; told of each change as it is made."""
+
+    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+        """From now on the pod counts there, bound or assumed; said again where it has changed."""
+        ...
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        """It counts there no longer."""
+        ...
+
+
+class NoTally:
+    """Nothing is counted."""
+
+    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+        """Nobody asks."""
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        """Nobody asks."""
+
+
 class ClusterState:
     """Nodes by name. One owner: whoever changes it, on one thread."""
 
-    def __init__(self, log: int = LOG) -> None:
+    def __init__(self, log: int = LOG, tally: Tally | None = None) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
         """How many there have been."""
@@ -50,6 +73,7 @@ class ClusterState:
         """By node: where a pod was going first may yet come true when it is sent elsewhere."""
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
+        self._tally = tally or NoTally()
 
     def since(self, change: int) -> Iterable[str] | None:
         """Names of the nodes that changed after `change`, again and again; None: too long ago."""
@@ -58,11 +82,11 @@ class ClusterState:
             return None
         return (self._log[-place] for place in range(1, missed + 1))
 
-    def node(self, name: str, inventory: str, cordon: str = "") -> None:
+    def node(self, name: str, inventory: str, cordon: str = "", kind: NodeClass = PLAIN) -> None:
         """A node is there, and says this of its GPUs."""
         known = self.nodes.get(name)
         before = known or NodeState(name)
-        after = before.with_gpus(inventory, cordon)
+        after = before.with_gpus(inventory, cordon).of_kind(kind)
         if known is None or after is not before:
             self.nodes[name] = after
             for uid in tuple(self._on.get(name, ())):
@@ -106,11 +130,11 @@ class ClusterState:
         for uid in self._bound.keys() - set(uids):
             self.pod_gone(uid)
 
-    def assume(self, uid: PodUID, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
+    def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask, packing)
-        self._assumed.setdefault(uid, {})[node] = Assumed(holder, until)
-        self._hold(uid, node, holder)
+        holder = Holder(ask, packing, pod.namespace)
+        self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, until)
+        self._hold(pod.uid, node, holder)
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
@@ -167,6 +191,7 @@ class ClusterState:
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
+            self._tally.held(node, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""
@@ -177,6 +202,7 @@ class ClusterState:
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})
         if on.pop(uid, None) is not None:
+            self._tally.gone(node, uid)
             self._changed(node)
         if not on:
             self._on.pop(node, None)

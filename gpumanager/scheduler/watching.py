@@ -51,8 +51,8 @@ class Nodes:
         self._state = state
 
     def put(self, item: Any) -> str:
-        name, inventory, cordon = read_node(item)
-        self._state.node(name, inventory, cordon)
+        name, *said = read_node(item)
+        self._state.node(name, *said)
         return name
 
     def remove(self, item: Any) -> None:

@@ -6,6 +6,11 @@ from typing import Any
 from scheduler_world import node_object, plan, pod_object
 from served_extender import Served, serving, until
 
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.node import Holder, NodeState
+from gpumanager.scheduler.permits import Check, Everybody
+from gpumanager.scheduler.phrases import Unfit
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -223,3 +228,45 @@ async def test_the_probes_tell_how_it_is(served: Served) -> None:
     status, text = await served.get("/metrics")
     assert status == 200
     assert 'gpumanager_extender_objects{kind="nodes"} 2.0' in text
+
+
+class Forbidding(Everybody):
+    """Node b is not for pods of the default namespace; counts who holds what."""
+
+    def __init__(self) -> None:
+        self.held_by: dict[tuple[str, str], str] = {}
+
+    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+        def check(node: NodeState) -> Unfit | None:
+            return Unfit("forbidden here", "by rule") if node.name == "b" else None
+
+        return check if pod.namespace == "default" else None
+
+    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+        self.held_by[node, uid] = holder.namespace
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        del self.held_by[node, uid]
+
+
+async def test_rules_about_pods_are_asked_in_every_verb(api: SimulatedApiServer) -> None:
+    rules = Forbidding()
+    for name in NAMES:
+        await api.create("nodes", node_object(name))
+    async with serving(api, rules=rules) as served:
+        pod = await served.make("pods", pod_object("p", (30, 4)))
+
+        found = await ask(served, "filter", pod)
+        victims = {name: {"Pods": []} for name in NAMES}
+        left = await served.post(
+            "/scheduler/preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}
+        )
+
+        assert (found["NodeNames"], found["FailedNodes"]) == (["a"], {"b": "forbidden here"})
+        assert left["NodeNameToMetaVictims"].keys() == {"a"}
+        assert "forbidden here (b: by rule)" in await served.bind(pod, "b")
+        assert rules.held_by == {}
+        assert await served.bind(pod, "a") == ""
+        assert rules.held_by == {("a", pod["metadata"]["uid"]): "default"}
+        await api.remove(Key("pods", "default", "p"))
+        await until(lambda: not rules.held_by)

@@ -1,0 +1,45 @@
+"""What else decides where a pod may go: rules about who asks, not about which GPUs are free.
+
+A verdict about a node is shared by all pods of one shape and kept. What depends on the pod's
+namespace and on what others use at this moment, as a quota does, is asked for each request and kept
+nowhere: in the filter, for victims, and once more at bind, in the same step that takes the place.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from gpumanager.kubelet.pods import PodView
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.decide import Filtered
+from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.state import NoTally, Tally
+
+Check = Callable[[NodeState], Unfit | None]
+"""Why the pod may not go to this node; None: it may. Called for every node that would do."""
+
+
+class Permits(Tally, Protocol):
+    """Rules about pods, which are told who holds what. On the thread of the state; never waits."""
+
+    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+        """What holds for this pod now; None: no rule concerns it, and no node is looked at."""
+        ...
+
+
+class Everybody(NoTally):
+    """Everybody may go everywhere."""
+
+    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:  # noqa: ARG002
+        return None
+
+
+def permitted(found: Filtered, check: Check | None, nodes: Mapping[str, NodeState]) -> Filtered:
+    """`found` less what the rules forbid."""
+    if check is None:
+        return found
+    refused = {name: why for name in found.fitting if (why := check(nodes[name]))}
+    if not refused:
+        return found
+    fitting = [name for name in found.fitting if name not in refused]
+    return Filtered(fitting, {**found.unfit, **refused})
