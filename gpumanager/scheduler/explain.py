@@ -1,11 +1,11 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.decide import Left
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
@@ -72,10 +72,7 @@ class Memory:
         return len(self._pods)
 
 
-def reasons(unfit: Mapping[str, Unfit]) -> tuple[Reason, ...]:
+def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
     """The commonest first."""
-    counts = Counter(one.phrase for one in unfit.values())
-    examples: dict[str, tuple[str, str]] = {}
-    for name, one in unfit.items():
-        examples.setdefault(one.phrase, (name, one.detail))
-    return tuple(Reason(phrase, n, *examples[phrase]) for phrase, n in counts.most_common())
+    found = (Reason(one.why.phrase, len(one.names), one.example, one.why.detail) for one in left)
+    return tuple(sorted(found, key=lambda one: -one.nodes))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from gpumanager.cluster.api import ApiServer
@@ -12,7 +12,14 @@ from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, prioritize
+from gpumanager.scheduler.decide import (
+    Filtered,
+    Scores,
+    by_reason,
+    filter_nodes,
+    preempt,
+    prioritize,
+)
 from gpumanager.scheduler.explain import Explanation, Memory, reasons
 from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
@@ -99,22 +106,22 @@ class Extender:
             for part in (self.nodes.run, self.pods.run, self.election.run, self._expire):
                 group.create_task(part())
 
-    def filter(self, pod: PodView, names: Sequence[str]) -> Filtered:
+    def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return Filtered(names, {})
+            return Filtered(names)
         if isinstance(ask, Refusal):
             wrong = Unfit(str(ask), final=True)
-            found = Filtered((), dict.fromkeys(names, wrong))
+            found = Filtered((), by_reason(dict.fromkeys(names, wrong)))
         else:
             found = filter_nodes(self.verdicts.of(ask), names)
             found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
         self._remember(pod, len(names), found)
         return found
 
-    def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
-        """Nodes with their scores; who is left out has none. Raises NotReady."""
+    def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
+        """Raises NotReady."""
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
             return ()
@@ -127,7 +134,7 @@ class Extender:
             return tuple(victims)
         if isinstance(ask, Refusal):
             return ()
-        found = Filtered(tuple(preempt(self.state, ask, victims)), {})
+        found = Filtered(tuple(preempt(self.state, ask, victims)))
         return permitted(found, self.rules.permits(pod, ask), self.state.nodes).fitting
 
     async def bind(self, request: BindRequest) -> NotBound | None:
@@ -169,7 +176,7 @@ class Extender:
 
     def _remember(self, pod: PodView, asked: int, found: Filtered) -> None:
         explanation = Explanation(
-            pod.uid, self._now(), asked, len(found.fitting), reasons(found.unfit)
+            pod.uid, self._now(), asked, len(found.fitting), reasons(found.left)
         )
         self.memory.remember(pod.namespace, pod.name, explanation)
 

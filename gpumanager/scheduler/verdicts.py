@@ -15,6 +15,7 @@ from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
 from gpumanager.scheduler.phrases import BY_POLICY, Unfit, unfit
 from gpumanager.scheduler.policy import Ask, GpuRoom, NodeRoom, Policy, Score
+from gpumanager.scheduler.standing import Classes, Ranks
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.units import blocks
 
@@ -34,12 +35,18 @@ Verdict = Fit | Unfit
 
 
 class Shape:
-    """One shape of pod. Every node is in one of fits and unfits. points: of those that fit."""
+    """One shape of pod. Every node is in one of fits and unfits.
+
+    fitting: the names in fits. ranks: those by their points. reasons: the others, by phrase and
+    whether that is final.
+    """
 
     def __init__(self, ask: PodAsk, policy: Policy) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
-        self.points: dict[str, float] = {}
+        self.fitting: set[str] = set()
+        self.ranks = Ranks()
+        self.reasons: Classes[tuple[str, bool]] = Classes()
         self._ask = ask
         self._policy = policy
         self._seen = -1
@@ -49,27 +56,34 @@ class Shape:
         """Look at what has changed."""
         names = state.since(self._seen) if self._seen >= 0 else None
         if names is None:
-            self.fits.clear()
-            self.unfits.clear()
-            self.points.clear()
+            self._forget()
             names = _side_by_side(state.nodes)
-        for name in names:
+        for name in dict.fromkeys(names):
             self._look(name, state.nodes.get(name))
         self._seen = state.changes
 
+    def _forget(self) -> None:
+        for one in (self.fits, self.unfits, self.fitting, self.ranks, self.reasons):
+            one.clear()
+
     def _look(self, name: str, node: NodeState | None) -> None:
+        self._drop(name)
         verdict = None if node is None else self._verdict(node)
         if isinstance(verdict, Fit):
             self.fits[name] = verdict
-            self.points[name] = verdict.points
-            self.unfits.pop(name, None)
-            return
-        if self.fits.pop(name, None) is not None:
-            del self.points[name]
-        if verdict is None:
-            self.unfits.pop(name, None)
-        else:
+            self.fitting.add(name)
+            self.ranks.add(name, verdict.points)
+        elif verdict is not None:
             self.unfits[name] = verdict
+            self.reasons.add(name, (verdict.phrase, verdict.final))
+
+    def _drop(self, name: str) -> None:
+        fit, unfit = self.fits.pop(name, None), self.unfits.pop(name, None)
+        if fit is not None:
+            self.fitting.discard(name)
+            self.ranks.discard(name, fit.points)
+        if unfit is not None:
+            self.reasons.discard(name, (unfit.phrase, unfit.final))
 
     def _verdict(self, node: NodeState) -> Verdict:
         if self._ask.wish.names_gpus:
