@@ -31,20 +31,20 @@ Scores = tuple[tuple[int, Collection[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Nodes that will not do, for one reason. whys: of these, and maybe of others."""
+    """Nodes that will not do, for one reason. whys: of these, and maybe of others.
+
+    why: of the first of them by name; all have its phrase, and are final if it is.
+    """
 
     names: Collection[str]
     whys: Mapping[str, Unfit]
+    example: str
+    why: Unfit
 
-    @property
-    def example(self) -> str:
-        """One of them."""
-        return next(iter(self.names))
-
-    @property
-    def why(self) -> Unfit:
-        """Of the example. All have its phrase, and are final if it is; details differ."""
-        return self.whys[self.example]
+    @classmethod
+    def of(cls, names: Collection[str], whys: Mapping[str, Unfit]) -> "Left":
+        first = min(names)
+        return cls(names, whys, first, whys[first])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
     found: dict[tuple[str, bool], list[str]] = {}
     for name, why in unfit.items():
         found.setdefault((why.phrase, why.final), []).append(name)
-    return tuple(Left(names, unfit) for names in found.values())
+    return tuple(Left.of(names, unfit) for names in found.values())
 
 
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
@@ -83,10 +83,10 @@ def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     left = []
     for members in shape.reasons.members.values():
         if found := members & rest:
-            left.append(Left(found, shape.unfits))
+            left.append(Left.of(found, shape.unfits))
             rest -= found
     if unknown := rest - shape.fitting:
-        left.append(Left(unknown, dict.fromkeys(unknown, NOT_KNOWN)))
+        left.append(Left.of(unknown, dict.fromkeys(unknown, NOT_KNOWN)))
         rest -= unknown
     return Filtered(rest, tuple(left))
 
@@ -107,7 +107,7 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
 
 def _ranked(shape: Shape, names: Collection[str]) -> Iterator[list[str]]:
     """The nodes that fit, those with the most points first: looked up one by one."""
-    fits, ranks = shape.fits, {}
+    fits, ranks = shape.fits, dict[float, list[str]]()
     for name in names:
         if (fit := fits.get(name)) is not None:
             ranks.setdefault(fit.points, []).append(name)

@@ -18,8 +18,6 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
 """Of which names consist."""
 _IN_NAMES: Final = _LETTERS.encode()
 _NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
-LISTS: Final = f'{_LETTERS}",'.encode()
-_NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
 LISTS: Final = 8
 """Of names that are remembered: kube-scheduler places one pod after another."""
 

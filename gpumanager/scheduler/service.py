@@ -127,7 +127,7 @@ class Extender:
             return ()
         return prioritize(self.verdicts.of(ask), names)
 
-    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:
+    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Collection[str]:
         """The nodes on which the pod fits without these; raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
