@@ -20,10 +20,10 @@ from gpumanager.errors import GpuManagerError, InputError
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.scheduler.certificates.keeper import Keeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election, Extender
-    from gpumanager.scheduler.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
 
@@ -138,33 +138,42 @@ async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import Bounds, ExtenderServer
+    from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
 
-    certificate = _certificate(settings)
+    certificate = await _certificate(settings)
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
     extender = Extender(api, election=_election(settings, api, label))
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
     await _listen(server, settings, certificate)
-    parts = [extender.run(), server.run(), keep_what_was_read(extender)]
+    parts = [extender.run(), keep_what_was_read(extender)]
     parts += [one.run() for one in (certificate, label) if one is not None]
     await _until_told(parts)
     await server.stop()
 
 
-def _certificate(settings: ExtenderSettings) -> "ServerCertificate | None":
-    from gpumanager.scheduler.tls import ServerCertificate
+async def _certificate(settings: ExtenderSettings) -> "Keeper | None":
+    """Raises InputError where the files are none to serve with."""
+    from gpumanager.scheduler.certificates.files import Files
+    from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.certificates.values import CertificateTrouble
 
     if settings.certificate is None or settings.key is None:
         return None
-    return ServerCertificate(settings.certificate, settings.key, settings.client_authority)
+    keeper = Keeper(Files(settings.certificate, settings.key, settings.client_authority))
+    try:
+        await keeper.begin()
+    except CertificateTrouble as error:
+        raise InputError(settings.certificate, f"no certificate to serve with: {error}") from error
+    return keeper
 
 
 async def _listen(
-    server: "ExtenderServer", settings: ExtenderSettings, certificate: "ServerCertificate | None"
+    server: "ExtenderServer", settings: ExtenderSettings, certificate: "Keeper | None"
 ) -> None:
     tls = certificate.context if certificate else None
     try:

@@ -22,11 +22,11 @@ from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import Source
-from gpumanager.scheduler.webhook.http import HttpServer
+from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
-from gpumanager.scheduler.webhook.service import Webhook
+from gpumanager.scheduler.webhook.service import BOUNDS, Webhook
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     nodes = KnownNodes(api) if api else None
     keeper = None if settings.plain else Keeper(_source(settings, api))
     hook = Webhook(settings.policy, nodes.kinds if nodes else _none, __version__)
-    server = HttpServer(hook.routes(), tls=keeper.context if keeper else None)
+    server = HttpServer(hook.routes(), BOUNDS)
     try:
         if nodes:
             background.run(nodes.run())
@@ -212,7 +212,7 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
             background.run(keeper.run())
             await _either(keeper.first, stopping)
         if not stopping.is_set():
-            port = await _listen(server, settings)
+            port = await _listen(server, settings, keeper)
             (started or _say)(port)
             await stopping.wait()
             hook.leaving = True
@@ -229,9 +229,10 @@ async def _either(*events: asyncio.Event) -> None:
         wait.cancel()
 
 
-async def _listen(server: HttpServer, settings: WebhookSettings) -> int:
+async def _listen(server: HttpServer, settings: WebhookSettings, keeper: Keeper | None) -> int:
+    tls = keeper.context if keeper else None
     try:
-        return await server.start(settings.address, settings.port)
+        return await server.start(settings.address, settings.port, tls)
     except OSError as error:
         where = f"{settings.address or '*'} port {settings.port}"
         raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error

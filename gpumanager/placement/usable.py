@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, GpuRoom, Mix, NodeRoom, Score, mix_of
-from gpumanager.placement.rooms import Gpus, has_share, put
+from gpumanager.placement.rooms import has_share, put
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 

@@ -1,13 +1,13 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from heapq import nlargest
-from operator import itemgetter
+from itertools import islice
 from typing import Any, Final
 
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.decide import Left, Scores
+from gpumanager.scheduler.judging import Fit
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
@@ -25,10 +25,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A node, and the points that the policy gave it."""
+    """A node, the points that the policy gave it, and how many nodes had the same."""
 
     node: str
     points: float
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,13 @@ class Memory:
         return len(self._pods)
 
 
-def reasons(unfit: Mapping[str, Unfit]) -> tuple[Reason, ...]:
+def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
     """The commonest first."""
-    counts = Counter(one.phrase for one in unfit.values())
-    examples: dict[str, tuple[str, str]] = {}
-    for name, one in unfit.items():
-        examples.setdefault(one.phrase, (name, one.detail))
-    return tuple(Reason(phrase, n, *examples[phrase]) for phrase, n in counts.most_common())
+    found = (Reason(one.why.phrase, len(one.names), one.example, one.why.detail) for one in left)
+    return tuple(sorted(found, key=lambda one: -one.nodes))
 
 
-def best(
-    ranked: Sequence[tuple[str, int]], points: Mapping[str, float], most: int = 3
-) -> tuple[Scored, ...]:
-    """Of nodes with their ranks, those with the highest."""
-    top = nlargest(most, ranked, key=itemgetter(1))
-    return tuple(Scored(name, points[name]) for name, _ in top if name in points)
+def best(scores: Scores, fits: Mapping[str, Fit], most: int = 3) -> tuple[Scored, ...]:
+    """The nodes with the most points, each with how many have as many."""
+    examples = ((min(names), len(names)) for _, names in islice(scores, most))
+    return tuple(Scored(name, fits[name].points, count) for name, count in examples)

@@ -21,10 +21,14 @@ from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
 from gpumanager.scheduler.phrases import Unfit, unfit
 
-LIKENESSES: Final = 1024
+LIKENESSES: Final = 256
 """Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
 WORST: Final = -1e6
 """Points of a node on which a pod fits only in a way that its policy does not see."""
+
+DECIMALS: Final = 4
+"""Of points: what is finer makes ten thousand ranks, and nothing better."""
+NOTHING_USUAL: Final = Mix()
 
 T = TypeVar("T")
 
@@ -43,45 +47,51 @@ Verdict = Fit | Unfit
 class Judge:
     """For one shape of pod. models: names of GPUs that there are in the cluster."""
 
-    def __init__(self, ask: PodAsk, models: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, ask: PodAsk, models: frozenset[str] = frozenset(), mix: Mix = NOTHING_USUAL
+    ) -> None:
         wish, preference = ask.wish, ask.preference
-        self.mix = Mix()
+        self.mix = mix
         self._pod = ask
         self._ask = ask_for(ask, wish.of_models(models))
         self._places = ask.together
         self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._whole = all(one.request.whole_gpus for one in ask.containers)
         self._alike: Kept[Verdict] = Kept()
-        self._packings: Kept[Packing | Unfit] = Kept()
+        self._packings: Kept[Packing | Refusal] = Kept()
+        self._same: Kept[Packing] = Kept()
 
     def use(self, mix: Mix) -> None:
-        """From now on this is usual. Where pods fit depends on it as little as on names."""
+        """From now on this is usual. It changes points, and on which GPU a share is best."""
         self.mix = mix
         self._alike = Kept()
 
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
-            return self._judge(node, None)
-        return self._alike.get((node.likeness, node.left), lambda: self._judge(node, node.likeness))
+            return self._judge(node)
+        return self._alike.get((node.likeness, node.left), lambda: self._judge(node))
 
-    def _judge(self, node: NodeState, likeness: Hashable | None) -> Verdict:
+    def _judge(self, node: NodeState) -> Verdict:
         room = node.room_for(self._pod)
         score = self._policy.score(room, self._ask, self.mix)
-        wanted = self._wanted(room, score)
-        if likeness is None:
-            packing = self._pack(node, wanted)
-        else:
-            packing = self._packings.get((likeness, wanted), lambda: self._pack(node, wanted))
-        if isinstance(packing, Unfit):
-            return packing
+        packing = self._pack(node, self._wanted(room, score))
+        if isinstance(packing, Refusal):
+            return unfit(node, self._pod, packing)
         points = WORST if score is None else score.points
         if self._pod.preference.near:
             points += nearness(node.topology, packing.gpus, self._pod.preference)
-        return Fit(points, packing)
+        return Fit(round(points, DECIMALS), packing)
 
-    def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Unfit:
-        packing = node.place(self._pod, wanted)
-        return unfit(node, self._pod, packing) if isinstance(packing, Refusal) else packing
+    def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
+        if self._whole and not self._pod.wish.names_gpus:
+            key = node.make, node.untouched
+            packing = self._packings.get(key, lambda: node.place(self._pod))
+        else:
+            packing = node.place(self._pod, wanted)
+        if isinstance(packing, Refusal):
+            return packing
+        return self._same.get((packing.gpus, tuple(packing.uses.items())), lambda: packing)
 
     def _wanted(self, room: NodeRoom, score: Score | None) -> tuple[Positions, ...]:
         """For shares: links between whole GPUs are the node's affair."""

@@ -81,6 +81,12 @@ class NodeState:
     room: NodeRoom = NO_ROOM
 
     @property
+    def untouched(self) -> tuple[int, ...]:
+        """Positions of the GPUs that can be given whole: all that matters to who wants them so."""
+        gpus = enumerate(self.topology.gpus)
+        return tuple([place for place, gpu in gpus if self.books.of(gpu).untouched])
+
+    @property
     def left(self) -> Host:
         """Of CPU and memory."""
         return Host(self.room.cpu_milli, self.room.memory_mib)

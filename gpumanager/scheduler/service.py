@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -14,7 +14,14 @@ from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk, ask_of, asking
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, prioritize
+from gpumanager.scheduler.decide import (
+    Filtered,
+    Scores,
+    by_reason,
+    filter_nodes,
+    preempt,
+    prioritize,
+)
 from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.permits import Everybody, Permits, permitted
@@ -104,14 +111,14 @@ class Extender:
             for part in (self.nodes.run, self.pods.run, self.election.run, self._expire):
                 group.create_task(part())
 
-    def filter(self, pod: PodView, names: Sequence[str]) -> Filtered:
+    def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return Filtered(names, {})
+            return Filtered(names)
         if isinstance(ask, Refusal):
             wrong = Unfit(str(ask), final=True)
-            found, policy = Filtered((), dict.fromkeys(names, wrong)), ""
+            found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
             policy = str(ask.preference)
             found = filter_nodes(self.verdicts.of(ask), names)
@@ -119,8 +126,8 @@ class Extender:
         self._remember(pod, len(names), found, policy)
         return found
 
-    def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
-        """Nodes with their scores; who is left out has none. Raises NotReady."""
+    def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
+        """Raises NotReady."""
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
             return ()
@@ -128,18 +135,18 @@ class Extender:
         ranked = prioritize(shape, names)
         known = self.memory.of(pod.namespace, pod.name)
         if known is not None:
-            found = replace(known, best=best(ranked, shape.points))
+            found = replace(known, best=best(ranked, shape.fits))
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
 
-    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:
+    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Collection[str]:
         """The nodes on which the pod fits without these; raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
             return tuple(victims)
         if isinstance(ask, Refusal):
             return ()
-        found = Filtered(tuple(preempt(self.state, ask, victims)), {})
+        found = Filtered(tuple(preempt(self.state, ask, victims)))
         return permitted(found, self.rules.permits(pod, ask), self.state.nodes).fitting
 
     async def bind(self, request: BindRequest) -> NotBound | None:
@@ -176,7 +183,8 @@ class Extender:
         """Of the node, before it is taken."""
         pod = self._seen.get(request.uid)
         ask = self.ask_of(pod) if pod else None
-        return self.verdicts.of(ask).points.get(request.node) if isinstance(ask, PodAsk) else None
+        fit = self.verdicts.of(ask).fits.get(request.node) if isinstance(ask, PodAsk) else None
+        return fit.points if fit else None
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
         """The GPUs that the pod has on its node."""
@@ -205,7 +213,7 @@ class Extender:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
     def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
-        why = reasons(found.unfit)
+        why = reasons(found.left)
         fitting = len(found.fitting)
         explanation = Explanation(pod.uid, self._now(), policy, asked, fitting, why)
         self.memory.remember(pod.namespace, pod.name, explanation)

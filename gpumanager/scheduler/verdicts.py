@@ -1,8 +1,8 @@
 """What is thought of each node for one shape of pod, kept while nodes change.
 
 A shape's verdicts are made once for all nodes, and then only for those that changed since they were
-last asked for. When other pods than before have become usual, verdicts are renewed a few at a time:
-points by the old mix and by the new one are of one kind, and nobody has to wait for ten thousand.
+last asked for. When other pods than before have become usual, points are renewed a few nodes at a
+time: by the old mix and by the new one they are of one kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
@@ -16,26 +16,32 @@ from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Fit, Judge, Verdict
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.standing import Classes, Ranks
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
-RENEWED_AT_ONCE: Final = 200
-"""Nodes, when something else is usual: some milliseconds."""
+RENEWED_AT_ONCE: Final = 20
+"""Nodes, when something else has become usual: a millisecond or two."""
 
 
 class Shape:
-    """One shape of pod. Every node is in one of fits and unfits. points: of those that fit."""
+    """One shape of pod. Every node is in one of fits and unfits.
+
+    fitting: the names in fits. ranks: those by their points. reasons: the others, by phrase and
+    whether that is final.
+    """
 
     def __init__(self, ask: PodAsk, state: ClusterState, mix: Mix) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
-        self.points: dict[str, float] = {}
+        self.fitting: set[str] = set()
+        self.ranks = Ranks()
+        self.reasons: Classes[tuple[str, bool]] = Classes()
         self._state = state
-        self._judge = Judge(ask, state.models)
-        self._judge.use(mix)
+        self._judge = Judge(ask, state.models, mix)
         self._seen = -1
         self._stale: dict[str, None] = {}
-        """Judged by an earlier mix."""
+        """Nodes whose points are by an earlier mix."""
 
     def catch_up(self, mix: Mix) -> None:
         """Look at what has changed. mix: of the pods that are usual now."""
@@ -46,22 +52,22 @@ class Shape:
         if names is None:
             self._forget()
             names = _side_by_side(self._state.nodes)
-        self._look_at(names)
-        self._look_at(list(islice(self._stale, RENEWED_AT_ONCE)))
+        self._look_at(dict.fromkeys(names))
         self._seen = self._state.changes
+        if self._stale:
+            self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
-    @property
-    def settled(self) -> bool:
-        """All points are by the present mix."""
-        return not self._stale
+    def behind(self, mix: Mix) -> bool:
+        """Some points are not by this mix."""
+        return bool(self._stale) or mix is not self._judge.mix
 
     def judge(self, node: NodeState) -> Verdict:
-        """Anew, whatever was thought before."""
+        """Of a node as it is at this moment."""
         return self._judge.of(node)
 
     def _forget(self) -> None:
-        for kept in (self.fits, self.unfits, self.points, self._stale):
-            kept.clear()
+        for one in (self.fits, self.unfits, self.fitting, self.ranks, self.reasons, self._stale):
+            one.clear()
 
     def _look_at(self, names: Iterable[str]) -> None:
         for name in names:
@@ -69,18 +75,23 @@ class Shape:
             self._look(name, self._state.nodes.get(name))
 
     def _look(self, name: str, node: NodeState | None) -> None:
+        self._drop(name)
         verdict = None if node is None else self._judge.of(node)
         if isinstance(verdict, Fit):
             self.fits[name] = verdict
-            self.points[name] = verdict.points
-            self.unfits.pop(name, None)
-            return
-        if self.fits.pop(name, None) is not None:
-            del self.points[name]
-        if verdict is None:
-            self.unfits.pop(name, None)
-        else:
+            self.fitting.add(name)
+            self.ranks.add(name, verdict.points)
+        elif verdict is not None:
             self.unfits[name] = verdict
+            self.reasons.add(name, (verdict.phrase, verdict.final))
+
+    def _drop(self, name: str) -> None:
+        fit, unfit = self.fits.pop(name, None), self.unfits.pop(name, None)
+        if fit is not None:
+            self.fitting.discard(name)
+            self.ranks.discard(name, fit.points)
+        if unfit is not None:
+            self.reasons.discard(name, (unfit.phrase, unfit.final))
 
 
 def _side_by_side(names: Collection[str]) -> list[str]:
@@ -93,7 +104,7 @@ def _side_by_side(names: Collection[str]) -> list[str]:
 
 
 class Verdicts:
-    """The shapes that were asked for lately."""
+    """The shapes that were asked for lately. habits: what is usual; by default nothing is known."""
 
     def __init__(
         self, state: ClusterState, habits: Habits | None = None, shapes: int = SHAPES
@@ -106,7 +117,7 @@ class Verdicts:
 
     def of(self, ask: PodAsk) -> Shape:
         """Up to date."""
-        if self._models != self._state.models:
+        if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
         shape = self._shapes.get(ask)
@@ -117,3 +128,11 @@ class Verdicts:
         self._shapes.move_to_end(ask)
         shape.catch_up(self._habits.mix)
         return shape
+
+    def renew(self) -> bool:
+        """A few points of one shape by the present mix; False where all are. For idle moments."""
+        for shape in self._shapes.values():
+            if shape.behind(self._habits.mix):
+                shape.catch_up(self._habits.mix)
+                return True
+        return False

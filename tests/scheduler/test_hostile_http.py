@@ -9,7 +9,7 @@ import pytest
 from scheduler_world import node_object, pod_object
 from served_extender import Served, serving
 
-from gpumanager.scheduler.server import Bounds
+from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
@@ -20,6 +20,7 @@ BOUNDS = Bounds(
     connections=8,
     head_seconds=0.3,
     body_seconds=0.3,
+    answer_seconds=0.3,
     idle_seconds=0.5,
 )
 POD = {**pod_object("p", (30, 4), uid="u")}

@@ -1,7 +1,6 @@
 """HTTPS, with a certificate that is replaced while it serves."""
 
 import asyncio
-import os
 import shutil
 import ssl
 import subprocess
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 from served_extender import serving
 
-from gpumanager.errors import InputError
-from gpumanager.scheduler.tls import ServerCertificate
+from gpumanager.scheduler.certificates.files import Files
+from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
@@ -28,6 +28,12 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     return path, key
 
 
+async def begun(files: tuple[Path, Path]) -> Keeper:
+    keeper = Keeper(Files(*files))
+    await keeper.begin()
+    return keeper
+
+
 async def said_name(port: int, authority: Path) -> str:
     """The common name of the server's certificate, which is believed."""
     context = ssl.create_default_context(cafile=authority)
@@ -41,14 +47,13 @@ async def test_a_new_certificate_is_used_without_a_restart(
     api: SimulatedApiServer, tmp_path: Path
 ) -> None:
     files = make(tmp_path, "first")
-    certificate = ServerCertificate(*files)
+    certificate = await begun(files)
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
         assert await said_name(port, files[0]) == "first"
-        assert not certificate.renew()
 
         make(tmp_path, "second")
-        assert certificate.renew()
+        await certificate.look()
 
         assert await said_name(port, files[0]) == "second"
 
@@ -59,11 +64,10 @@ async def test_a_wrong_file_leaves_the_old_certificate_in_use(
     files = make(tmp_path, "first")
     kept = tmp_path / "kept.crt"
     shutil.copy(files[0], kept)
-    certificate = ServerCertificate(*files)
+    certificate = await begun(files)
     files[0].write_text("nothing")
-    os.utime(files[0], ns=(1, 1))
 
-    assert not certificate.renew()
+    await certificate.look()
 
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
@@ -71,7 +75,7 @@ async def test_a_wrong_file_leaves_the_old_certificate_in_use(
 
 
 async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Path) -> None:
-    certificate = ServerCertificate(*make(tmp_path, "first"))
+    certificate = await begun(make(tmp_path, "first"))
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,6 +87,6 @@ async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Pa
         assert (await one.get("/healthz"))[0] == 200
 
 
-def test_files_that_are_none_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no certificate"):
-        ServerCertificate(tmp_path / "a", tmp_path / "b")
+async def test_files_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(CertificateTrouble, match="a: cannot be read"):
+        await begun((tmp_path / "a", tmp_path / "b"))

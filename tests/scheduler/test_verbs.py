@@ -43,7 +43,7 @@ async def test_the_fuller_node_scores_higher(served: Served) -> None:
 
     scores = await ask(served, "prioritize", await served.make("pods", pod_object("p", (30, 4))))
 
-    assert scores == [{"Host": "a", "Score": 9}, {"Host": "b", "Score": 10}]
+    assert scores == [{"Host": "b", "Score": 10}, {"Host": "a", "Score": 9}]
 
 
 async def test_a_bound_pod_has_the_original_s_annotations_and_the_plan(served: Served) -> None:

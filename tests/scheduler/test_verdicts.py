@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gpumanager.scheduler.policy import LeastLeftOver
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
@@ -9,8 +10,7 @@ from scheduler_world import ask, machine, node_object, plan, pod, pod_object, vi
 from gpumanager.cluster.labels import inventory
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.decide import filter_nodes, preempt, prioritize
-from gpumanager.scheduler.policy import LeastLeftOver
+from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Shape, Verdicts
 
@@ -36,6 +36,10 @@ def cluster(*names: str, **more: Any) -> ClusterState:
 
 def shape(state: ClusterState, wanted: PodAsk) -> Shape:
     return Verdicts(state, LeastLeftOver()).of(wanted)
+
+
+def scores_of(scores: Scores) -> dict[str, int]:
+    return {name: score for score, names in scores for name in names}
 
 
 def phrase(state: ClusterState, wanted: PodAsk, name: str = "a") -> str:
@@ -98,7 +102,7 @@ def test_other_names_change_nothing_but_the_names(
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
         found = shape(state, wanted)
-        given_ = dict(prioritize(found, called))
+        given_ = scores_of(prioritize(found, called))
         return [given_.get(name, 0) if name in found.fits else None for name in called]
 
     for wanted in SHAPES:
@@ -233,7 +237,7 @@ def test_the_best_score_10_and_the_next_9() -> None:
     hold(state, "p", "b", 0, 50)
     hold(state, "q", "c", 0, 49)
 
-    scores = dict(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
+    scores = scores_of(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
 
     assert scores == {"b": 10, "c": 9, "a": 8, "d": 8}
 
@@ -244,6 +248,6 @@ def test_of_many_steps_ten_are_scored() -> None:
     for cores, name in enumerate(names, start=1):
         hold(state, f"p{cores}", name, 0, cores)
 
-    scores = dict(prioritize(shape(state, ask((30, 4))), names))
+    scores = scores_of(prioritize(shape(state, ask((30, 4))), names))
 
     assert scores == {f"n{number}": number - 4 for number in range(5, 15)}

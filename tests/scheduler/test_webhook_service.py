@@ -16,7 +16,7 @@ from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
-from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, Webhook
+from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webhook
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
@@ -25,7 +25,7 @@ POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     hook = Webhook(POLICY, lambda: {node_kind(80, 80)}, "2.0")
-    async with serving(hook.routes()) as one:
+    async with serving(hook.routes(), BOUNDS) as one:
         yield one
 
 

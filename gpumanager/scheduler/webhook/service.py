@@ -4,8 +4,10 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from gpumanager.scheduler.webhook.http import Routes
-from gpumanager.scheduler.webhook.http_words import JSON, Answer, Call
+from aiohttp import web
+
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import JSON, Refused, Routes, plain
 from gpumanager.scheduler.webhook.mutate import mutate
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
@@ -22,6 +24,10 @@ log = logging.getLogger(__name__)
 
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
+BOUNDS: Final = Bounds(
+    body=4 << 20, bodies=32 << 20, connections=128, head_seconds=5.0, answer_seconds=5.0
+)
+"""The API server takes objects of 3 MiB itself, and wraps them."""
 
 
 class Webhook:
@@ -63,32 +69,35 @@ class Webhook:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
         return Decision(verdict.errors, verdict.warnings)
 
-    async def _mutate(self, call: Call) -> Answer:
-        return self._answer(call, self.changed)
+    async def _mutate(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer(request, body, self.changed)
 
-    async def _validate(self, call: Call) -> Answer:
-        return self._answer(call, self.judged)
+    async def _validate(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer(request, body, self.judged)
 
-    def _answer(self, call: Call, decide: Callable[[Review], Decision]) -> Answer:
-        kind = call.fields.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != JSON:
-            return Answer.say(415, f"send {JSON}")
+    def _answer(
+        self, request: web.BaseRequest, body: bytes, decide: Callable[[Review], Decision]
+    ) -> web.Response:
+        if request.content_type != JSON:
+            raise Refused(415, f"send {JSON}")
         try:
-            review = read_review(call.body)
+            review = read_review(body)
         except ReviewUnreadable as error:
-            return Answer.say(400, str(error))
-        body = answer_to(review, decide, fail_open=self._policy.fail_open)
-        return Answer(body=body, kind=JSON)
+            raise Refused(400, str(error)) from None
+        answer = answer_to(review, decide, fail_open=self._policy.fail_open)
+        return web.Response(body=answer, headers={"Content-Type": JSON})
 
-    async def _well(self, _call: Call) -> Answer:
+    async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         """There is a certificate, or nobody could ask."""
-        return Answer.say(200)
+        return plain("ok")
 
-    async def _ready(self, _call: Call) -> Answer:
-        return Answer.say(503, "about to stop") if self.leaving else Answer.say(200)
+    async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        if self.leaving:
+            raise Refused(503, "about to stop")
+        return plain("ready")
 
-    async def _tell_version(self, _call: Call) -> Answer:
-        return Answer.say(200, self._version)
+    async def _tell_version(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        return plain(self._version)
 
 
 def name_of(review: Review) -> str:
