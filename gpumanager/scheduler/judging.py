@@ -69,10 +69,11 @@ class Judge:
 
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
-            return self._judge(node)
-        return self._alike.get((node.likeness, node.left), lambda: self._judge(node))
+            return self.anew(node)
+        return self._alike.get((node.likeness, node.left), lambda: self.anew(node))
 
-    def _judge(self, node: NodeState) -> Verdict:
+    def anew(self, node: NodeState) -> Verdict:
+        """Without looking at what was found for others that are alike."""
         room = node.room_for(self._pod)
         score = self._policy.score(room, self._ask, self.mix)
         packing = self._pack(node, self._wanted(room, score))

@@ -6,7 +6,7 @@ time: by the old mix and by the new one they are of one kind, and nobody waits f
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final
 
@@ -31,14 +31,14 @@ class Shape:
     whether that is final.
     """
 
-    def __init__(self, ask: PodAsk, state: ClusterState, mix: Mix) -> None:
+    def __init__(self, judge: Judge, state: ClusterState) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
         self.fitting: set[str] = set()
         self.ranks = Ranks()
         self.reasons: Classes[tuple[str, bool]] = Classes()
         self._state = state
-        self._judge = Judge(ask, state.models, mix)
+        self._judge = judge
         self._seen = -1
         self._stale: dict[str, None] = {}
         """Nodes whose points are by an earlier mix."""
@@ -107,9 +107,15 @@ class Verdicts:
     """The shapes that were asked for lately. habits: what is usual; by default nothing is known."""
 
     def __init__(
-        self, state: ClusterState, habits: Habits | None = None, shapes: int = SHAPES
+        self,
+        state: ClusterState,
+        habits: Habits | None = None,
+        *,
+        shapes: int = SHAPES,
+        judges: Callable[[PodAsk, frozenset[str], Mix], Judge] = Judge,
     ) -> None:
         self._state = state
+        self._judges = judges
         self._habits = habits or Habits()
         self._most = shapes
         self._models = state.models
@@ -122,7 +128,8 @@ class Verdicts:
             self._shapes.clear()
         shape = self._shapes.get(ask)
         if shape is None:
-            shape = self._shapes[ask] = Shape(ask, self._state, self._habits.mix)
+            judge = self._judges(ask, self._state.models, self._habits.mix)
+            shape = self._shapes[ask] = Shape(judge, self._state)
             if len(self._shapes) > self._most:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(ask)

@@ -20,7 +20,6 @@ from gpumanager.cluster.api import ApiRefused, ApiUnavailable
 from gpumanager.kubelet.pods import PodUID, PodView, read_pod
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.policy import LeastLeftOver
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
@@ -110,7 +109,7 @@ class History:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
         self.state = ClusterState()
-        verdicts = Verdicts(self.state, LeastLeftOver())
+        verdicts = Verdicts(self.state)
         self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
             self.api,
