@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 PODS_REMEMBERED: Final = 8192
 """Between their filter and their bind."""
 EXPIRE_SECONDS: Final = 5.0
+RENEW_SECONDS: Final = 0.02
+IDLE_SECONDS: Final = 1.0
+"""Between looks whether other pods have become usual, and between pieces of work if so."""
 
 
 class Election(Protocol):
@@ -108,7 +111,8 @@ class Extender:
     async def run(self) -> None:
         """For as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            for part in (self.nodes.run, self.pods.run, self.election.run, self._expire):
+            parts = self.nodes.run, self.pods.run, self.election.run, self._expire, self._renew
+            for part in parts:
                 group.create_task(part())
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
@@ -228,3 +232,9 @@ class Extender:
             await asyncio.sleep(EXPIRE_SECONDS)
             for uid in self.state.expire(self.pods.heard):
                 log.warning("pod %s: its binding was never confirmed; its place is free", uid)
+
+    async def _renew(self) -> None:
+        """Points by the present mix, in small pieces, also of pods that nobody asks about now."""
+        while True:
+            more = self.verdicts.renew()
+            await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

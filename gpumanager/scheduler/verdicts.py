@@ -45,15 +45,19 @@ class Shape:
 
     def catch_up(self, mix: Mix) -> None:
         """Look at what has changed. mix: of the pods that are usual now."""
-        if mix is not self._judge.mix:
-            self._judge.use(mix)
-            self._stale = dict.fromkeys(self.fits)
         names = self._state.since(self._seen) if self._seen >= 0 else None
         if names is None:
             self._forget()
             names = _side_by_side(self._state.nodes)
+        self.renew(mix)
         self._look_at(dict.fromkeys(names))
         self._seen = self._state.changes
+
+    def renew(self, mix: Mix) -> None:
+        """A few points by the present mix where they are by another."""
+        if mix is not self._judge.mix:
+            self._judge.use(mix)
+            self._stale = dict.fromkeys(self.fits)
         if self._stale:
             self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
@@ -140,6 +144,6 @@ class Verdicts:
         """A few points of one shape by the present mix; False where all are. For idle moments."""
         for shape in self._shapes.values():
             if shape.behind(self._habits.mix):
-                shape.catch_up(self._habits.mix)
+                shape.renew(self._habits.mix)
                 return True
         return False
