@@ -123,11 +123,16 @@ def _among(shape: Shape, names: Collection[str]) -> Iterator[AbstractSet[str]]:
 def preempt(
     state: ClusterState, ask: PodAsk, victims: Mapping[str, Iterable[PodUID]]
 ) -> dict[str, Packing]:
-    """The nodes of these on which the pod fits once their victims are gone."""
+    """The nodes of these on which the pod fits once their victims are gone.
+
+    All victims stay victims: those that we could spare may be there for CPU, ports or spreading,
+    which kube-scheduler has looked at. Where there are none the node is left out: kube-scheduler
+    takes one without victims for an error that ends the whole preemption.
+    """
     found = {}
     for name, uids in victims.items():
-        node = state.nodes.get(name)
-        packing = None if node is None else _once_gone(node, ask, frozenset(uids))
+        node, gone = state.nodes.get(name), frozenset(uids)
+        packing = _once_gone(node, ask, gone) if node and gone else None
         if isinstance(packing, Packing):
             found[name] = packing
     return found

@@ -147,7 +147,7 @@ class Extender:
         """The nodes on which the pod fits without these; raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return tuple(victims)
+            return tuple(name for name, uids in victims.items() if uids)
         if isinstance(ask, Refusal):
             return ()
         found = Filtered(tuple(preempt(self.state, ask, victims)))
