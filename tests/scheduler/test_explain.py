@@ -19,8 +19,8 @@ async def explain(served: Served, *arguments: str) -> int:
     return await asyncio.to_thread(run, ["explain", *arguments, "--extender", url])
 
 
-async def filtered(served: Served, name: str, cores: int, **notes: str) -> object:
-    pod = await served.make("pods", pod_object(name, (cores, 4), **notes))
+async def filtered(served: Served, name: str, cores: int, policy: str = "") -> object:
+    pod = await served.make("pods", pod_object(name, (cores, 4), vcuda_policy=policy))
     names = {"Pod": pod, "NodeNames": ["a", "b", "x"]}
     found = await served.post("/scheduler/filter", names)
     await served.post("/scheduler/prioritize", {**names, "NodeNames": found["NodeNames"]})
@@ -46,7 +46,7 @@ async def test_a_pod_that_is_bound_is_told_its_gpus_and_how_its_node_compared(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await served.bind(await filtered(served, "first", 30), "b")
-    pod = await filtered(served, "second", 30, vcuda_policy="binpack")
+    pod = await filtered(served, "second", 30, policy="binpack")
     assert await served.bind(pod, "a") == ""
 
     assert await explain(served, "second", "--json") == 0
@@ -68,7 +68,7 @@ async def test_a_pod_that_is_bound_is_told_its_gpus_and_how_its_node_compared(
 async def test_a_policy_that_does_not_exist_is_the_reason_on_every_node(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await filtered(served, "p", 30, vcuda_policy="binpak")
+    await filtered(served, "p", 30, policy="binpak")
 
     assert await explain(served, "default/p") == 0
 

@@ -21,7 +21,7 @@ def asks(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
 
 SIDECAR = {"restartPolicy": "Always"}
 
-SPECS = (
+SPECS: tuple[tuple[dict[str, Any], Host], ...] = (
     ({"containers": [asks("500m", "1Gi"), asks("2", "512Mi")]}, Host(2500, 1536)),
     ({"containers": [asks("1")], "initContainers": [asks("4")]}, Host(4000, 0)),
     (

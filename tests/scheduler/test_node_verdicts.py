@@ -201,7 +201,7 @@ def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None
     habits, one, other = Habits(), ask((30, 4)), ask((100, 0), cpus=4)
     for _ in range(99):
         habits.saw(one)
-    assert habits.mix.typical == ()
+    assert len(habits.mix.typical) == 0
 
     habits.saw(one)
     first = habits.mix
