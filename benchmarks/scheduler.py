@@ -51,7 +51,7 @@ class Bench:
                 first = extender.started, extender.resident
             with self._step("restarting"), process.extender(api.port, *options.flag) as extender:
                 second = extender.started, extender.resident
-        counts = [] if options.quick else [options.nodes // 10, options.nodes, options.nodes * 3]
+        counts = [] if options.quick or options.only else [options.nodes // 10, options.nodes, options.nodes * 3]
         with self._step("changing nodes"):
             changes = tuple(change_cost(count) for count in counts)
         return report.Figures(

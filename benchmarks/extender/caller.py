@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 LARGEST: Final = 4 << 20
+"""Answer."""
 _LENGTH: Final = re.compile(rb"Content-Length: (\d+)", re.IGNORECASE)
 
 
@@ -60,24 +61,28 @@ class Connection:
 
 
 class Pool:
-    """Connections of which each is asked something while the answer of another is awaited."""
+    """Connections of which each is asked something while the answer of another is awaited.
 
-    def __init__(self, port: int, size: int) -> None:
-        self._idle = [Connection(port) for _ in range(size)]
-        self._all = tuple(self._idle)
+    They are made when they are needed: the extender lets go of who says nothing.
+    """
+
+    def __init__(self, port: int, most: int) -> None:
+        self._port = port
+        self._most = most
+        self._idle: list[Connection] = []
         self._busy: dict[int, tuple[Connection, int]] = {}
         self._poll = select.poll()
 
     def send(self, path: str, body: bytes, mark: int) -> None:
         """Ask one that is idle; see `full`. mark: tells the answer from others."""
-        connection = self._idle.pop()
+        connection = self._idle.pop() if self._idle else Connection(self._port)
         connection.send(path, body)
         self._busy[connection.fileno()] = (connection, mark)
         self._poll.register(connection, select.POLLIN)
 
     @property
     def full(self) -> bool:
-        return not self._idle
+        return len(self._busy) == self._most
 
     @property
     def waiting(self) -> int:
@@ -94,5 +99,5 @@ class Pool:
         return found
 
     def close(self) -> None:
-        for connection in self._all:
+        for connection in self._idle:
             connection.close()

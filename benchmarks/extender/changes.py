@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from extender.cluster import SHAPES, node_object, placed, pod_object, shape_of
@@ -48,8 +49,8 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     for one in chosen:
         item = one.object()
         for change in (pods.remove, pods.put):
-            taken.append(_seconds(lambda change=change: change(item)))
-            judged.append(_seconds(lambda: _catch_up(extender.verdicts, asks)) / len(asks))
+            taken.append(_seconds(partial(change, item)))
+            judged.append(_seconds(partial(_catch_up, extender.verdicts, asks)) / len(asks))
     return ChangeCost(nodes, statistics.median(taken) * 1e6, statistics.median(judged) * 1e6)
 
 

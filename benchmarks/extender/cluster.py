@@ -1,4 +1,4 @@
-"""An invented cluster: nodes of eight GPUs, twenty shapes of pods, and pods that are placed already.
+"""An invented cluster: nodes of eight GPUs, twenty shapes of pods, and pods that have a place.
 
 Everything follows from numbers, so that the API server and the caller, in processes of their own,
 speak of the same nodes and pods. Pods have the fields and the size that pods have; their plans are

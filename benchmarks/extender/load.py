@@ -18,6 +18,7 @@ from extender.cluster import Shape, encoded, node_name, pod_object, shape_of
 BINDERS: Final = 8
 BEST: Final = b'"Score":10}'
 ROW: Final = b'{"Host":"'
+BETWEEN: Final = b'","'
 NAMES: Final = b'"NodeNames":['
 
 
@@ -103,8 +104,9 @@ class Load:
         """One of the best; where nobody is named, all are alike."""
         last = scores.rfind(BEST)
         if last < 0:
-            at = self._luck.randrange(len(fitting))
-            return fitting[fitting.rfind(b'"', 0, at) + 1 :].partition(b'"')[0].decode()
+            before = fitting.rfind(BETWEEN, 0, self._luck.randrange(len(fitting)))
+            start = 0 if before < 0 else before + len(BETWEEN)
+            return fitting[start:].partition(b'"')[0].decode()
         at = self._luck.randrange(last)
         row = scores.rfind(ROW, 0, max(at, len(ROW) + 1))
         return scores[row + len(ROW) :].partition(b'"')[0].decode()

@@ -9,6 +9,7 @@ stops at 50 % less one for each 125 nodes, at least 5 %, at least 100 nodes.
 import math
 import random
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from extender.cluster import Shape
@@ -74,15 +75,11 @@ class Feasible:
         self._patterns = [pattern(len(names), luck) for _ in range(PATTERNS)]
 
     def names(self, shape: Shape) -> bytes:
-        found: list[str] = []
-        looked = 0
-        for looked, node in enumerate(self._order(), 1):
-            if self._free[node] >= shape.cores:
-                found.append(self._names[node])
-                if len(found) == self._count:
-                    break
-        self._start = (self._start + looked) % len(self._names)
-        return SEPARATOR.join(found).encode()
+        order = self._order()
+        fitting = (node for node in order if self._free[node] >= shape.cores)
+        found = list(islice(fitting, self._count))
+        self._start = next(order, self._start)
+        return SEPARATOR.join(self._names[node] for node in found).encode()
 
     def _order(self) -> Iterator[int]:
         start, count = self._start, len(self._names)

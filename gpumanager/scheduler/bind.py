@@ -181,7 +181,7 @@ class Binder:
         return check(node) if check else None
 
     def _packing(self, node: NodeState, ask: PodAsk) -> Packing | Unfit:
-        verdict = self._verdicts.of(ask).judge(node)
+        verdict = self._verdicts.of(ask, (node.name,)).judge(node)
         return verdict if isinstance(verdict, Unfit) else verdict.packing
 
     async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:

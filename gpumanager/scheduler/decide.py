@@ -21,8 +21,6 @@ from gpumanager.scheduler.verdicts import Shape
 
 HIGHEST: Final = 10
 """Of an extender's scale."""
-FEW: Final = 4
-"""A question about a small part of the nodes that fit, one in so many, is answered name by name."""
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 
 Scores = tuple[tuple[int, Collection[str]], ...]
@@ -97,8 +95,7 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    few = len(names) * FEW < len(shape.fitting)
-    best = _ranked(shape, names) if few else _among(shape, names)
+    best = _ranked(shape, names) if shape.few(names) else _among(shape, names)
     found = tuple(islice(best, HIGHEST))
     if len(found) <= 1:
         return ()

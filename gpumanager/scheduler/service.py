@@ -125,7 +125,7 @@ class Extender:
             found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
             policy = str(ask.preference)
-            found = filter_nodes(self.verdicts.of(ask), names)
+            found = filter_nodes(self.verdicts.of(ask, names), names)
             found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
         self._remember(pod, len(names), found, policy)
         return found
@@ -135,7 +135,7 @@ class Extender:
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
             return ()
-        shape = self.verdicts.of(ask)
+        shape = self.verdicts.of(ask, names)
         ranked = prioritize(shape, names)
         known = self.memory.of(pod.namespace, pod.name)
         if known is not None:
@@ -187,7 +187,9 @@ class Extender:
         """Of the node, before it is taken."""
         pod = self._seen.get(request.uid)
         ask = self.ask_of(pod) if pod else None
-        fit = self.verdicts.of(ask).fits.get(request.node) if isinstance(ask, PodAsk) else None
+        if not isinstance(ask, PodAsk):
+            return None
+        fit = self.verdicts.of(ask, (request.node,)).fits.get(request.node)
         return fit.points if fit else None
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:

@@ -1,8 +1,9 @@
 """What is thought of each node for one shape of pod, kept while nodes change.
 
-A shape's verdicts are made once for all nodes, and then only for those that changed since they were
-last asked for. When other pods than before have become usual, points are renewed a few nodes at a
-time: by the old mix and by the new one they are of one kind, and nobody waits for ten thousand.
+A verdict is made when it is first asked for, and again when its node has changed since: a question
+about a small part of the cluster costs no look at the rest. When other pods than before have become
+usual, points are renewed a few nodes at a time: by the old mix and by the new one they are of one
+kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
@@ -20,12 +21,14 @@ from gpumanager.scheduler.standing import Classes, Ranks
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
+FEW: Final = 4
+"""A question about one node in so many, or less, is answered node by node."""
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
 
 
 class Shape:
-    """One shape of pod. Every node is in one of fits and unfits.
+    """One shape of pod. Every node that was asked about is in one of fits and unfits.
 
     fitting: the names in fits. ranks: those by their points. reasons: the others, by phrase and
     whether that is final.
@@ -40,18 +43,26 @@ class Shape:
         self._state = state
         self._judge = judge
         self._seen = -1
+        self._changed: dict[str, None] = {}
+        """Nodes about which nobody has asked since."""
         self._stale: dict[str, None] = {}
         """Nodes whose points are by an earlier mix."""
 
-    def catch_up(self, mix: Mix) -> None:
-        """Look at what has changed. mix: of the pods that are usual now."""
-        names = self._state.since(self._seen) if self._seen >= 0 else None
-        if names is None:
+    def few(self, names: Collection[str] | None) -> bool:
+        """So few that nothing has to be known of the others; None: all nodes."""
+        return names is not None and len(names) * FEW < len(self._state.nodes)
+
+    def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
+        """Look at what has changed, of these. mix: of the pods that are usual now."""
+        changed = self._state.since(self._seen) if self._seen >= 0 else None
+        if changed is None:
             self._forget()
-            names = _side_by_side(self._state.nodes)
-        self.renew(mix)
-        self._look_at(dict.fromkeys(names))
+            changed = _side_by_side(self._state.nodes)
+        self._changed.update(dict.fromkeys(changed))
         self._seen = self._state.changes
+        self.renew(mix)
+        wanted = self._changed.keys()
+        self._look_at(tuple(wanted & set(names or ()) if self.few(names) else wanted))
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
@@ -70,12 +81,15 @@ class Shape:
         return self._judge.of(node)
 
     def _forget(self) -> None:
-        for one in (self.fits, self.unfits, self.fitting, self.ranks, self.reasons, self._stale):
-            one.clear()
+        for kept in (self.fits, self.unfits, self.fitting, self.ranks, self.reasons):
+            kept.clear()
+        self._changed.clear()
+        self._stale.clear()
 
     def _look_at(self, names: Iterable[str]) -> None:
         for name in names:
             self._stale.pop(name, None)
+            self._changed.pop(name, None)
             self._look(name, self._state.nodes.get(name))
 
     def _look(self, name: str, node: NodeState | None) -> None:
@@ -125,8 +139,8 @@ class Verdicts:
         self._models = state.models
         self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()
 
-    def of(self, ask: PodAsk) -> Shape:
-        """Up to date."""
+    def of(self, ask: PodAsk, names: Collection[str] | None = None) -> Shape:
+        """Up to date, as far as these nodes go; None: all."""
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
@@ -137,7 +151,7 @@ class Verdicts:
             if len(self._shapes) > self._most:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(ask)
-        shape.catch_up(self._habits.mix)
+        shape.catch_up(self._habits.mix, names)
         return shape
 
     def renew(self) -> bool:

@@ -131,6 +131,28 @@ def test_other_names_change_nothing_but_the_names(
         assert scores(NAMES, wanted) == scores(names, wanted)
 
 
+@given(
+    st.lists(st.tuples(st.lists(CHANGE, max_size=6), st.sets(st.sampled_from(NAMES))), max_size=6),
+    st.integers(1, 8),
+)
+def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
+    histories: list[tuple[list[tuple[str, str, int]], set[str]]], log: int
+) -> None:
+    state, habits = ClusterState(log), Habits()
+    for number in range(30):
+        node(state, f"n{number}", cpus=8)
+    kept = Verdicts(state, habits)
+    for changes, names in histories:
+        for one in changes:
+            change(state, habits, *one)
+        for wanted in EVERY_SHAPE:
+            few, every = kept.of(wanted, names), Verdicts(state, habits).of(wanted)
+            found, expected = filter_nodes(few, names), filter_nodes(every, names)
+            assert set(found.fitting) == set(expected.fitting)
+            assert found.unfit == expected.unfit
+            assert scores_of(prioritize(few, names)) == scores_of(prioritize(every, names))
+
+
 class Counting(Judge):
     """Notes the nodes that it looked at."""
 
@@ -139,6 +161,13 @@ class Counting(Judge):
     def anew(self, node: NodeState) -> Verdict:
         self.judged.append(node.name)
         return super().anew(node)
+
+
+class Uncertain(Counting):
+    """Looks at each node, alike or not."""
+
+    def of(self, node: NodeState) -> Verdict:
+        return self.anew(node)
 
 
 @pytest.fixture
@@ -167,6 +196,15 @@ def test_a_change_is_looked_at_on_one_node_alone(judged: list[str]) -> None:
     verdicts.of(SHAPES[0])
 
     assert judged == ["n3"]
+
+
+def test_a_question_about_few_nodes_costs_no_look_at_the_others(judged: list[str]) -> None:
+    names = [f"n{number}" for number in range(40)]
+    verdicts = Verdicts(cluster(*names), judges=Uncertain)
+
+    verdicts.of(SHAPES[0], ["n3", "n30"])
+
+    assert sorted(judged) == ["n3", "n30"]
 
 
 def test_when_other_pods_are_usual_points_are_renewed_a_few_at_a_time(judged: list[str]) -> None:
