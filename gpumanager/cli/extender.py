@@ -16,11 +16,13 @@ import click
 from gpumanager import __version__
 from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
+from gpumanager.cli.namespaced import namespaced_or_none
 from gpumanager.errors import GpuManagerError, InputError
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election, Extender
@@ -33,7 +35,10 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP."""
+    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
+
+    quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
+    """
 
     address: str
     port: int
@@ -46,6 +51,7 @@ class ExtenderSettings:
     lease_name: str = "gpumanager-extender"
     identity: str = ""
     max_body: int = 16
+    quota: tuple[str, str] | None = None
 
 
 @click.command("extender", cls=Flags)
@@ -88,6 +94,15 @@ class ExtenderSettings:
     default=16,
     show_default=True,
     help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+)
+@click.option(
+    "--quota-configmap",
+    "quota",
+    default="kube-system/gpuquota",
+    callback=namespaced_or_none,
+    show_default=True,
+    metavar="NAMESPACE/NAME|none",
+    help="GPU quotas of namespaces, by model and pool.",
 )
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 def command(
@@ -139,6 +154,8 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.scheduler.http.bounds import Bounds
+    from gpumanager.scheduler.quota_metrics import QuotaCollector
+    from gpumanager.scheduler.quota_rules import QuotaRules
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
@@ -147,13 +164,25 @@ async def serve(settings: ExtenderSettings) -> None:
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    extender = Extender(api, election=_election(settings, api, label))
+    quota = _quota(settings, api)
+    rules = QuotaRules(quota.known) if quota else None
+    extender = Extender(api, rules=rules, election=_election(settings, api, label))
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    if quota and rules:
+        server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
     parts = [extender.run(), keep_what_was_read(extender)]
-    parts += [one.run() for one in (certificate, label) if one is not None]
+    parts += [one.run() for one in (certificate, label, quota) if one is not None]
     await _until_told(parts)
     await server.stop()
+
+
+def _quota(settings: ExtenderSettings, api: "ApiServer") -> "QuotaKeeper | None":
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
+
+    if settings.quota is None:
+        return None
+    return QuotaKeeper(api, *settings.quota, identity=settings.identity)
 
 
 async def _certificate(settings: ExtenderSettings) -> "Keeper | None":

@@ -41,8 +41,9 @@ class Assumed:
 class Tally(Protocol):
     """Whoever counts what is held, by whom and where; told of each change as it is made."""
 
-    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
-        """From now on the pod counts there, bound or assumed; said again where it has changed."""
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        """From now on the pod counts there, bound or assumed; said again where it, or the node's
+        kind, has changed."""
         ...
 
     def gone(self, node: str, uid: PodUID) -> None:
@@ -53,7 +54,7 @@ class Tally(Protocol):
 class NoTally:
     """Nothing is counted."""
 
-    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
         """Nobody asks."""
 
     def gone(self, node: str, uid: PodUID) -> None:
@@ -191,7 +192,8 @@ class ClusterState:
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
-            self._tally.held(node, uid, holder)
+            known = self.nodes.get(node)
+            self._tally.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""

@@ -33,6 +33,7 @@ clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
         (["--tls-cert-file", "no", "--tls-private-key-file", "none"], "no certificate"),
         (["--max-request-mib", "0"], "--max-request-mib"),
         (["--kubeconfig", "no-such-file"], "no-such-file"),
+        (["--quota-configmap", "gpuquota"], "write NAMESPACE/NAME"),
     ],
 )
 def test_wrong_flags_are_told_in_one_line(

@@ -20,6 +20,7 @@ from gpumanager.cluster.api import ApiRefused, ApiUnavailable
 from gpumanager.kubelet.pods import PodUID, PodView, read_pod
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.permits import Everybody, Permits
 from gpumanager.scheduler.policy import LeastLeftOver
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
@@ -101,7 +102,7 @@ class History:
             step = self.luck.choices(tuple(LIKELY), tuple(LIKELY.values()))[0]
             self.said.append(step.__name__)
             step(self)
-            assert overfull(self.objects.list("pods")) == [], self.said
+            assert self.wrong() == [], self.said
         self.finish("done")
         assert self.binds == []
         self.loop.close()
@@ -109,7 +110,8 @@ class History:
     def start(self) -> None:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
-        self.state = ClusterState()
+        rules = self.rules()
+        self.state = ClusterState(tally=rules)
         verdicts = Verdicts(self.state, LeastLeftOver())
         self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
@@ -117,6 +119,7 @@ class History:
             self.state,
             verdicts,
             Alone(),
+            rules=rules,
             known=self.seen.get,
             clock=lambda: self.now,
         )
@@ -124,6 +127,13 @@ class History:
         for name, kind in self.kind.items():
             kind.only({kind.put(item) for item in self.objects.list(name)})
         self.heard = len(self.objects.changes)
+
+    def rules(self) -> Permits:
+        return Everybody()
+
+    def wrong(self) -> list[str]:
+        """GPUs of which too much is promised."""
+        return overfull(self.objects.list("pods"))
 
     def a_pod_comes(self) -> None:
         name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)
