@@ -22,6 +22,7 @@ from gpumanager.errors import GpuManagerError, InputError
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.quota_events import QuotaEvents
     from gpumanager.scheduler.quota_keeper import QuotaKeeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
@@ -164,7 +165,7 @@ async def serve(settings: ExtenderSettings) -> None:
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    quota = _quota(settings, api)
+    quota, events = _quota(settings, api)
     rules = QuotaRules(quota.known) if quota else None
     extender = Extender(api, rules=rules, election=_election(settings, api, label))
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
@@ -172,17 +173,21 @@ async def serve(settings: ExtenderSettings) -> None:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
     parts = [extender.run(), keep_what_was_read(extender)]
-    parts += [one.run() for one in (certificate, label, quota) if one is not None]
+    parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
     await _until_told(parts)
     await server.stop()
 
 
-def _quota(settings: ExtenderSettings, api: "ApiServer") -> "QuotaKeeper | None":
+def _quota(
+    settings: ExtenderSettings, api: "ApiServer"
+) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
+    from gpumanager.scheduler.quota_events import QuotaEvents
     from gpumanager.scheduler.quota_keeper import QuotaKeeper
 
     if settings.quota is None:
-        return None
-    return QuotaKeeper(api, *settings.quota, identity=settings.identity)
+        return None, None
+    events = QuotaEvents(api, settings.identity)
+    return QuotaKeeper(api, *settings.quota, tell=events.tell), events
 
 
 async def _certificate(settings: ExtenderSettings) -> "Keeper | None":

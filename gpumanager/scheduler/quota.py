@@ -11,17 +11,16 @@ where no pool is named. New here: without `quota` there is no limit but the pool
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import LABEL_MODEL, LABEL_PRODUCT, LABEL_QUOTA_MODEL, LABEL_QUOTA_POOL
 from gpumanager.units import CORES_PER_GPU
 
-CONFIG_MAP: Final = "gpuquota"
-CONFIG_MAP_NAMESPACE: Final = "kube-system"
 CONFIG_MAP_KEY: Final = "gpu_quota"
 MODEL_LABELS: Final = (LABEL_QUOTA_MODEL, LABEL_MODEL, LABEL_PRODUCT)
 """All names that a node's GPUs go by; a quota for any of them counts."""
@@ -127,6 +126,21 @@ def admits(
     return None
 
 
+def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
+    """Cores of a pod, as Kubernetes counts them: of its containers in the order of admission.
+
+    Containers and sidecars together, or an init container beside the sidecars that stand before
+    it, if that is more.
+    """
+    running = most = 0
+    for kind, cores in containers:
+        if kind is ContainerKind.INIT:
+            most = max(most, running + cores)
+        else:
+            running += cores
+    return max(most, running)
+
+
 def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
     """Why a pod that asks for `cores` exceeds its quota even where nobody else uses any of it.
 
@@ -158,16 +172,16 @@ def _words(names: Collection[str]) -> str:
     return ", ".join((*shown, "…")) if len(names) > SHOWN else ", ".join(shown)
 
 
-def read_config_map(item: Any, key: str = CONFIG_MAP_KEY) -> Quotas:
+def read_config_map(item: Any) -> Quotas:
     """Of the ConfigMap as the API server has it; none where its key is missing or empty.
 
     Raises QuotaUnreadable.
     """
     metadata = item.get("metadata") or {} if isinstance(item, dict) else {}
     data = item.get("data") if isinstance(item, dict) else None
-    text = data.get(key) if isinstance(data, dict) else None
+    text = data.get(CONFIG_MAP_KEY) if isinstance(data, dict) else None
     name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-    source = f"ConfigMap {name}, key {key}"
+    source = f"ConfigMap {name}, key {CONFIG_MAP_KEY}"
     return read_quotas(text, source) if isinstance(text, str) and text.strip() else {}
 
 

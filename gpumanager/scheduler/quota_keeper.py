@@ -1,43 +1,37 @@
 """Keeps quotas as their ConfigMap has them: listed once and then watched.
 
-What is not understood changes nothing: the last quotas that were stay, and it is said in the log,
-in a metric and as an event on the ConfigMap, where whoever wrote it will look (decision 0046).
+What is not understood changes nothing: the last quotas that were stay, and whoever wants to know is
+told what is wrong with it (decision 0046).
 """
 
-import asyncio
 import logging
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.events import Subject
-from gpumanager.cluster.notices import Notices
-from gpumanager.cluster.pods import PodStore
-from gpumanager.cluster.writer import Writer
-from gpumanager.scheduler.quota import CONFIG_MAP_KEY, Quotas, QuotaUnreadable, read_config_map
+from gpumanager.scheduler.quota import Quotas, QuotaUnreadable, read_config_map
 from gpumanager.scheduler.quota_rules import Known
 from gpumanager.scheduler.watching import Follower
 
 log = logging.getLogger(__name__)
 
-REASON: Final = "QuotaNotUnderstood"
-EVENT_SECONDS: Final = 60.0
+Tell = Callable[[str, Mapping[str, Any]], None]
+"""Told what is wrong, and the metadata of the ConfigMap."""
 
 
 class QuotaKeeper:
-    """What the ConfigMap `namespace`/`name` says. identity: ours, in events."""
+    """What the ConfigMap `namespace`/`name` says."""
 
     def __init__(
-        self, api: ApiServer, namespace: str, name: str, *, key: str = CONFIG_MAP_KEY, identity: str
+        self, api: ApiServer, namespace: str, name: str, *, tell: Tell = lambda *_: None
     ) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/configmaps"
-        self.follower = Follower(api, self, fields=f"metadata.name={name}")
+        self._follower = Follower(api, self, fields=f"metadata.name={name}")
         self._where = f"{namespace}/{name}"
         self._name = name
-        self._key = key
+        self._tell = tell
         self._quotas: Quotas | None = None
         self._trouble = ""
-        self._notices = Notices(api, identity, PodStore())
-        self._wake = asyncio.Event()
 
     def known(self) -> Known:
         """Now. Not read: the ConfigMap was neither found nor found missing yet."""
@@ -46,9 +40,7 @@ class QuotaKeeper:
 
     async def run(self) -> None:
         """For as long as the task lives."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.follower.run())
-            group.create_task(Writer().run(self._notices.tasks, self._wake, EVENT_SECONDS))
+        await self._follower.run()
 
     def put(self, item: Any) -> str:
         """The ConfigMap is so now."""
@@ -56,7 +48,7 @@ class QuotaKeeper:
         if name != self._name:
             return name
         try:
-            self._take(read_config_map(item, self._key))
+            self._take(read_config_map(item))
         except QuotaUnreadable as error:
             self._complain(str(error), item["metadata"])
         return name
@@ -76,14 +68,10 @@ class QuotaKeeper:
             log.info("GPU quotas of %s: of %d namespaces", self._where, len(quotas))
         self._quotas, self._trouble = quotas, ""
 
-    def _complain(self, trouble: str, metadata: Any) -> None:
+    def _complain(self, trouble: str, metadata: Mapping[str, Any]) -> None:
         if trouble == self._trouble:
             return
         self._trouble = trouble
-        kept = "no pod with GPUs is let in" if self._quotas is None else "the former quotas stay"
-        message = f"{trouble}; {kept}"
-        log.error("%s", message)
-        namespace = str(metadata.get("namespace") or "")
-        about = Subject("ConfigMap", self._name, str(metadata.get("uid") or ""), namespace)
-        self._notices.say(None, warning=True, reason=REASON, message=message, subject=about)
-        self._wake.set()
+        kept = "" if self._quotas is None else "; the former quotas stay"
+        log.error("%s%s", trouble, kept)
+        self._tell(trouble + kept, metadata)

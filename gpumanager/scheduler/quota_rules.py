@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.kubelet.pods import ContainerKind, PodUID, PodView
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.permits import Check
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, admits
+from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, admits, cores_together
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
 UNREAD: Final = "GPU quotas"
@@ -101,12 +101,4 @@ class QuotaRules:
 
 
 def cores_of(ask: PodAsk) -> int:
-    """As Kubernetes counts: containers and sidecars together, or an init container beside the
-    sidecars that stand before it, if that is more."""
-    running = most = 0
-    for one in ask.containers:
-        if one.kind is ContainerKind.INIT:
-            most = max(most, running + one.request.cores)
-        else:
-            running += one.request.cores
-    return max(most, running)
+    return cores_together((one.kind, one.request.cores) for one in ask.containers)

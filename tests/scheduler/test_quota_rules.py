@@ -22,6 +22,7 @@ from gpumanager.names import VCORE
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.permits import Permits
 from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, read_quotas
+from gpumanager.scheduler.quota_events import QuotaEvents
 from gpumanager.scheduler.quota_keeper import QuotaKeeper
 from gpumanager.scheduler.quota_metrics import QuotaCollector
 from gpumanager.scheduler.quota_rules import Known, QuotaRules, cores_of
@@ -78,16 +79,18 @@ class Ruled:
 @asynccontextmanager
 async def ruled(api: SimulatedApiServer) -> AsyncIterator[Ruled]:
     client = ApiServer(Access("127.0.0.1", api.port))
-    keeper = QuotaKeeper(client, "kube-system", "gpuquota", identity="me")
+    events = QuotaEvents(client, "me")
+    keeper = QuotaKeeper(client, "kube-system", "gpuquota", tell=events.tell)
     rules = QuotaRules(keeper.known)
-    following = asyncio.create_task(keeper.run())
+    following = [asyncio.create_task(one.run()) for one in (keeper, events)]
     try:
         async with serving(api, rules=rules) as served:
             served.server.metrics.add(QuotaCollector(keeper.known, rules.usage))
             yield Ruled(served, keeper)
     finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
 
 
 @pytest.fixture
