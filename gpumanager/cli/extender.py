@@ -16,12 +16,15 @@ import click
 from gpumanager import __version__
 from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
+from gpumanager.cli.namespaced import namespaced_or_none
 from gpumanager.errors import GpuManagerError, InputError
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.placement.preference import Preference
     from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.quota_events import QuotaEvents
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election, Extender
@@ -34,7 +37,10 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP."""
+    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
+
+    quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
+    """
 
     address: str
     port: int
@@ -49,6 +55,7 @@ class ExtenderSettings:
     max_body: int = 16
     policy: str = ""
     gpu_policy: str = ""
+    quota: tuple[str, str] | None = None
 
 
 @click.command("extender", cls=Flags)
@@ -102,6 +109,15 @@ class ExtenderSettings:
     default=16,
     show_default=True,
     help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+)
+@click.option(
+    "--quota-configmap",
+    "quota",
+    default="kube-system/gpuquota",
+    callback=namespaced_or_none,
+    show_default=True,
+    metavar="NAMESPACE/NAME|none",
+    help="GPU quotas of namespaces, by model and pool.",
 )
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 def command(
@@ -166,6 +182,8 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.scheduler.http.bounds import Bounds
+    from gpumanager.scheduler.quota_metrics import QuotaCollector
+    from gpumanager.scheduler.quota_rules import QuotaRules
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
@@ -175,13 +193,30 @@ async def serve(settings: ExtenderSettings) -> None:
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    extender = Extender(api, preference=preference, election=_election(settings, api, label))
+    quota, events = _quota(settings, api)
+    rules = QuotaRules(quota.known) if quota else None
+    election = _election(settings, api, label)
+    extender = Extender(api, preference=preference, rules=rules, election=election)
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    if quota and rules:
+        server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
     parts = [extender.run(), keep_what_was_read(extender)]
-    parts += [one.run() for one in (certificate, label) if one is not None]
+    parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
     await _until_told(parts)
     await server.stop()
+
+
+def _quota(
+    settings: ExtenderSettings, api: "ApiServer"
+) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
+    from gpumanager.scheduler.quota_events import QuotaEvents
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
+
+    if settings.quota is None:
+        return None, None
+    events = QuotaEvents(api, settings.identity)
+    return QuotaKeeper(api, *settings.quota, tell=events.tell), events
 
 
 async def _certificate(settings: ExtenderSettings) -> "Keeper | None":

@@ -22,6 +22,11 @@ Check = Callable[[NodeState], Unfit | None]
 class Permits(Tally, Protocol):
     """Rules about pods, which are told who holds what. On the thread of the state; never waits."""
 
+    @property
+    def missing(self) -> str:
+        """What has not been read yet; empty once `permits` can be asked."""
+        ...
+
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
         """What holds for this pod now; None: no rule concerns it, and no node is looked at."""
         ...
@@ -29,6 +34,8 @@ class Permits(Tally, Protocol):
 
 class Everybody(NoTally):
     """Everybody may go everywhere."""
+
+    missing = ""
 
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:  # noqa: ARG002
         return None

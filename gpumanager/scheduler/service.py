@@ -106,7 +106,8 @@ class Extender:
     def missing(self) -> str:
         """What has not been read yet; empty once answers are good."""
         kinds = {"nodes": self.nodes, "pods": self.pods}
-        return " and ".join(name for name, one in kinds.items() if not one.listed.is_set())
+        unread = [name for name, one in kinds.items() if not one.listed.is_set()]
+        return " and ".join(filter(None, (*unread, self.rules.missing)))
 
     async def run(self) -> None:
         """For as long as the task lives."""

@@ -16,8 +16,9 @@ from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk, asking
 from gpumanager.scheduler.hosts import Host
 from gpumanager.scheduler.loads import Loads
-from gpumanager.scheduler.node import Holder, NodeSaid, NodeState, holder_of, moved
+from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
 from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.quota import NodeClass
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -42,8 +43,9 @@ class Assumed:
 class Tally(Protocol):
     """Whoever counts what is held, by whom and where; told of each change as it is made."""
 
-    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
-        """From now on the pod counts there, bound or assumed; said again where it has changed."""
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        """From now on the pod counts there, bound or assumed; said again where it, or the node's
+        kind, has changed."""
         ...
 
     def gone(self, node: str, uid: PodUID) -> None:
@@ -54,7 +56,7 @@ class Tally(Protocol):
 class NoTally:
     """Nothing is counted."""
 
-    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
         """Nobody asks."""
 
     def gone(self, node: str, uid: PodUID) -> None:
@@ -216,7 +218,8 @@ class ClusterState:
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
-            self._tally.held(node, uid, holder)
+            known = self.nodes.get(node)
+            self._tally.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""

@@ -36,6 +36,7 @@ clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
         (["--policy", "bestest"], "--policy: 'bestest' is no policy: write one of least-waste"),
         (["--policy", "binpack=strict"], "only topology and numa can"),
         (["--gpu-policy", "numa"], "--gpu-policy: 'numa' is no policy for GPUs"),
+        (["--quota-configmap", "gpuquota"], "write NAMESPACE/NAME"),
     ],
 )
 def test_wrong_flags_are_told_in_one_line(

@@ -69,7 +69,10 @@ def pod_object(
     }
     if cpus:
         asked = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi"}
-        spec["containers"].append({"name": "host", "resources": {"requests": asked}})
+        if not apps:
+            spec["containers"] = [{"name": "plain", "resources": {"requests": {}}}]
+        resources = spec["containers"][-1]["resources"]
+        resources["requests"] = resources["requests"] | asked
     if node:
         spec["nodeName"] = node
     metadata = {"name": name, "namespace": "default", "annotations": _ours(annotations)}

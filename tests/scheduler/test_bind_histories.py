@@ -26,6 +26,7 @@ from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.decide import filter_nodes
 from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.permits import Everybody, Permits
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
@@ -109,7 +110,7 @@ class History:
             step = self.luck.choices(tuple(LIKELY), tuple(LIKELY.values()))[0]
             self.said.append(step.__name__)
             step(self)
-            assert overfull(self.objects.list("pods")) == [], self.said
+            assert self.wrong() == [], self.said
         self.finish("done")
         assert self.binds == []
         self.loop.close()
@@ -117,7 +118,8 @@ class History:
     def start(self) -> None:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
-        self.state = ClusterState()
+        rules = self.rules()
+        self.state = ClusterState(tally=rules)
         self.verdicts = Verdicts(self.state)
         self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
@@ -125,6 +127,7 @@ class History:
             self.state,
             self.verdicts,
             Alone(),
+            rules=rules,
             known=self.seen.get,
             asks=self.asks,
             clock=lambda: self.now,
@@ -133,6 +136,13 @@ class History:
         for name, kind in self.kind.items():
             kind.only({kind.put(item) for item in self.objects.list(name)})
         self.heard = len(self.objects.changes)
+
+    def rules(self) -> Permits:
+        return Everybody()
+
+    def wrong(self) -> list[str]:
+        """GPUs of which too much is promised."""
+        return overfull(self.objects.list("pods"))
 
     def a_pod_comes(self) -> None:
         name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)

@@ -201,10 +201,10 @@ def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None
     habits, one, other = Habits(), ask((30, 4)), ask((100, 0), cpus=4)
     for _ in range(99):
         habits.saw(one)
-    assert len(habits.mix.typical) == 0
-
+    nothing = habits.mix
     habits.saw(one)
     first = habits.mix
+    assert not nothing.typical
     assert [usual for usual, _ in first.typical] == [ask_for(one)]
 
     for _ in range(1000):

@@ -12,6 +12,7 @@ from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.permits import Check, Everybody
 from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.quota import NodeClass
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -330,7 +331,7 @@ class Forbidding(Everybody):
 
         return check if pod.namespace == "default" else None
 
-    def held(self, node: str, uid: PodUID, holder: Holder) -> None:
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
         self.held_by[node, uid] = holder.namespace
 
     def gone(self, node: str, uid: PodUID) -> None:

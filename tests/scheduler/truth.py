@@ -55,9 +55,7 @@ def moments(pod: Any) -> Iterator[list[Any]]:
 
 def parts(pod: Any, container: Any) -> Iterator[tuple[str, int, int]]:
     """GPU, cores and blocks of one container, by its pod's plan."""
-    limits = container["resources"].get("limits", {})
-    if VCORE not in limits:
-        return
+    limits = container["resources"]["limits"]
     cores, blocks = int(limits[VCORE]), int(limits[VMEMORY])
     planned = json.loads(pod["metadata"]["annotations"][ANNOTATION_PLAN])
     gpus = planned["containers"][container["name"]]["gpus"]

@@ -47,6 +47,11 @@ class Keeper:
             raise CertificateTrouble("there is no certificate yet")
         return self._context
 
+    @property
+    def ends(self) -> datetime | None:
+        """When the certificate does; None before there is one."""
+        return describe(self._identity.certificate).ends if self._identity else None
+
     async def run(self) -> None:
         """For as long as the task lives."""
         while True:

@@ -1,13 +1,17 @@
 """What the webhook serves: two questions of the API server, and how it is itself."""
 
 import logging
+import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
 from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import JSON, Refused, Routes, plain
+from gpumanager.scheduler.http.server import JSON, METRICS, Refused, Routes, plain
+from gpumanager.scheduler.quota import Quotas, could_never
+from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
 from gpumanager.scheduler.webhook.mutate import mutate
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
@@ -15,7 +19,8 @@ from gpumanager.scheduler.webhook.review import (
     Decision,
     Review,
     ReviewUnreadable,
-    answer_to,
+    decided,
+    encoded,
     read_review,
 )
 from gpumanager.scheduler.webhook.validate import validate
@@ -31,16 +36,20 @@ BOUNDS: Final = Bounds(
 
 
 class Webhook:
-    """Answers by `policy`. nodes: asked anew for each pod; empty where nothing is known."""
+    """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known."""
 
     def __init__(
         self,
         policy: AdmissionPolicy,
         nodes: Callable[[], Collection[NodeKind]] = tuple,
+        quotas: Callable[[], Quotas] = dict,
+        metrics: WebhookMetrics | None = None,
         version: str = "",
     ) -> None:
         self._policy = policy
         self._nodes = nodes
+        self._quotas = quotas
+        self._metrics = metrics or WebhookMetrics()
         self._version = version
         self.leaving = False
         """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
@@ -51,6 +60,7 @@ class Webhook:
             VALIDATE: {"POST": self._validate},
             "/healthz": {"GET": self._well},
             "/readyz": {"GET": self._ready},
+            "/metrics": {"GET": self._tell_metrics},
             "/version": {"GET": self._tell_version},
         }
 
@@ -64,28 +74,37 @@ class Webhook:
 
     def judged(self, review: Review) -> Decision:
         """Whether a new pod is let in."""
-        verdict = validate(review.object, self._policy, self._nodes())
+        never = partial(could_never, self._quotas(), review.namespace)
+        verdict = validate(review.object, self._policy, self._nodes(), never)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
         return Decision(verdict.errors, verdict.warnings)
 
     async def _mutate(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer(request, body, self.changed)
+        return self._answer("mutate", self.changed, request, body)
 
     async def _validate(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer(request, body, self.judged)
+        return self._answer("validate", self.judged, request, body)
 
     def _answer(
-        self, request: web.BaseRequest, body: bytes, decide: Callable[[Review], Decision]
+        self,
+        endpoint: str,
+        decide: Callable[[Review], Decision],
+        request: web.BaseRequest,
+        body: bytes,
     ) -> web.Response:
         if request.content_type != JSON:
             raise Refused(415, f"send {JSON}")
+        began, outcome = time.perf_counter(), MALFORMED
         try:
             review = read_review(body)
+            decision = decided(review, decide, fail_open=self._policy.fail_open)
+            outcome = outcome_of(decision)
         except ReviewUnreadable as error:
             raise Refused(400, str(error)) from None
-        answer = answer_to(review, decide, fail_open=self._policy.fail_open)
-        return web.Response(body=answer, headers={"Content-Type": JSON})
+        finally:
+            self._metrics.took(endpoint, outcome, time.perf_counter() - began)
+        return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
 
     async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         """There is a certificate, or nobody could ask."""
@@ -95,6 +114,9 @@ class Webhook:
         if self.leaving:
             raise Refused(503, "about to stop")
         return plain("ready")
+
+    async def _tell_metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": METRICS})
 
     async def _tell_version(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         return plain(self._version)

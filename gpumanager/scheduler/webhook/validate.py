@@ -6,7 +6,7 @@ Everything that is wrong is said at once.
 
 import difflib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -24,6 +24,7 @@ from gpumanager.names import (
 )
 from gpumanager.placement.place import check
 from gpumanager.placement.values import Reason, Request
+from gpumanager.scheduler.quota import cores_together
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,
     Amount,
@@ -63,8 +64,17 @@ class Remark:
     fatal: bool = True
 
 
-def validate(pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()) -> Verdict:
-    """Nothing to say of a pod that asks for no GPU. Raises PodUnreadable."""
+def validate(
+    pod: Any,
+    policy: AdmissionPolicy,
+    nodes: Collection[NodeKind] = (),
+    never: Callable[[int], str] = lambda _: "",
+) -> Verdict:
+    """Nothing to say of a pod that asks for no GPU.
+
+    never: why so many cores exceed its namespace's quota by themselves; empty where they do not.
+    A warning, because quotas change more easily than nodes do. Raises PodUnreadable.
+    """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return Verdict()
@@ -73,6 +83,8 @@ def validate(pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
     if policy.unmeetable is not Unmeetable.IGNORE:
         fatal = policy.unmeetable is Unmeetable.DENY
         remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
+    if text := never(cores_together((ask.kind, ask.cores) for ask in asks)):
+        remarks.append(Remark(text, fatal=False))
     return Verdict(
         tuple(remark.text for remark in remarks if remark.fatal),
         tuple(remark.text for remark in remarks if not remark.fatal),
