@@ -22,7 +22,7 @@ from gpumanager.names import (
 )
 from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
-from gpumanager.scheduler.asks import ANY, PodAsk, Wish, ask_of, asking
+from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
@@ -204,7 +204,7 @@ def read_node(item: Any) -> NodeSaid:
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
-    ask = ask_of(pod)
+    ask = needs_of(pod)
     if not isinstance(ask, PodAsk):
         return None
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
