@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from gpumanager.errors import GpuManagerError, InputError
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.placement.preference import Preference
     from gpumanager.scheduler.certificates.keeper import Keeper
     from gpumanager.scheduler.quota_events import QuotaEvents
     from gpumanager.scheduler.quota_keeper import QuotaKeeper
@@ -52,6 +53,8 @@ class ExtenderSettings:
     lease_name: str = "gpumanager-extender"
     identity: str = ""
     max_body: int = 16
+    policy: str = ""
+    gpu_policy: str = ""
     quota: tuple[str, str] | None = None
 
 
@@ -87,6 +90,17 @@ class ExtenderSettings:
 )
 @click.option(
     "--identity", help="Our name in the Lease; by default POD_NAME, or host name and process."
+)
+@click.option(
+    "--policy",
+    metavar="POLICY",
+    help="How nodes are chosen where a pod does not say: least-waste (the default), binpack, "
+    "spread, topology, numa; several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
+)
+@click.option(
+    "--gpu-policy",
+    metavar="POLICY",
+    help="How a GPU of the node is chosen for a share; by default as the node is.",
 )
 @click.option(
     "--max-request-mib",
@@ -138,6 +152,19 @@ def read_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def read_policy(policy: str, gpu_policy: str) -> "Preference":
+    """What the cluster prefers; raises InputError."""
+    from gpumanager.placement.preference import DEFAULT, read_gpu_policy, read_preference
+
+    flag = "--policy"
+    try:
+        found = read_preference(policy)
+        flag = "--gpu-policy"
+        return replace(found, gpus=read_gpu_policy(gpu_policy)).over(DEFAULT)
+    except ValueError as error:
+        raise InputError(flag, str(error)) from error
+
+
 def own_namespace() -> str:
     """Of the pod we run in; kube-system outside of one."""
     try:
@@ -161,13 +188,15 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
 
+    preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
     api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
     quota, events = _quota(settings, api)
     rules = QuotaRules(quota.known) if quota else None
-    extender = Extender(api, rules=rules, election=_election(settings, api, label))
+    election = _election(settings, api, label)
+    extender = Extender(api, preference=preference, rules=rules, election=election)
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))

@@ -1,13 +1,14 @@
 """One node as the extender knows it: a value. Changes make a new one.
 
-What a verdict about a node depends on is its `likeness`: how its GPUs are linked, and what is free
-on each. Nodes that are alike get one verdict between them, however many they are.
+Whether a pod fits depends on a node's `likeness`: how its GPUs are linked, and what is free on
+each; how good the node is, also on the CPU and memory it has left. Nodes that are alike in both get
+one verdict between them, however many they are.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpumanager.allocator.plan import planned
 from gpumanager.cluster.labels import read_inventory
@@ -19,9 +20,11 @@ from gpumanager.names import (
     ANNOTATION_INVENTORY,
     ANNOTATION_PLAN,
 )
+from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
-from gpumanager.scheduler.asks import PodAsk, Wish, ask_of, asking
-from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of, without
+from gpumanager.scheduler.asks import ANY, PodAsk, Wish, ask_of, asking
+from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -30,6 +33,8 @@ Bonds = tuple[tuple[Bond | None, ...], ...]
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
 PLAIN: Final = NodeClass()
+NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
+ROOMS: Final = 65536
 MAKES: Final = 1024
 """How many kinds of machine are told apart; beyond, machines of one kind are seen as several."""
 
@@ -54,8 +59,9 @@ class Holder:
 class NodeState:
     """generation: counts up with each change. closed: GPUs on which nothing new is placed.
 
-    inventory: the text it was read from. trouble: why that text is not understood.
-    kind: what quotas know of it.
+    inventory: the text it was read from. trouble: why that text is not understood. kind: what
+    quotas know of it. host: the CPU and memory that pods can have. load: what pods without GPUs
+    ask of that. room: what is left of everything, as policies see it.
     """
 
     name: str
@@ -70,13 +76,29 @@ class NodeState:
     cordon: str = ""
     trouble: str = ""
     kind: NodeClass = PLAIN
+    host: Host = BOUNDLESS
+    load: Host = NOTHING
+    room: NodeRoom = NO_ROOM
 
-    def of_kind(self, kind: NodeClass) -> "NodeState":
-        """Labelled so."""
-        return self if kind == self.kind else replace(self, kind=kind)
+    @property
+    def untouched(self) -> tuple[int, ...]:
+        """Positions of the GPUs that can be given whole: all that matters to who wants them so."""
+        gpus = enumerate(self.topology.gpus)
+        return tuple([place for place, gpu in gpus if self.books.of(gpu).untouched])
 
-    def with_gpus(self, inventory: str, cordon: str) -> "NodeState":
-        """The node says that these are its GPUs. Its pods are not looked at: see `with_holders`."""
+    @property
+    def left(self) -> Host:
+        """Of CPU and memory."""
+        return Host(self.room.cpu_milli, self.room.memory_mib)
+
+    def saying(self, said: "NodeSaid") -> "NodeState":
+        """The node says this of itself. Its pods are not looked at: see `with_holders`."""
+        node = self._with_gpus(said.inventory, said.cordon)
+        if (said.kind, said.host) == (node.kind, node.host):
+            return node
+        return replace(node, kind=said.kind, host=said.host)
+
+    def _with_gpus(self, inventory: str, cordon: str) -> "NodeState":
         if (inventory, cordon) == (self.inventory, self.cordon):
             return self
         topology, closed, trouble = _read(inventory)
@@ -91,36 +113,93 @@ class NodeState:
             cordon=cordon,
         )
 
-    def with_holders(self, holders: Mapping[PodUID, Holder]) -> "NodeState":
-        """Exactly these pods are on it."""
+    def with_holders(self, holders: Mapping[PodUID, Holder], load: Host = NOTHING) -> "NodeState":
+        """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         books = _books(self.topology, holders)
-        books = without(books, (gpu for gpu in self.topology.gpus if gpu.uuid in self.closed))
+        books = books.without(gpu for gpu in self.topology.gpus if gpu.uuid in self.closed)
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             books=books,
             likeness=(self.make, _free(self.topology, books)),
+            load=load,
+            room=self._room(books, total(one.ask.host for one in holders.values()) + load),
         )
+
+    def with_load(self, load: Host) -> "NodeState":
+        """Pods without GPUs ask for so much now."""
+        room = self._room(self.books, self._taken - self.load + load)
+        return replace(self, generation=self.generation + 1, load=load, room=room)
 
     def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
     def open_to(self, wish: Wish) -> Books:
         """The books as a pod with this wish has to see them."""
-        return without(self.books, (gpu for gpu in self.topology.gpus if not wish.takes(gpu)))
+        if wish is ANY:
+            return self.books
+        return self.books.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
+
+    def room_for(self, ask: PodAsk) -> NodeRoom:
+        """What a policy is to see: the GPUs that the pod may have, and at least the CPU and memory
+        that it needs, since whether those suffice is kube-scheduler's to say."""
+        room, host = self.room, ask.host
+        fed = host.cpu_milli <= room.cpu_milli and host.memory_mib <= room.memory_mib
+        if fed and ask.wish is ANY:
+            return room
+        gpus = self.topology.gpus
+        open_ = tuple(one for one in room.gpus if ask.wish.takes(gpus[one.index]))
+        return replace(
+            room,
+            gpus=open_,
+            model=gpus[open_[0].index].model if open_ else room.model,
+            cpu_milli=max(host.cpu_milli, room.cpu_milli),
+            memory_mib=max(host.memory_mib, room.memory_mib),
+        )
+
+    def _room(self, books: Books, taken: Host) -> NodeRoom:
+        gpus = tuple(
+            gpu_room(place, max(0, book.free_cores), max(0, book.free_blocks), blocks(gpu.memory))
+            for place, gpu in enumerate(self.topology.gpus)
+            if gpu.uuid not in self.closed and (book := books.of(gpu))
+        )
+        left = self.host - taken
+        model = self.topology.gpus[gpus[0].index].model if gpus else ""
+        free = max(0, left.cpu_milli), max(0, left.memory_mib)
+        return NodeRoom("", model, gpus, *free, self.host.cpu_milli, self.host.memory_mib)
+
+    @property
+    def _taken(self) -> Host:
+        return total(one.ask.host for one in self.holders.values()) + self.load
 
 
-def read_node(item: Any) -> tuple[str, str, str, NodeClass]:
-    """Name, inventory, cordon and kind of a node object.
+gpu_room: Final = lru_cache(maxsize=ROOMS)(GpuRoom)
+"""Few states of a GPU recur on all nodes."""
 
-    Raises KeyError, TypeError, AttributeError.
-    """
+
+class NodeSaid(NamedTuple):
+    """What a node object says. inventory, cordon: the texts of its annotations."""
+
+    name: str
+    inventory: str = ""
+    cordon: str = ""
+    kind: NodeClass = PLAIN
+    host: Host = BOUNDLESS
+
+
+def read_node(item: Any) -> NodeSaid:
+    """Of a node object; raises KeyError, TypeError, AttributeError."""
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
     inventory, cordon = annotations.get(ANNOTATION_INVENTORY), annotations.get(ANNOTATION_CORDON)
-    kind = NodeClass.of(metadata.get("labels") or {})
-    return str(metadata["name"]), str(inventory or ""), str(cordon or ""), kind
+    return NodeSaid(
+        str(metadata["name"]),
+        str(inventory or ""),
+        str(cordon or ""),
+        NodeClass.of(metadata.get("labels") or {}),
+        allocatable(item),
+    )
 
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:

@@ -46,7 +46,4 @@ def permitted(found: Filtered, check: Check | None, nodes: Mapping[str, NodeStat
     if check is None:
         return found
     refused = {name: why for name in found.fitting if (why := check(nodes[name]))}
-    if not refused:
-        return found
-    fitting = [name for name in found.fitting if name not in refused]
-    return Filtered(fitting, {**found.unfit, **refused})
+    return found.without(refused)

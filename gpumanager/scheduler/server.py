@@ -91,7 +91,7 @@ class ExtenderServer:
     async def _filter(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)
         found = self._extender.filter(arguments.pod, arguments.names)
-        return wire.write_filter(arguments, found.fitting, found.unfit, self._lists)
+        return wire.write_filter(arguments, found, self._lists)
 
     async def _prioritize(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)

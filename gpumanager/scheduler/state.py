@@ -8,13 +8,15 @@ which whoever keeps answers about nodes finds what has become of them.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.node import PLAIN, Holder, NodeState, holder_of, moved
+from gpumanager.scheduler.asks import PodAsk, asking
+from gpumanager.scheduler.hosts import Host
+from gpumanager.scheduler.loads import Loads
+from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota import NodeClass
 
@@ -62,19 +64,33 @@ class NoTally:
 
 
 class ClusterState:
-    """Nodes by name. One owner: whoever changes it, on one thread."""
+    """Nodes by name. One owner: whoever changes it, on one thread.
 
-    def __init__(self, log: int = LOG, tally: Tally | None = None) -> None:
+    saw: called once for each pod with GPUs that the API server tells of.
+    """
+
+    def __init__(
+        self,
+        log: int = LOG,
+        tally: Tally | None = None,
+        saw: Callable[[PodAsk], None] = lambda _: None,
+    ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
         """How many there have been."""
+        self.models: frozenset[str] = frozenset()
+        """Products of all GPUs there are or have been."""
         self._log: deque[str] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
         self._assumed: dict[PodUID, dict[str, Assumed]] = {}
         """By node: where a pod was going first may yet come true when it is sent elsewhere."""
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
+        self._known: set[PodUID] = set()
+        """Pods with GPUs that the API server has told of, bound or not."""
+        self._loads = Loads()
         self._tally = tally or NoTally()
+        self._saw = saw
 
     def since(self, change: int) -> Iterable[str] | None:
         """Names of the nodes that changed after `change`, again and again; None: too long ago."""
@@ -83,13 +99,15 @@ class ClusterState:
             return None
         return (self._log[-place] for place in range(1, missed + 1))
 
-    def node(self, name: str, inventory: str, cordon: str = "", kind: NodeClass = PLAIN) -> None:
-        """A node is there, and says this of its GPUs."""
+    def node(self, said: NodeSaid) -> None:
+        """A node is there, and says this of itself."""
+        name = said.name
         known = self.nodes.get(name)
         before = known or NodeState(name)
-        after = before.with_gpus(inventory, cordon).of_kind(kind)
+        after = before.saying(said)
         if known is None or after is not before:
             self.nodes[name] = after
+            self._meet(gpu.model for gpu in after.topology.gpus)
             for uid in tuple(self._on.get(name, ())):
                 self._hold(uid, name, self._again(uid, before, after))
             self._changed(name)
@@ -107,15 +125,21 @@ class ClusterState:
         """The API server says this of a pod; node: empty for one that is not bound."""
         if pod.ended:
             self.pod_gone(pod.uid)
-            return
-        if not node:
-            return
-        for old in self._forget(pod.uid) - {node}:
-            self._release(pod.uid, old)
+        elif any(asking(pod)):
+            self._with_gpus(pod, node)
+        elif node:
+            self._load(self._loads.put(pod.uid, node, Host(pod.cpu_milli, pod.memory_mib)))
+
+    def _with_gpus(self, pod: PodView, node: str) -> None:
         known = self.nodes.get(node) or NodeState(node)
         holder = holder_of(known, pod)
         if holder is None:
             return
+        self._learn(pod.uid, holder.ask)
+        if not node:
+            return
+        for old in self._forget(pod.uid) - {node}:
+            self._release(pod.uid, old)
         self._bound[pod.uid] = Bound(node, pod)
         if self._on.get(node, {}).get(pod.uid) != holder:
             self._hold(pod.uid, node, holder)
@@ -123,12 +147,14 @@ class ClusterState:
 
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
+        self._known.discard(uid)
+        self._load(self._loads.gone(uid))
         for node in self._forget(uid):
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
         """The API server knows no others; what is assumed stays."""
-        for uid in self._bound.keys() - set(uids):
+        for uid in {*self._bound, *self._known, *self._loads.all()} - set(uids):
             self.pod_gone(uid)
 
     def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
@@ -212,8 +238,27 @@ class ClusterState:
     def _changed(self, name: str) -> None:
         node = self.nodes.get(name)
         if node is not None:
-            self.nodes[name] = node.with_holders(dict(self._on.get(name, {})))
+            on = dict(self._on.get(name, {}))
+            self.nodes[name] = node.with_holders(on, self._loads.on(name))
             self._note(name)
+
+    def _load(self, names: Iterable[str]) -> None:
+        """Pods without GPUs take more or less there; of no interest where no GPUs are."""
+        for name in names:
+            node = self.nodes.get(name)
+            if node is not None and node.topology.gpus:
+                self.nodes[name] = node.with_load(self._loads.on(name))
+                self._note(name)
+
+    def _meet(self, models: Iterable[str]) -> None:
+        """The same value as long as there is nothing new."""
+        if new := set(models) - self.models:
+            self.models |= new
+
+    def _learn(self, uid: PodUID, ask: PodAsk) -> None:
+        if uid not in self._known:
+            self._known.add(uid)
+            self._saw(ask)
 
     def _note(self, name: str) -> None:
         self._log.append(name)

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
-from gpumanager.kubelet.pods import PodUID, read_pod
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
 
@@ -51,9 +52,9 @@ class Nodes:
         self._state = state
 
     def put(self, item: Any) -> str:
-        name, *said = read_node(item)
-        self._state.node(name, *said)
-        return name
+        said = read_node(item)
+        self._state.node(said)
+        return said.name
 
     def remove(self, item: Any) -> None:
         self._state.node_gone(str(item["metadata"]["name"]))
@@ -63,7 +64,7 @@ class Nodes:
 
 
 class Pods:
-    """Pods, of which those with GPUs on a node are kept."""
+    """Pods: of those with GPUs all that matters, of others what they take of their node."""
 
     path = "/api/v1/pods"
 

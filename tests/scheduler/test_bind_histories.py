@@ -9,19 +9,24 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import node_object, pod_object
 from truth import overfull
 
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable
-from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import ANNOTATION_CORDON
+from gpumanager.placement.preference import read_preference
+from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.decide import filter_nodes
+from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.permits import Everybody, Permits
-from gpumanager.scheduler.policy import LeastLeftOver
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
@@ -32,8 +37,10 @@ from gpumanager.sim.cluster.patch import MERGE
 NODES = {"a": 1, "b": 2}
 """Few GPUs, so that pods get in each other's way."""
 OUTCOMES = ("done", "done", "done", "lost answer", "refused", "never arrived")
+OWN_POLICIES = ("", "", "binpack", "spread,topology", "numa=strict")
+POLICIES = ("least-waste", "binpack", "spread", "topology", "numa=strict", "binpack=2,spread")
 STEPS = 200
-ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24))
+ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24), (200, 0))
 SETTLE_TURNS = 20
 
 
@@ -85,8 +92,9 @@ class History:
 
     kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
 
-    def __init__(self, luck: random.Random) -> None:
+    def __init__(self, luck: random.Random, policy: str = "") -> None:
         self.luck = luck
+        self.asks = partial(ask_of, default=read_preference(policy))
         self.said: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.objects = Objects()
@@ -112,15 +120,16 @@ class History:
         self.api = GatedApi(self.objects)
         rules = self.rules()
         self.state = ClusterState(tally=rules)
-        verdicts = Verdicts(self.state, LeastLeftOver())
+        self.verdicts = Verdicts(self.state)
         self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
             self.api,
             self.state,
-            verdicts,
+            self.verdicts,
             Alone(),
             rules=rules,
             known=self.seen.get,
+            asks=self.asks,
             clock=lambda: self.now,
         )
         self.kind = {name: made(self.state) for name, made in self.kinds.items()}
@@ -138,7 +147,13 @@ class History:
     def a_pod_comes(self) -> None:
         name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)
         self.made += 1
-        item = pod_object(name, *some[: self.luck.randint(1, 2)], inits=some[2:] * (self.made % 2))
+        item = pod_object(
+            name,
+            *some[: self.luck.randint(1, 2)],
+            inits=some[2:] * (self.made % 2),
+            cpus=self.luck.randint(0, 3),
+            vcuda_policy=self.luck.choice(OWN_POLICIES),
+        )
         self.objects.create(Key("pods", "default", name), item)
 
     def a_pod_is_filtered(self) -> None:
@@ -146,6 +161,10 @@ class History:
         if pod := self.some_pod():
             seen = read_pod(pod)
             self.seen[seen.uid] = seen
+            ask = self.asks(seen)
+            assert isinstance(ask, PodAsk)
+            fitting = filter_nodes(self.verdicts.of(ask), tuple(NODES)).fitting
+            self.said.append(f"fits {fitting}")
 
     def a_bind_begins(self) -> None:
         """Most of pods that wait for it."""
@@ -238,13 +257,16 @@ LIKELY: dict[Callable[[History], None], int] = {
 }
 
 
-@given(st.integers(0, 1 << 32))
-def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(seed: int) -> None:
-    History(random.Random(seed)).run(STEPS)
+@given(st.integers(0, 1 << 32), st.sampled_from(POLICIES))
+def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(
+    seed: int, policy: str
+) -> None:
+    History(random.Random(seed), policy).run(STEPS)
 
 
-def test_the_histories_bind_many_pods() -> None:
-    histories = [History(random.Random(seed)) for seed in range(10)]
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_histories_bind_many_pods(policy: str) -> None:
+    histories = [History(random.Random(seed), policy) for seed in range(10)]
 
     for history in histories:
         history.run(STEPS)

@@ -7,6 +7,7 @@ from scheduler_world import node_object, plan, pod_object
 from served_extender import Served, serving, until
 
 from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.permits import Check, Everybody
@@ -44,7 +45,7 @@ async def test_the_fuller_node_scores_higher(served: Served) -> None:
 
     scores = await ask(served, "prioritize", await served.make("pods", pod_object("p", (30, 4))))
 
-    assert scores == [{"Host": "a", "Score": 9}, {"Host": "b", "Score": 10}]
+    assert scores == [{"Host": "b", "Score": 10}, {"Host": "a", "Score": 9}]
 
 
 async def test_a_bound_pod_has_the_original_s_annotations_and_the_plan(served: Served) -> None:
@@ -177,6 +178,93 @@ async def test_preemption_keeps_the_nodes_on_which_the_victims_are_enough(
     assert found == {"NodeNameToMetaVictims": {"a": both}}
 
 
+async def test_victims_and_violated_budgets_are_answered_as_they_were_sent(
+    served: Served,
+) -> None:
+    holder = await served.make("pods", pod_object("holder", (400, 0)))
+    assert await served.bind(holder, "a") == ""
+    big = await served.make("pods", pod_object("big", (400, 0)))
+    uid, spare = holder["metadata"]["uid"], "no-gpus-but-in-the-way"
+    victims = {"Pods": [{"UID": spare}, {"UID": uid}], "NumPDBViolations": 3}
+    whole = {"Pods": [{"metadata": {"uid": uid, "name": "holder"}}], "NumPDBViolations": 2}
+
+    by_name = await served.post(
+        "/scheduler/preempt",
+        {"Pod": big, "NodeNameToMetaVictims": {"a": victims, "b": {"Pods": []}, "gone": victims}},
+    )
+    by_object = await served.post(
+        "/scheduler/preempt", {"Pod": big, "NodeNameToVictims": {"a": whole, "b": {"Pods": None}}}
+    )
+
+    assert by_name == {"NodeNameToMetaVictims": {"a": victims}}
+    assert by_object["NodeNameToMetaVictims"] == {
+        "a": {"Pods": [{"UID": uid}], "NumPDBViolations": 2}
+    }
+
+
+async def test_who_is_strict_preempts_only_where_that_would_help(served: Served) -> None:
+    holder = await served.make("pods", pod_object("holder", (400, 0)))
+    assert await served.bind(holder, "a") == ""
+    strict = pod_object("strict", (200, 0), vcuda_policy="topology=strict")
+    pod = await served.make("pods", strict)
+    victims = {"a": {"Pods": [{"UID": holder["metadata"]["uid"]}]}}
+
+    found = await served.post("/scheduler/preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
+
+    assert found == {"NodeNameToMetaVictims": {}}
+
+
+async def test_a_policy_nobody_knows_is_refused_for_good_in_words(served: Served) -> None:
+    pod = await served.make("pods", pod_object("p", (30, 4), vcuda_gpu_policy="tight"))
+
+    found = await ask(served, "filter", pod)
+
+    said = found["FailedAndUnresolvableNodes"]["a"]
+    assert "annotation tencent.com/vcuda-gpu-policy: 'tight' is no policy for GPUs" in said
+
+
+async def test_each_pod_is_placed_by_the_policy_it_names(served: Served) -> None:
+    first = await served.make("pods", pod_object("first", (30, 4)))
+    assert await served.bind(first, "b") == ""
+
+    async def scores(policy: str) -> list[tuple[str, int]]:
+        pod = await served.make("pods", pod_object(f"p-{policy}", (30, 4), vcuda_policy=policy))
+        found = await ask(served, "prioritize", pod)
+        return sorted((one["Host"], one["Score"]) for one in found)
+
+    assert await scores("binpack") == [("a", 9), ("b", 10)]
+    assert await scores("spread") == [("a", 10), ("b", 9)]
+
+
+async def test_a_cluster_may_have_another_policy(api: SimulatedApiServer) -> None:
+    for name in NAMES:
+        await api.create("nodes", node_object(name))
+    async with serving(api, preference=read_preference("spread")) as served:
+        first = await served.make("pods", pod_object("first", (30, 4)))
+        assert await served.bind(first, "b") == ""
+
+        found = await ask(served, "prioritize", await served.make("pods", pod_object("p", (30, 4))))
+        second = await served.make("pods", pod_object("second", (30, 4)))
+        assert await served.bind(second, "b") == ""
+
+        assert {one["Host"]: one["Score"] for one in found} == {"a": 10, "b": 9}
+        plan_of = json.loads(notes(served.pod("second"))["vcuda-plan"])["containers"]
+        assert plan_of["app-0"] == {"gpus": ["GPU-b-1"]}
+
+
+async def test_a_restarted_extender_learns_from_the_pods_there_are(
+    api: SimulatedApiServer,
+) -> None:
+    await api.create("nodes", node_object("a"))
+    for number in range(100):
+        await api.create("pods", pod_object(f"p{number}", (1, 1), node="a" if number % 2 else ""))
+
+    async with serving(api) as served:
+        usual = served.extender.habits.mix.typical
+
+    assert [(one.requests[0].cores, part) for one, part in usual] == [(1, 1.0)]
+
+
 async def test_explain_tells_why_a_pod_waits_and_where_it_went(served: Served) -> None:
     pod = await served.make("pods", pod_object("p", (500, 0)))
     await ask(served, "filter", pod)
@@ -258,7 +346,7 @@ async def test_rules_about_pods_are_asked_in_every_verb(api: SimulatedApiServer)
         pod = await served.make("pods", pod_object("p", (30, 4)))
 
         found = await ask(served, "filter", pod)
-        victims = {name: {"Pods": []} for name in NAMES}
+        victims = {name: {"Pods": [{"UID": "any"}]} for name in NAMES}
         left = await served.post(
             "/scheduler/preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}
         )

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import pod_object
 
+from gpumanager.scheduler.decide import Filtered, by_reason
 from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.wire import (
@@ -31,26 +32,30 @@ def compact(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def read(body: bytes) -> list[str]:
+    return list(read_arguments(body, NameLists()).names)
+
+
 @given(NAMES)
 def test_names_are_read_alike_however_they_are_spaced(names: list[str]) -> None:
     content = {"Pod": POD, "Nodes": None, "NodeNames": names}
 
-    assert list(read_arguments(compact(content)).names) == names
-    assert list(read_arguments(json.dumps(content, indent=1).encode()).names) == names
+    assert read(compact(content)) == names
+    assert read(json.dumps(content, indent=1).encode()) == names
 
 
 @given(ANYTHING)
 def test_what_is_no_list_of_names_is_refused_however_it_is_spaced(names: list[Any]) -> None:
-    def read(body: bytes) -> list[str] | None:
+    def understood(body: bytes) -> list[str] | None:
         try:
-            return list(read_arguments(body).names)
+            return read(body)
         except BadRequest:
             return None
 
     content = {"Pod": POD, "NodeNames": names}
-    long = read(json.dumps(content, indent=1).encode())
+    long = understood(json.dumps(content, indent=1).encode())
 
-    assert read(compact(content)) == long
+    assert understood(compact(content)) == long
     assert long in (None, names)
 
 
@@ -66,7 +71,7 @@ def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) 
         if name not in fitting
     }
 
-    said = json.loads(write_filter(arguments, fitting, unfit, lists))
+    said = json.loads(write_filter(arguments, Filtered(fitting, by_reason(unfit)), lists))
 
     assert said["NodeNames"] == fitting
     assert {**said["FailedNodes"], **said["FailedAndUnresolvableNodes"]} == {
@@ -81,7 +86,7 @@ def test_a_list_that_was_answered_is_not_split_again() -> None:
     lists = NameLists()
     arguments = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b", "c"]}), lists)
     fitting = ["a", "c"]
-    write_filter(arguments, fitting, {"b": Unfit("no")}, lists)
+    write_filter(arguments, Filtered(fitting, by_reason({"b": Unfit("no")})), lists)
 
     again = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "c"]}), lists)
 
@@ -91,20 +96,36 @@ def test_a_list_that_was_answered_is_not_split_again() -> None:
 def test_few_lists_are_remembered() -> None:
     lists = NameLists(2)
     for name in ("a", "b", "c"):
-        lists.read(name.encode())
+        lists.cut(compact({"NodeNames": [name]}))
 
     assert len(lists._lists) == 2
 
 
-def test_names_elsewhere_in_a_request_are_not_taken_for_its_own() -> None:
-    pod = {**POD, "more": {"NodeNames": ["x"]}}
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"more": {"NodeNames": ["x"]}},
+        {"NodeNames": ["x"], "nodenames": ["y"]},
+        {"NODENAMES": "*", "more": {"NodeNames": ["x"]}},
+        {"more": '"NodeNames":["x"]', "NodeNames": ["y"]},
+    ],
+)
+def test_names_elsewhere_in_a_request_are_not_taken_for_its_own(before: Any) -> None:
+    content = {**before, "Pod": POD, "nodeNames": ["a"]}
+    spaced = json.dumps(content, indent=1).encode()
 
-    assert list(read_arguments(compact({"NodeNames": ["a"], "Pod": pod})).names) == ["a"]
+    assert read(compact(content)) == read(spaced) == ["a"]
+
+
+def test_a_list_that_does_not_end_is_no_list() -> None:
+    for text in (b'"NodeNames":["', b'"NodeNames":["]', b'"NodeNames":["a', b'"NodeNames":["a"'):
+        assert NameLists().cut(b"{" + text) is None
 
 
 def test_scores_are_a_list_of_hosts() -> None:
-    assert json.loads(write_scores([("a", 10), ("b", 9)])) == [
+    assert json.loads(write_scores(((10, ["a", "c"]), (9, {"b"})))) == [
         {"Host": "a", "Score": 10},
+        {"Host": "c", "Score": 10},
         {"Host": "b", "Score": 9},
     ]
     assert json.loads(write_scores(())) == []
