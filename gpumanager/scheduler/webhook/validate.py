@@ -14,7 +14,9 @@ from typing import Any, Final
 from gpumanager import names
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
+    ANNOTATION_GPU_POLICY,
     ANNOTATION_PLAN,
+    ANNOTATION_POLICY,
     ANNOTATION_PREDICATE_GPU_INDEX,
     ANNOTATION_PROFILE,
     ANNOTATIONS_OURS,
@@ -23,6 +25,7 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.placement.place import check
+from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Request
 from gpumanager.scheduler.quota import cores_together
 from gpumanager.scheduler.webhook.asks import (
@@ -41,9 +44,14 @@ from gpumanager.units import CORES_PER_GPU
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
 """Annotations of a pod that have one of few values."""
 
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    ANNOTATION_POLICY: read_preference,
+    ANNOTATION_GPU_POLICY: read_gpu_policy,
+}
+"""Annotations of a pod that have a grammar: the scheduler reads them so. They raise ValueError."""
+
 KNOWN: Final = tuple(text for name, text in vars(names).items() if name.startswith("ANNOTATION_"))
 """All annotations that anybody of us reads or writes."""
-
 
 MOST_STRANGE: Final = 5
 LONGEST_KEY: Final = 100
@@ -140,12 +148,24 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAsk]) -> It
     for key, words in CHOICES.items():
         if key in found and found[key] not in words:
             yield Remark(f"annotation {key}: {found[key]!r} is not known; there is {_or(words)}")
+    for key, read in READERS.items():
+        if key in found and (fault := _misread(read, found[key])):
+            yield Remark(f"annotation {key}: {fault}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
         yield Remark(f"annotation {ANNOTATION_PLAN} is not followed: {fault}", fatal=False)
     for key in islice(filter(_is_strange, found), MOST_STRANGE):
         near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
         hint = f"; is {near[0]} meant?" if near else ""
         yield Remark(f"annotation {key[:LONGEST_KEY]} means nothing here{hint}", fatal=False)
+
+
+def _misread(read: Callable[[str], object], text: Any) -> str:
+    """Why it cannot be read; empty where it can."""
+    try:
+        read(str(text))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _core_limit(text: str, asks: Collection[ContainerAsk]) -> Iterator[Remark]:
