@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 WARM_UP = 200
-"""Pods, before each setting: every shape has been asked for then."""
+"""Pods, before each setting."""
 
 
 class Bench:
@@ -51,7 +51,11 @@ class Bench:
                 first = extender.started, extender.resident
             with self._step("restarting"), process.extender(api.port, *options.flag) as extender:
                 second = extender.started, extender.resident
-        counts = [] if options.quick or options.only else [options.nodes // 10, options.nodes, options.nodes * 3]
+        counts = (
+            []
+            if options.quick or options.only
+            else [options.nodes // 10, options.nodes, options.nodes * 3]
+        )
         with self._step("changing nodes"):
             changes = tuple(change_cost(count) for count in counts)
         return report.Figures(
@@ -79,6 +83,8 @@ class Bench:
             "by default": (count, orders.Feasible(names, self.free, count, luck)),
         }
         load = Load(extender.port, self.free, self._options.seed)
+        with self._step("first questions"):
+            load.warm(orders.text(names))
         for name, (asked, order) in chosen.items():
             if self._options.only in ("", name):
                 self._load(load, order, min(WARM_UP, self._options.pods), f"{name}: warming up")
