@@ -1,7 +1,7 @@
 """Least waste: keep what is free usable by the pods that usually come.
 
     worth(node) = sum over its GPUs of  filled(free cores of it)
-                + sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
+                + sum over typical asks t of  w(t) * min(fitting(t), FEEDING * fed(t))
 
     filled(f)   how much of f free cores the next shares of the mix would take, if they came one
                 after another and whatever fits is put there (REACH shares); all of a GPU that is
@@ -11,8 +11,8 @@
     fed(t)      cores that pods like t could take before the node is out of CPU or memory
 
 What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
-a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (twice, because pods
-that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
+a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (FEEDING times, as
+pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
 the one with the least free, so that idle nodes stay idle. How this was found: docs/placement.md.
 """
 
@@ -28,7 +28,7 @@ from gpumanager.placement.rooms import admits, has_share, put
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
-FEEDING: Final = 2.0
+FEEDING: Final = 1.6
 REACH: Final = 30
 STEP: Final = 3.0
 """Cores."""
