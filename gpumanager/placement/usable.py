@@ -12,8 +12,9 @@
 
 What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
 a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (FEEDING times, as
-pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
-the one with the least free, so that idle nodes stay idle. How this was found: docs/placement.md.
+pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of
+those the one with the least free, so that idle nodes stay idle. How this was found:
+docs/placement.md.
 """
 
 import math
