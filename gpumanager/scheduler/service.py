@@ -125,7 +125,7 @@ class Extender:
             wrong = Unfit(str(ask), final=True)
             found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
-            policy = str(ask.preference)
+            policy = ask.preference.spelled
             found = filter_nodes(self.verdicts.of(ask, names), names)
             found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
         self._remember(pod, len(names), found, policy)
