@@ -30,7 +30,7 @@ def pattern(nodes: int, luck: random.Random) -> list[int]:
     """How far each node is from the first: pieces of neighbours, mixed as workers mix them."""
     piece = max(1, min(math.isqrt(nodes), nodes // WORKERS + 1))
     pieces = iter([iter(range(at, min(at + piece, nodes))) for at in range(0, nodes, piece)])
-    workers = [one for one, _ in zip(pieces, range(WORKERS), strict=False)]
+    workers = list(islice(pieces, WORKERS))
     order = []
     while workers:
         place = luck.randrange(len(workers))

@@ -56,7 +56,7 @@ class Wish:
         return bool(self.uuids or self.not_uuids)
 
     def takes(self, gpu: Gpu) -> bool:
-        return (
+        return self is ANY or (
             self._takes_model(gpu.model.lower())
             and (not self.uuids or gpu.uuid in self.uuids)
             and gpu.uuid not in self.not_uuids
