@@ -82,7 +82,7 @@ class Extender:
     ) -> None:
         self.rules = rules or Everybody()
         self.preference = preference
-        self.habits = Habits()
+        self.habits = Habits(lambda: self.state.part_of_gpus)
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
