@@ -3,10 +3,12 @@
 The extender is a process of its own, as is the stub of the API server that it follows; this one
 calls it, one pod after another, over a connection that stays open, as kube-scheduler does. Pods go
 to one of the best nodes and are bound in the background, so that with each pod a node changes. The
-three share the machine's processors. Two settings:
+three share the machine's processors. Three settings:
 
   every node    each request names all nodes, those that are full too
-  by default    the first 5 % of them (500 of 10,000) that have enough free cores
+  100 %         all that have enough free cores, which kube-scheduler sees to before it asks;
+                with percentageOfNodesToScore: 100
+  by default    the first of these, 5 % of all nodes: 500 of 10,000
 
 How it is done: the package `extender` beside this file.
 """
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -28,8 +31,11 @@ from machine_line import machine_line
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+EVERY, WHOLE, DEFAULT = "every node", "100 %", "by default"
+CHANGED = 1_000, 10_000, 30_000
+"""Nodes of the clusters in which a change is measured."""
 WARM_UP = 200
-"""Pods, before each setting: every shape has been asked for then."""
+"""Pods, before each setting."""
 
 
 class Bench:
@@ -38,7 +44,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, progress: Progress) -> None:
         self._options = options
         self._progress = progress
-        self._next = options.placed
+        self._next = self._bound = options.placed
         self.free = [800] * options.nodes
         for one in placed(options.nodes, options.placed):
             self.free[one.node] -= shape_of(one.pod).cores
@@ -51,7 +57,7 @@ class Bench:
                 first = extender.started, extender.resident
             with self._step("restarting"), process.extender(api.port, *options.flag) as extender:
                 second = extender.started, extender.resident
-        counts = [] if options.quick or options.only else [options.nodes // 10, options.nodes, options.nodes * 3]
+        counts = CHANGED if not (options.quick or options.only) else (options.nodes,)
         with self._step("changing nodes"):
             changes = tuple(change_cost(count) for count in counts)
         return report.Figures(
@@ -64,7 +70,7 @@ class Bench:
             second[0],
             first[1],
             second[1],
-            options.placed + sum(one.times.bound for one in settings),
+            self._bound,
             changes,
         )
 
@@ -74,18 +80,21 @@ class Bench:
         names = [node_name(number) for number in range(self._options.nodes)]
         luck = random.Random(self._options.seed)
         count = orders.default_count(len(names))
-        chosen: dict[str, tuple[int, Orders]] = {
-            "every node": (len(names), orders.Everything(names, luck)),
-            "by default": (count, orders.Feasible(names, self.free, count, luck)),
+        chosen: dict[str, Orders] = {
+            EVERY: orders.Everything(names, luck),
+            WHOLE: orders.Feasible(names, self.free, len(names), luck),
+            DEFAULT: orders.Feasible(names, self.free, count, luck),
         }
         load = Load(extender.port, self.free, self._options.seed)
-        for name, (asked, order) in chosen.items():
+        with self._step("first questions"):
+            load.warm(orders.text(names))
+        for name, order in chosen.items():
             if self._options.only in ("", name):
                 self._load(load, order, min(WARM_UP, self._options.pods), f"{name}: warming up")
                 before = _worked(extender, api)
                 times = self._load(load, order, self._options.pods, name)
                 spent = [b - a for a, b in zip(before, _worked(extender, api), strict=True)]
-                yield report.Setting(name, asked, times, *spent)
+                yield report.Setting(name, times, *spent)
         load.close()
 
     def _load(self, load: Load, order: Orders, pods: int, title: str) -> Times:
@@ -100,6 +109,7 @@ class Bench:
                 self._progress.update(task, completed=told)
 
         times = load.run(range(first, first + pods), order, tell)
+        self._bound += times.bound
         self._progress.update(task, completed=pods)
         return times
 
@@ -119,7 +129,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--placed", type=int, default=45_000, help="pods that are there already")
     parser.add_argument("--pods", type=int, default=2_500, help="to place in each setting")
-    parser.add_argument("--only", choices=("every node", "by default"), default="")
+    parser.add_argument("--only", choices=(EVERY, WHOLE, DEFAULT), default="")
     parser.add_argument("--flag", action="append", default=[], help="for the extender; repeatable")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="figures for programs")
@@ -143,4 +153,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left behind
     sys.exit(main(sys.argv[1:]))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from extender.cluster import SHAPES, node_object, placed, pod_object, shape_of
+from extender.cluster import SHAPES, Shape, node_object, placed, pod_object, shape_of
 from gpumanager.kubelet.pods import read_pod
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.service import Extender
+from gpumanager.scheduler.habits import Habits
+from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
 
@@ -34,8 +35,10 @@ class ChangeCost:
 
 def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     """In a cluster of so many nodes, with five times as many pods."""
-    extender = Extender(None)  # type: ignore[arg-type] - nothing is asked of the API server
-    put_node, pods = Nodes(extender.state).put, Pods(extender.state)
+    habits = Habits()
+    state = ClusterState(saw=habits.saw)
+    verdicts = Verdicts(state, habits)
+    put_node, pods = Nodes(state).put, Pods(state)
     for number in range(nodes):
         put_node(node_object(number))
     there = list(placed(nodes, nodes * PODS_PER_NODE))
@@ -43,20 +46,20 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
         pods.put(one.object())
     asks = _asks()
     for ask in asks:
-        extender.verdicts.of(ask)
+        verdicts.of(ask)
     chosen = random.Random(1).sample(there, min(changes, len(there)))
     taken, judged = [], []
     for one in chosen:
         item = one.object()
         for change in (pods.remove, pods.put):
             taken.append(_seconds(partial(change, item)))
-            judged.append(_seconds(partial(_catch_up, extender.verdicts, asks)) / len(asks))
+            judged.append(_seconds(partial(_catch_up, verdicts, asks)) / len(asks))
     return ChangeCost(nodes, statistics.median(taken) * 1e6, statistics.median(judged) * 1e6)
 
 
 def _asks() -> list[PodAsk]:
     """One for each shape."""
-    found = {}
+    found: dict[Shape, PodAsk] = {}
     number = 0
     while len(found) < len(SHAPES):
         ask = ask_of(read_pod(pod_object(number)))

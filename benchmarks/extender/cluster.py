@@ -11,7 +11,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final
 
 from gpumanager.cluster.labels import inventory
@@ -141,7 +141,7 @@ def placed(nodes: int, pods: int) -> Iterator[Placed]:
     """
     luck = random.Random(1)
     fresh = iter(luck.sample(range(nodes), nodes))
-    open_ = [_Room(node) for node, _ in zip(fresh, range(OPEN), strict=False)]
+    open_ = [_Room(node) for node in islice(fresh, OPEN)]
     for pod in range(pods):
         while open_:
             place = luck.randrange(len(open_))

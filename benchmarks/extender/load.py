@@ -10,15 +10,17 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Protocol
 
 from extender.caller import Connection, Pool
-from extender.cluster import Shape, encoded, node_name, pod_object, shape_of
+from extender.cluster import SHAPES, Shape, encoded, node_name, pod_object, shape_of
 
 BINDERS: Final = 8
 BEST: Final = b'"Score":10}'
 ROW: Final = b'{"Host":"'
 BETWEEN: Final = b'","'
+END: Final = b'"]}'
 NAMES: Final = b'"NodeNames":['
 
 
@@ -32,7 +34,8 @@ class Orders(Protocol):
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of each pod, for each of the two. named, scored: nodes, of all pods together."""
+    """Seconds of each pod, for each of the two. whole: seconds of all, bindings included. named:
+    nodes of all filters, answered_bytes: of all their answers."""
 
     filter: list[float] = field(default_factory=list)
     prioritize: list[float] = field(default_factory=list)
@@ -40,7 +43,7 @@ class Times:
     refused: int = 0
     bound: int = 0
     whole: float = 0.0
-    asked_bytes: int = 0
+    named: int = 0
     answered_bytes: int = 0
 
     @property
@@ -62,6 +65,12 @@ class Load:
         self._caller.close()
         self._binders.close()
 
+    def warm(self, names: bytes) -> None:
+        """Every shape has been asked about every node once."""
+        for shape in SHAPES:
+            number = next(number for number in count() if shape_of(number) is shape)
+            self._caller.ask("/scheduler/filter", _start(number), names, END)
+
     def run(self, pods: range, orders: Orders, tell: Callable[[], None]) -> Times:
         times = Times()
         began = time.perf_counter()
@@ -76,23 +85,19 @@ class Load:
 
     def _place(self, number: int, orders: Orders, times: Times) -> None:
         shape = shape_of(number)
-        start = b'{"Pod":%s,"Nodes":null,"NodeNames":["' % encoded(pod_object(number))
+        start = _start(number)
         names = orders.names(shape)
         if not names:
             times.nowhere += 1
             return
         began = time.perf_counter()
-        said = self._caller.ask("/scheduler/filter", start, names, b'"]}')
+        said = self._caller.ask("/scheduler/filter", start, names, END)
         filtered = time.perf_counter()
         fitting = _fitting(said)
-        times.asked_bytes += len(names)
+        times.named += names.count(b",") + 1
         times.answered_bytes += len(said)
         middle = time.perf_counter()
-        scores = (
-            self._caller.ask("/scheduler/prioritize", start[:-1], b'"%s"]}' % fitting)
-            if fitting
-            else b""
-        )
+        scores = self._caller.ask("/scheduler/prioritize", start, fitting, END) if fitting else b""
         times.prioritize.append(time.perf_counter() - middle)
         times.filter.append(filtered - began)
         if fitting:
@@ -125,6 +130,11 @@ class Load:
                 times.refused += 1
             else:
                 times.bound += 1
+
+
+def _start(number: int) -> bytes:
+    """Of what is asked about a pod; names and END follow."""
+    return b'{"Pod":%s,"Nodes":null,"NodeNames":["' % encoded(pod_object(number))
 
 
 def _fitting(answer: memoryview) -> bytes:

@@ -8,7 +8,7 @@ stops at 50 % less one for each 125 nodes, at least 5 %, at least 100 nodes.
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -30,7 +30,7 @@ def pattern(nodes: int, luck: random.Random) -> list[int]:
     """How far each node is from the first: pieces of neighbours, mixed as workers mix them."""
     piece = max(1, min(math.isqrt(nodes), nodes // WORKERS + 1))
     pieces = iter([iter(range(at, min(at + piece, nodes))) for at in range(0, nodes, piece)])
-    workers = [one for one, _ in zip(pieces, range(WORKERS), strict=False)]
+    workers = list(islice(pieces, WORKERS))
     order = []
     while workers:
         place = luck.randrange(len(workers))
@@ -42,6 +42,11 @@ def pattern(nodes: int, luck: random.Random) -> list[int]:
         else:
             del workers[place]
     return order
+
+
+def text(names: Iterable[str]) -> bytes:
+    """As `a","b","c`."""
+    return SEPARATOR.join(names).encode()
 
 
 class Everything:
@@ -58,7 +63,7 @@ class Everything:
     def _text(names: Sequence[str], luck: random.Random) -> bytes:
         start, count = luck.randrange(len(names)), len(names)
         order = pattern(count, luck)
-        return SEPARATOR.join(names[(start + far) % count] for far in order).encode()
+        return text(names[(start + far) % count] for far in order)
 
 
 class Feasible:
@@ -79,7 +84,7 @@ class Feasible:
         fitting = (node for node in order if self._free[node] >= shape.cores)
         found = list(islice(fitting, self._count))
         self._start = next(order, self._start)
-        return SEPARATOR.join(self._names[node] for node in found).encode()
+        return text(self._names[node] for node in found)
 
     def _order(self) -> Iterator[int]:
         start, count = self._start, len(self._names)

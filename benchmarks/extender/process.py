@@ -81,9 +81,10 @@ def _running(command: list[str], **more: object) -> Iterator["subprocess.Popen[b
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.communicate()
 
 
 def _until_ready(port: int, process: "subprocess.Popen[bytes]") -> None:

@@ -181,6 +181,7 @@ async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.cluster.kept import Kept
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.quota_metrics import QuotaCollector
     from gpumanager.scheduler.quota_rules import QuotaRules
@@ -190,7 +191,8 @@ async def serve(settings: ExtenderSettings) -> None:
 
     preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
-    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
+    kept = Kept()
+    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender", kept=kept)
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
     quota, events = _quota(settings, api)
@@ -205,6 +207,7 @@ async def serve(settings: ExtenderSettings) -> None:
     parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
     await _until_told(parts)
     await server.stop()
+    kept.close()
 
 
 def _quota(

@@ -202,12 +202,22 @@ def as_fields(run: Run) -> dict[str, object]:
     }
 
 
-def _draw(path: Path, runs: Sequence[Run]) -> None:
-    from gpumanager.sim.trace.chart import chart
+def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """In the order in which they were asked for."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.policy, []).append(run)
+    return list(grouped.items())
 
-    curves = {f"{run.policy}, seed {run.seed}": run.outcome.curve for run in runs}
-    if len({run.seed for run in runs}) == 1:
-        curves = {run.policy: run.outcome.curve for run in runs}
+
+def _draw(path: Path, runs: Sequence[Run]) -> None:
+    """The mean over the seeds, for each policy."""
+    from gpumanager.sim.trace.chart import chart, mean_curve
+
+    if path.suffix.lower() != ".svg":
+        raise click.BadParameter(f"{path} is drawn as SVG: end it in .svg", param_hint="--plot")
+    grouped = {name: [run.outcome.curve for run in of] for name, of in by_policy(runs)}
+    curves = {name: mean_curve(some) for name, some in grouped.items() if all(some)}
     try:
         path.write_text(chart(curves), encoding="utf-8")
     except OSError as error:

@@ -50,6 +50,11 @@ class Preference:
             return replace(default, gpus=self.gpus or default.gpus)
         return replace(self, nodes=self.nodes or default.nodes, gpus=self.gpus or default.gpus)
 
+    @property
+    def spelled(self) -> str:
+        """All of it, for people."""
+        return f"{self}, GPUs by {self.gpus}" if self.gpus else str(self)
+
     def __str__(self) -> str:
         words = [_term(name, weight) for name, weight in self.nodes]
         words += [

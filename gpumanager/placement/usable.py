@@ -1,19 +1,21 @@
 """Least waste: keep what is free usable by the pods that usually come.
 
     worth(node) = sum over its GPUs of  filled(free cores of it)
-                + sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
+                + sum over typical asks t of  w(t) * min(fitting(t), FEEDING * fed(t))
 
     filled(f)   how much of f free cores the next shares of the mix would take, if they came one
                 after another and whatever fits is put there (REACH shares); all of a GPU that is
                 whole, so that none is broken while a broken one will do
     w(t)        how many of the asks for GPUs are like t
     fitting(t)  free cores on GPUs with room for t; 0 where the node has no room for one t
-    fed(t)      cores that pods like t could take before the node is out of CPU or memory
+    fed(t)      cores that pods like t could take before the node is out of CPU or memory, of which
+                pods without GPUs take their part
 
 What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
-a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (twice, because pods
-that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
-the one with the least free, so that idle nodes stay idle. How this was found: docs/placement.md.
+a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (FEEDING times, as
+pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of
+those the one with the least free, so that idle nodes stay idle. How this was found:
+docs/placement.md.
 """
 
 import math
@@ -28,7 +30,7 @@ from gpumanager.placement.rooms import admits, has_share, put
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
-FEEDING: Final = 2.0
+FEEDING: Final = 2.5
 REACH: Final = 30
 STEP: Final = 3.0
 """Cores."""
@@ -109,7 +111,8 @@ class Worth:
         if not typical:
             typical = list(PRIOR.typical)
         total = sum(share for _, share in typical)
-        self._needs = [_need(ask, share / total) for ask, share in typical]
+        feeding = FEEDING * part_of_gpus(mix)
+        self._needs = [_need(ask, share / total, feeding) for ask, share in typical]
         self._weights = [(need.weight, need.least) for need in self._needs]
         self._filled = fillings(typical)
         self._on_gpus: dict[GpuState, Amounts] = {}
@@ -187,11 +190,18 @@ def _remember(known: dict[K, Amounts], key: K, found: Amounts, most: int) -> Non
     known[key] = found
 
 
-def _need(ask: Ask, weight: float) -> Need:
+def part_of_gpus(mix: Mix) -> float:
+    """Of the CPU that usual pods take, the part of those with GPUs; all of it where none have."""
+    taken = sum(share * ask.cpu_milli for ask, share in mix.typical)
+    others = sum(share * ask.cpu_milli for ask, share in mix.typical if not ask.requests)
+    return 1 - others / taken if taken > others else 1.0
+
+
+def _need(ask: Ask, weight: float, feeding: float) -> Need:
     cpu, memory = max(1, ask.cpu_milli), max(1, ask.memory_mib)
     request = hardest(ask)
     least = max(1.0, float(CORES_PER_GPU * request.whole_gpus))
-    return Need(weight, least, request, FEEDING * ask.cores, cpu, memory, ask.models)
+    return Need(weight, least, request, feeding * ask.cores, cpu, memory, ask.models)
 
 
 @lru_cache(maxsize=8)

@@ -56,7 +56,7 @@ class Wish:
         return bool(self.uuids or self.not_uuids)
 
     def takes(self, gpu: Gpu) -> bool:
-        return (
+        return self is ANY or (
             self._takes_model(gpu.model.lower())
             and (not self.uuids or gpu.uuid in self.uuids)
             and gpu.uuid not in self.not_uuids
@@ -114,6 +114,17 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
 
     default: what the cluster prefers where the pod says nothing.
     """
+    needs = needs_of(pod)
+    if not isinstance(needs, PodAsk):
+        return needs
+    preference = preference_of(pod.annotations)
+    if isinstance(preference, Refusal):
+        return preference
+    return _shared(replace(needs, preference=preference.over(default)))
+
+
+def needs_of(pod: PodView) -> PodAsk | Refusal | None:
+    """The same of a pod that has its place: where it would rather be does not matter any more."""
     containers = []
     for one in asking(pod):
         if one.cores is None or one.blocks is None:
@@ -126,13 +137,8 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
     if len(containers) > MOST_CONTAINERS:
         detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
         return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
-    if not containers:
-        return None
-    preference = preference_of(pod.annotations)
-    if isinstance(preference, Refusal):
-        return preference
     host = Host(pod.cpu_milli, pod.memory_mib)
-    return _shared(PodAsk(tuple(containers), _wish(pod), host, preference.over(default)))
+    return _shared(PodAsk(tuple(containers), _wish(pod), host)) if containers else None
 
 
 @lru_cache(maxsize=SHAPES_SHARED)

@@ -22,7 +22,7 @@ from gpumanager.names import (
 )
 from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
-from gpumanager.scheduler.asks import ANY, PodAsk, Wish, ask_of, asking
+from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
@@ -60,8 +60,8 @@ class NodeState:
     """generation: counts up with each change. closed: GPUs on which nothing new is placed.
 
     inventory: the text it was read from. trouble: why that text is not understood. kind: what
-    quotas know of it. host: the CPU and memory that pods can have. load: what pods without GPUs
-    ask of that. room: what is left of everything, as policies see it.
+    quotas know of it. host: the CPU and memory that pods can have. asked, load: what pods with and
+    without GPUs ask of that. room: what is left of everything, as policies see it.
     """
 
     name: str
@@ -77,6 +77,7 @@ class NodeState:
     trouble: str = ""
     kind: NodeClass = PLAIN
     host: Host = BOUNDLESS
+    asked: Host = NOTHING
     load: Host = NOTHING
     room: NodeRoom = NO_ROOM
 
@@ -117,19 +118,21 @@ class NodeState:
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         books = _books(self.topology, holders)
         books = books.without(gpu for gpu in self.topology.gpus if gpu.uuid in self.closed)
+        asked = total(one.ask.host for one in holders.values())
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             books=books,
             likeness=(self.make, _free(self.topology, books)),
+            asked=asked,
             load=load,
-            room=self._room(books, total(one.ask.host for one in holders.values()) + load),
+            room=self._room(books, asked + load),
         )
 
     def with_load(self, load: Host) -> "NodeState":
         """Pods without GPUs ask for so much now."""
-        room = self._room(self.books, self._taken - self.load + load)
+        room = self._room(self.books, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, room=room)
 
     def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
@@ -169,10 +172,6 @@ class NodeState:
         free = max(0, left.cpu_milli), max(0, left.memory_mib)
         return NodeRoom("", model, gpus, *free, self.host.cpu_milli, self.host.memory_mib)
 
-    @property
-    def _taken(self) -> Host:
-        return total(one.ask.host for one in self.holders.values()) + self.load
-
 
 gpu_room: Final = lru_cache(maxsize=ROOMS)(GpuRoom)
 """Few states of a GPU recur on all nodes."""
@@ -204,7 +203,7 @@ def read_node(item: Any) -> NodeSaid:
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
-    ask = ask_of(pod)
+    ask = needs_of(pod)
     if not isinstance(ask, PodAsk):
         return None
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))

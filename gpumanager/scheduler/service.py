@@ -82,7 +82,7 @@ class Extender:
     ) -> None:
         self.rules = rules or Everybody()
         self.preference = preference
-        self.habits = Habits()
+        self.habits = Habits(lambda: self.state.part_of_gpus)
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
@@ -125,7 +125,7 @@ class Extender:
             wrong = Unfit(str(ask), final=True)
             found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
-            policy = str(ask.preference)
+            policy = ask.preference.spelled
             found = filter_nodes(self.verdicts.of(ask, names), names)
             found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
         self._remember(pod, len(names), found, policy)

@@ -89,6 +89,8 @@ class ClusterState:
         self._known: set[PodUID] = set()
         """Pods with GPUs that the API server has told of, bound or not."""
         self._loads = Loads()
+        self._asked = self._loaded = 0
+        """CPU that pods with, and without, GPUs take of nodes with GPUs."""
         self._tally = tally or NoTally()
         self._saw = saw
 
@@ -106,14 +108,15 @@ class ClusterState:
         before = known or NodeState(name)
         after = before.saying(said)
         if known is None or after is not before:
-            self.nodes[name] = after
+            self._become(name, after)
             self._meet(gpu.model for gpu in after.topology.gpus)
             for uid in tuple(self._on.get(name, ())):
                 self._hold(uid, name, self._again(uid, before, after))
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
+        if name in self.nodes:
+            self._become(name, None)
             self._note(name)
 
     def only_nodes(self, names: Iterable[str]) -> None:
@@ -201,6 +204,12 @@ class ClusterState:
         return found.holder.packing if found else None
 
     @property
+    def part_of_gpus(self) -> float:
+        """Of the CPU that is taken on nodes with GPUs, the part that pods with GPUs take."""
+        taken = self._asked + self._loaded
+        return self._asked / taken if self._asked else 1.0
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """For people and metrics."""
         return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
@@ -239,7 +248,7 @@ class ClusterState:
         node = self.nodes.get(name)
         if node is not None:
             on = dict(self._on.get(name, {}))
-            self.nodes[name] = node.with_holders(on, self._loads.on(name))
+            self._become(name, node.with_holders(on, self._loads.on(name)))
             self._note(name)
 
     def _load(self, names: Iterable[str]) -> None:
@@ -247,8 +256,20 @@ class ClusterState:
         for name in names:
             node = self.nodes.get(name)
             if node is not None and node.topology.gpus:
-                self.nodes[name] = node.with_load(self._loads.on(name))
+                self._become(name, node.with_load(self._loads.on(name)))
                 self._note(name)
+
+    def _become(self, name: str, node: NodeState | None) -> None:
+        """The node is this from now on; None: it is gone."""
+        before = self.nodes.get(name)
+        for one, sign in ((before, -1), (node, 1)):
+            if one is not None and one.topology.gpus:
+                self._asked += sign * one.asked.cpu_milli
+                self._loaded += sign * one.load.cpu_milli
+        if node is None:
+            del self.nodes[name]
+        else:
+            self.nodes[name] = node
 
     def _meet(self, models: Iterable[str]) -> None:
         """The same value as long as there is nothing new."""

@@ -7,7 +7,7 @@ kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -31,10 +31,10 @@ class Shape:
     """One shape of pod. Every node that was asked about is in one of fits and unfits.
 
     fitting: the names in fits. ranks: those by their points. reasons: the others, by phrase and
-    whether that is final.
+    whether that is final. names: see `side_by_side`; of all nodes that there are now.
     """
 
-    def __init__(self, judge: Judge, state: ClusterState) -> None:
+    def __init__(self, judge: Judge, state: ClusterState, names: Mapping[str, str]) -> None:
         self.fits: dict[str, Fit] = {}
         self.unfits: dict[str, Unfit] = {}
         self.fitting: set[str] = set()
@@ -42,8 +42,9 @@ class Shape:
         self.reasons: Classes[tuple[str, bool]] = Classes()
         self._state = state
         self._judge = judge
-        self._seen = -1
-        self._changed: dict[str, None] = {}
+        self._names = names
+        self._seen = state.changes
+        self._changed = dict.fromkeys(names)
         """Nodes about which nobody has asked since."""
         self._stale: dict[str, None] = {}
         """Nodes whose points are by an earlier mix."""
@@ -54,10 +55,10 @@ class Shape:
 
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
         """Look at what has changed, of these. mix: of the pods that are usual now."""
-        changed = self._state.since(self._seen) if self._seen >= 0 else None
+        changed = self._state.since(self._seen)
         if changed is None:
             self._forget()
-            changed = _side_by_side(self._state.nodes)
+            changed = self._state.nodes
         self._changed.update(dict.fromkeys(changed))
         self._seen = self._state.changes
         self.renew(mix)
@@ -93,6 +94,7 @@ class Shape:
             self._look(name, self._state.nodes.get(name))
 
     def _look(self, name: str, node: NodeState | None) -> None:
+        name = self._names.get(name, name)
         self._drop(name)
         verdict = None if node is None else self._judge.of(node)
         if isinstance(verdict, Fit):
@@ -112,13 +114,14 @@ class Shape:
             self.reasons.discard(name, (unfit.phrase, unfit.final))
 
 
-def _side_by_side(names: Collection[str]) -> list[str]:
-    """The same names as new objects that lie beside each other in memory.
+def side_by_side(names: Collection[str]) -> dict[str, str]:
+    """The same names, each by itself, as new objects that lie beside each other in memory.
 
     Ten thousand that lie between everything else were a page each, and a look-up of all of them
     took ten times as long.
     """
-    return "\n".join(names).split("\n") if names else []
+    found = "\n".join(names).split("\n") if names else []
+    return dict(zip(found, found, strict=True))
 
 
 class Verdicts:
@@ -138,6 +141,7 @@ class Verdicts:
         self._most = shapes
         self._models = state.models
         self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()
+        self._names: dict[str, str] = {}
 
     def of(self, ask: PodAsk, names: Collection[str] | None = None) -> Shape:
         """Up to date, as far as these nodes go; None: all."""
@@ -146,13 +150,18 @@ class Verdicts:
             self._shapes.clear()
         shape = self._shapes.get(ask)
         if shape is None:
-            judge = self._judges(ask, self._state.models, self._habits.mix)
-            shape = self._shapes[ask] = Shape(judge, self._state)
+            shape = self._shapes[ask] = self._new(ask)
             if len(self._shapes) > self._most:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(ask)
         shape.catch_up(self._habits.mix, names)
         return shape
+
+    def _new(self, ask: PodAsk) -> Shape:
+        if self._names.keys() != self._state.nodes.keys():
+            self._names = side_by_side(self._state.nodes)
+        judge = self._judges(ask, self._state.models, self._habits.mix)
+        return Shape(judge, self._state, self._names)
 
     def renew(self) -> bool:
         """A few points of one shape by the present mix; False where all are. For idle moments."""

@@ -1,6 +1,7 @@
 """Where a pod wants to be: the words for it, and where it then goes on a node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_only_policies_of_rooms_choose_among_gpus() -> None:
     assert read_gpu_policy("") == ""
     with pytest.raises(ValueError, match="'numa' is no policy for GPUs: write one of least-waste"):
         read_gpu_policy("numa")
+
+
+def test_a_policy_of_its_own_for_gpus_is_told_beside_that_for_nodes() -> None:
+    spread = read_preference("spread")
+
+    assert spread.spelled == "spread"
+    assert replace(spread, gpus="binpack").spelled == "spread, GPUs by binpack"
 
 
 def test_what_a_pod_does_not_say_the_cluster_says() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from served_extender import serving
 
+from gpumanager.cli import run
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import CertificateTrouble
@@ -152,3 +153,21 @@ def locked(key: Path) -> Path:
     words = ["pkey", "-in", str(key), "-aes128", "-passout", "pass:secret", "-out", str(path)]
     subprocess.run(["openssl", *words], check=True, capture_output=True)
     return path
+
+
+async def test_explain_believes_the_authority_that_it_is_given(
+    api: SimulatedApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = make(tmp_path, "extender")
+    certificate = await begun(files)
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        words = ["explain", "default/p", "--extender", f"https://127.0.0.1:{port}"]
+
+        believing = await asyncio.to_thread(run, [*words, "--ca-file", str(files[0])])
+        known = capsys.readouterr().err
+        doubting = await asyncio.to_thread(run, words)
+
+    assert (believing, doubting) == (1, 2)
+    assert "nothing was asked about pod default/p lately" in known
+    assert "certificate verify failed" in capsys.readouterr().err

@@ -298,6 +298,15 @@ def test_a_pod_that_was_placed_without_us_counts_where_the_node_would_put_it() -
     assert sorted(free) == [40, 100, 100, 100]
 
 
+def test_a_pod_counts_whatever_policy_it_names() -> None:
+    state = cluster("a")
+    said = plan(app_0=["GPU-a-2"])
+
+    state.pod(pod("p", (60, 4), node="a", vcuda_plan=said, vcuda_policy="no such"), "a")
+
+    assert state.nodes["a"].books.of(state.nodes["a"].topology.gpus[2]).free_cores == 40
+
+
 def test_pods_are_known_before_their_node_is() -> None:
     state = cluster()
     hold(state, "p", "a", 2)

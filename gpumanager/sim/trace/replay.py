@@ -1,13 +1,14 @@
 """Places the pods of a workload one by one and watches how much of the GPUs is given away.
 
 A pod that fits nowhere is dropped; nobody leaves. Scores of a shape of ask are kept, and made anew
-only for nodes that have changed since that shape was asked for last.
+only for nodes that have changed since that shape was asked for last; nodes that are alike but for
+their names share one.
 """
 
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score, mix_of
@@ -52,11 +53,14 @@ class Replay:
     rooms: list[NodeRoom] = field(init=False)
     _mix: Mix = field(init=False)
     _chance: random.Random = field(init=False)
+    _states: dict[NodeRoom, int] = field(init=False, default_factory=dict)
+    _state_of: list[int] = field(init=False)
     _changes: list[int] = field(init=False, default_factory=list)
     _scores: dict[Ask, Scores] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
+        self._state_of = [self._state(room) for room in self.rooms]
         self._chance = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self._mix = usual(self.workload.pods) if self.mix is None else self.mix
 
@@ -73,11 +77,20 @@ class Replay:
         best = max(scores.points, default=NO_FIT)
         if best == NO_FIT:
             return False
-        equal = [node for node, points in enumerate(scores.points) if points >= best - EQUAL]
+        least = best - EQUAL
+        equal = [node for node, points in enumerate(scores.points) if points >= least]
         node = equal[0] if self.names_decide else self._chance.choice(equal)
-        self.rooms[node] = after(self.rooms[node], ask, scores.gpus[node])
-        self._changes.append(node)
+        self._put(node, after(self.rooms[node], ask, scores.gpus[node]))
         return True
+
+    def _put(self, node: int, room: NodeRoom) -> None:
+        self.rooms[node] = room
+        self._state_of[node] = self._state(room)
+        self._changes.append(node)
+
+    def _state(self, room: NodeRoom) -> int:
+        """The same number for rooms that are equal but for the name."""
+        return self._states.setdefault(replace(room, name=""), len(self._states))
 
     def _up_to_date(self, ask: Ask) -> Scores:
         scores = self._scores.get(ask)
@@ -88,15 +101,19 @@ class Replay:
             changed: Sequence[int] = range(everywhere)
         else:
             changed = list(set(self._changes[scores.seen :]))
-        for node in changed:
-            self._rate(scores, node, ask)
+        self._rate(scores, changed, ask)
         scores.seen = len(self._changes)
         return scores
 
-    def _rate(self, scores: Scores, node: int, ask: Ask) -> None:
-        score: Score | None = self.policy.score(self.rooms[node], ask, self._mix)
-        scores.points[node] = NO_FIT if score is None else score.points
-        scores.gpus[node] = () if score is None else score.gpus
+    def _rate(self, scores: Scores, nodes: Sequence[int], ask: Ask) -> None:
+        rated: dict[int, Score | None] = {}
+        for node in nodes:
+            state = self._state_of[node]
+            if state not in rated:
+                rated[state] = self.policy.score(self.rooms[node], ask, self._mix)
+            score = rated[state]
+            scores.points[node] = NO_FIT if score is None else score.points
+            scores.gpus[node] = () if score is None else score.gpus
 
 
 def usual(pods: Sequence[TracePod]) -> Mix:

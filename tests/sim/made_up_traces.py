@@ -1,0 +1,19 @@
+"""Workloads from the generator, and what a policy makes of them."""
+
+from gpumanager.sim.trace.baselines import policies
+from gpumanager.sim.trace.order import arrange
+from gpumanager.sim.trace.replay import Recorder, Replay
+from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
+from gpumanager.sim.trace.values import Workload
+
+
+def made_up(mix: str = "mixed", nodes: int = 30, seed: int = 5, load: float = 1.2) -> Workload:
+    found = make_nodes(nodes, seed)
+    return arrange(found, make_pods(found, MIXES[mix], seed), load, seed)
+
+
+def allocation(workload: Workload, name: str, seed: int = 5) -> float:
+    replay, recorder = Replay(workload, policies(seed)[name], seed), Recorder(workload)
+    for step in replay.run():
+        recorder.saw(step)
+    return recorder.outcome(replay.rooms).allocation_percent
