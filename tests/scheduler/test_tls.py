@@ -29,8 +29,8 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     return path, key
 
 
-async def begun(files: tuple[Path, Path]) -> Keeper:
-    keeper = Keeper(Files(*files))
+async def begun(files: tuple[Path, Path], callers: Path | None = None) -> Keeper:
+    keeper = Keeper(Files(*files, callers))
     await keeper.begin()
     return keeper
 
@@ -91,6 +91,68 @@ async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Pa
 async def test_files_that_are_none_are_told(tmp_path: Path) -> None:
     with pytest.raises(CertificateTrouble, match="a: cannot be read"):
         await begun((tmp_path / "a", tmp_path / "b"))
+
+
+async def healthy(port: int, authority: Path, ours: tuple[Path, Path] | None = None) -> bool:
+    """Whether somebody with this certificate is answered."""
+    context = ssl.create_default_context(cafile=authority)
+    if ours is not None:
+        context.load_cert_chain(*ours)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        line = await reader.readline()
+    except OSError:
+        return False
+    writer.transport.abort()
+    return b" 200 " in line
+
+
+async def test_only_callers_of_the_authority_are_served_and_it_may_be_replaced(
+    api: SimulatedApiServer, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("server", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    server, first, second = [make(folder, folder.name) for folder in folders]
+    believed = tmp_path / "callers.crt"
+    shutil.copy(first[0], believed)
+    certificate = await begun(server, believed)
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        before = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+        shutil.copy(second[0], believed)
+        await certificate.look()
+        after = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+
+    assert before == [True, False, False]
+    assert after == [False, True, False]
+
+
+@pytest.mark.parametrize("content", ["", "nobody"])
+async def test_an_authority_that_is_none_lets_nobody_in_for_that(
+    tmp_path: Path, content: str
+) -> None:
+    believed = tmp_path / "callers.crt"
+    believed.write_text(content)
+
+    with pytest.raises(CertificateTrouble, match="callers' authorities"):
+        await begun(make(tmp_path, "server"), believed)
+
+
+async def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    path, key = make(tmp_path, "server")
+
+    with pytest.raises(CertificateTrouble, match="do not go together"):
+        await begun((path, locked(key)))
+
+
+def locked(key: Path) -> Path:
+    """The same key behind a password."""
+    path = key.with_name("locked.key")
+    words = ["pkey", "-in", str(key), "-aes128", "-passout", "pass:secret", "-out", str(path)]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    return path
 
 
 async def test_explain_believes_the_authority_that_it_is_given(
