@@ -87,6 +87,16 @@ def test_people_see_policies_models_and_a_drawing(
     assert drawing.read_text().startswith("<svg")
 
 
+def test_pods_come_and_go(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status = run(["replay", *trace, "--churn", "60", "--load", "1", "--json"])
+
+    printed = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert printed["pods"] == 60
+    assert printed["gpu_allocation_percent_at_100"] is None
+    assert 0 < printed["gpu_allocation_percent"] <= 100
+
+
 def test_tables_fit_on_eighty_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +128,8 @@ def test_tables_fit_on_eighty_columns(
             "/none/x.svg",
         ),
         (["--synthetic", "mixed", "--plot", "x.png"], "x.png is drawn as SVG"),
+        (["--synthetic", "mixed", "--plot", "x.svg", "--churn", "5"], "nothing to draw"),
+        (["--synthetic", "mixed", "--churn", "0"], "0 is not in the range"),
         (["--synthetic", "mixed", "--load", "inf"], "inf"),
         (["--synthetic", "mixed", "--load", "-1"], "-1"),
     ],

@@ -2,7 +2,8 @@
 
 from gpumanager.sim.trace.baselines import policies
 from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.replay import Recorder, Replay
+from gpumanager.sim.trace.outcome import Recorder
+from gpumanager.sim.trace.replay import Replay
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import Workload
 

@@ -7,14 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_traces import allocation, made_up
 
-from gpumanager.placement.cluster import Ask
+from gpumanager.placement.cluster import Ask, NodeRoom
 from gpumanager.placement.policies import POLICIES
 from gpumanager.placement.values import Request
 from gpumanager.sim.trace.baselines import policies
+from gpumanager.sim.trace.churn import Churn
+from gpumanager.sim.trace.holding import after, given_back
 from gpumanager.sim.trace.loader import idle_node
-from gpumanager.sim.trace.replay import Recorder, Replay, Scores, after
+from gpumanager.sim.trace.outcome import Recorder, SteadyRecorder
+from gpumanager.sim.trace.replay import Replay, Scores
 from gpumanager.sim.trace.synthetic import MIXES
-from gpumanager.sim.trace.values import TracePod, Workload, kinds_on
+from gpumanager.sim.trace.values import Step, TracePod, Workload, kinds_on
 
 NAMES = sorted(policies(0))
 
@@ -57,7 +60,7 @@ def test_every_pod_lies_where_it_may(seed: int, name: str, mix: str) -> None:
         before = list(replay.rooms)
         placed = replay.place(pod.ask)
         changed = [(old, new) for old, new in zip(before, replay.rooms, strict=True) if old != new]
-        assert len(changed) == (placed and pod.ask != Ask())
+        assert len(changed) == (placed is not None and pod.ask != Ask())
         for old, new in changed:
             assert not (pod.ask.models and pod.ask.requests) or old.model in pod.ask.models
             assert old.cpu_milli - new.cpu_milli == pod.ask.cpu_milli
@@ -128,9 +131,52 @@ def test_a_room_refuses_what_it_has_not() -> None:
 
     once = after(node, ask, ((0,),))
 
-    assert kinds_on(once) == {"share"}
+    assert kinds_on(once) == ("share",)
+
     with pytest.raises(ValueError, match="does not fit"):
         after(once, ask, ((0,),))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(sorted(MIXES)))
+def test_who_leaves_gives_back_what_he_had(seed: int, mix: str) -> None:
+    replay = Replay(made_up(mix, nodes=4, seed=seed), policies(seed)["least-waste"], seed)
+    idle = list(replay.rooms)
+    held = [(pod.ask, replay.place(pod.ask)) for pod in replay.workload.pods]
+
+    for ask, spot in held:
+        if spot is not None:
+            replay.remove(ask, spot)
+
+    assert [_as_left(room) for room in replay.rooms] == [_as_left(room) for room in idle]
+
+
+def _as_left(room: NodeRoom) -> NodeRoom:
+    return given_back(room, Ask(), ())
+
+
+def test_who_comes_and_goes_keeps_what_is_asked_below_the_load() -> None:
+    workload = made_up(nodes=10)
+    replay = Replay(workload, policies(1)["least-waste"], 1)
+
+    steps = list(Churn(replay, 0.9).run(400))
+
+    assert max(step.asked_milli for step in steps) <= 0.9 * workload.capacity_milli
+    free = sum(gpu.free_cores for room in replay.rooms for gpu in room.gpus)
+    assert 10 * free == workload.capacity_milli - steps[-1].allocated_milli
+    assert steps == list(Churn(Replay(workload, policies(1)["least-waste"], 1), 0.9).run(400))
+
+
+def test_of_a_churn_the_later_half_counts() -> None:
+    workload = made_up(nodes=3)
+    recorder = SteadyRecorder(workload, 3)
+    for allocated in (500, 1000, 2000):
+        recorder.saw(Step(2000, allocated, placed=True))
+
+    outcome = recorder.outcome(workload.nodes)
+
+    assert outcome.allocation_percent == pytest.approx(100 * 1500 / workload.capacity_milli)
+    assert (outcome.pods, outcome.placed, outcome.at(100)) == (3, 3, None)
 
 
 def test_ties_by_name_go_to_the_first() -> None:
