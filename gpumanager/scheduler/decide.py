@@ -4,9 +4,10 @@ All nodes that will do are answered, each with a score: which one it is to be is
 decision, which knows of affinity, spreading and priorities.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
 from typing import Final
 
@@ -95,23 +96,26 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    best = _ranked(shape, names) if shape.few(names) else _among(shape, names)
+    best = (_ranked if shape.few(names) else _among)(shape, names)
     found = tuple(islice(best, HIGHEST))
     if len(found) <= 1:
         return ()
     return tuple((HIGHEST - place, nodes) for place, nodes in enumerate(found))
 
 
-def _ranked(shape: Shape, names: Collection[str]) -> Iterator[list[str]]:
+def _ranked(shape: Shape, names: Collection[str]) -> Iterable[list[str]]:
     """The nodes that fit, those with the most points first: looked up one by one."""
-    fits, ranks = shape.fits, dict[float, list[str]]()
-    for name in names:
-        if (fit := fits.get(name)) is not None:
-            ranks.setdefault(fit.points, []).append(name)
-    return (ranks[points] for points in sorted(ranks, reverse=True))
+    fits = shape.fits
+    found = [(name, fits[name].points) for name in names if name in fits]
+    best = nlargest(HIGHEST, {points for _, points in found})
+    ranks: dict[float, list[str]] = {points: [] for points in best}
+    for name, points in found:
+        if points in ranks:
+            ranks[points].append(name)
+    return ranks.values()
 
 
-def _among(shape: Shape, names: Collection[str]) -> Iterator[AbstractSet[str]]:
+def _among(shape: Shape, names: Collection[str]) -> Iterable[AbstractSet[str]]:
     """The same, looked up in the ranks of all nodes."""
     wanted = names if isinstance(names, AbstractSet) else frozenset(names)
     return (found for members in shape.ranks.best() if (found := members & wanted))

@@ -9,7 +9,11 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+from gpumanager.kubelet.pods import PodView
+
+T = TypeVar("T")
 
 MOST_NODES: Final = 100_000
 _OPEN: Final = b'"NodeNames":["'
@@ -20,6 +24,9 @@ _IN_NAMES: Final = _LETTERS.encode()
 _NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
 LISTS: Final = 8
 """Of names that are remembered: kube-scheduler places one pod after another."""
+LONGEST_LIST: Final = 2 << 20
+LONGEST_POD: Final = 64 << 10
+"""Bytes that are remembered; what is longer is read again."""
 
 
 class BadRequest(ValueError):
@@ -35,16 +42,40 @@ class Cut:
     rest: bytes
 
 
-class NameLists:
-    """Lists of names that were read or written lately, by their text: `a","b","c`.
+class Recent(Generic[T]):
+    """What texts meant that were read or written lately. longest: bytes of one that is kept."""
 
-    mark: what `cut` leaves in place of a list, and nobody else can have written there.
+    def __init__(self, most: int, longest: int) -> None:
+        self._most = most
+        self._longest = longest
+        self._found: OrderedDict[bytes, T] = OrderedDict()
+
+    def get(self, text: bytes) -> T | None:
+        return self._found.get(text)
+
+    def put(self, text: bytes, meant: T) -> None:
+        if len(text) > self._longest:
+            return
+        self._found[text] = meant
+        self._found.move_to_end(text)
+        if len(self._found) > self._most:
+            self._found.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class NameLists:
+    """Lists of names by their text: `a","b","c`.
+
+    mark: what `cut` leaves in place of a list, and nobody else can have written there. pods: by the
+    rest of a request whose own list was cut; filter and prioritize of a pod have the same.
     """
 
     def __init__(self, most: int = LISTS) -> None:
         self.mark = secrets.token_hex(16)
-        self._most = most
-        self._lists: OrderedDict[bytes, Collection[str]] = OrderedDict()
+        self.lists: Recent[Collection[str]] = Recent(most, LONGEST_LIST)
+        self.pods: Recent[PodView] = Recent(most, LONGEST_POD)
 
     def cut(self, body: bytes) -> Cut | None:
         """The first list of names, taken out; None where there is none that is plain.
@@ -56,18 +87,12 @@ class NameLists:
         if start < 0 or last < first or body[last] != _BETWEEN[0]:
             return None
         text = body[first:last]
-        names = self._lists.get(text) or _split(text)
+        names = self.lists.get(text) or _split(text)
         if names is None:
             return None
-        self.remember(text, names)
+        self.lists.put(text, names)
         rest = (body[: first - 2], b'"', self.mark.encode(), b'"', body[last + 2 :])
         return Cut(names, text, b"".join(rest))
-
-    def remember(self, text: bytes, names: Collection[str]) -> None:
-        self._lists[text] = names
-        self._lists.move_to_end(text)
-        if len(self._lists) > self._most:
-            self._lists.popitem(last=False)
 
 
 def _split(text: bytes) -> Collection[str] | None:

@@ -13,7 +13,7 @@ from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.bind import BindRequest
 from gpumanager.scheduler.decide import Filtered, Left, Scores
 from gpumanager.scheduler.hosts import read_pod
-from gpumanager.scheduler.name_lists import BadRequest, NameLists, few, plain
+from gpumanager.scheduler.name_lists import BadRequest, Cut, NameLists, few, plain
 from gpumanager.scheduler.node import read_node
 
 
@@ -43,10 +43,8 @@ class PreemptArguments:
 def read_arguments(body: bytes, lists: NameLists) -> Arguments:
     """Raises BadRequest."""
     cut = lists.cut(body)
-    if cut is not None:
-        content = _parse(cut.rest)
-        if content.get("nodenames") == lists.mark:
-            return Arguments(_pod(content), cut.names, cut.text)
+    if cut is not None and (pod := _pod_beside(cut, lists)):
+        return Arguments(pod, cut.names, cut.text)
     content = _parse(body)
     pod, said = _pod(content), content.get("nodenames")
     if said is not None:
@@ -55,6 +53,18 @@ def read_arguments(body: bytes, lists: NameLists) -> Arguments:
         raise BadRequest("Nodes and NodeNames are both missing")
     nodes = _nodes(content["nodes"])
     return Arguments(pod, tuple(nodes), nodes=nodes)
+
+
+def _pod_beside(cut: Cut, lists: NameLists) -> PodView | None:
+    """None where the list that was cut is not the request's own. Raises BadRequest."""
+    known = lists.pods.get(cut.rest)
+    if known is None:
+        content = _parse(cut.rest)
+        if content.get("nodenames") != lists.mark:
+            return None
+        known = _pod(content)
+        lists.pods.put(cut.rest, known)
+    return known
 
 
 def read_preempt(body: bytes) -> PreemptArguments:
@@ -115,7 +125,7 @@ def _names_text(arguments: Arguments, fitting: Collection[str], lists: NameLists
     text = arguments.text
     if not text or fitting is not arguments.names:
         text = '","'.join(fitting).encode()
-        lists.remember(text, fitting)
+        lists.lists.put(text, fitting)
     return b"".join((b'["', text, b'"]'))
 
 

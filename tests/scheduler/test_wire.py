@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler_world import pod_object
 
 from gpumanager.scheduler.decide import Filtered, by_reason
-from gpumanager.scheduler.name_lists import BadRequest, NameLists
+from gpumanager.scheduler.name_lists import LONGEST_LIST, LONGEST_POD, BadRequest, NameLists
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.wire import (
     read_arguments,
@@ -93,12 +93,35 @@ def test_a_list_that_was_answered_is_not_split_again() -> None:
     assert again.names is fitting
 
 
+def test_a_pod_that_was_asked_about_is_not_read_again() -> None:
+    lists = NameLists()
+    first = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b"]}), lists)
+
+    again = read_arguments(compact({"Pod": POD, "NodeNames": ["a"]}), lists)
+    other = read_arguments(compact({"Pod": {**POD, "more": 1}, "NodeNames": ["a"]}), lists)
+
+    assert again.pod is first.pod
+    assert other.pod is not first.pod
+    assert list(again.names) == ["a"]
+
+
 def test_few_lists_are_remembered() -> None:
     lists = NameLists(2)
     for name in ("a", "b", "c"):
         lists.cut(compact({"NodeNames": [name]}))
 
-    assert len(lists._lists) == 2
+    assert len(lists.lists) == 2
+
+
+def test_what_is_very_long_is_not_remembered() -> None:
+    lists = NameLists()
+    names = [f"node-{number:0200d}" for number in range(LONGEST_LIST // 200)]
+    long_pod = {**POD, "more": "x" * LONGEST_POD}
+
+    arguments = read_arguments(compact({"Pod": long_pod, "NodeNames": names}), lists)
+
+    assert list(arguments.names) == names
+    assert (len(lists.lists), len(lists.pods)) == (0, 0)
 
 
 @pytest.mark.parametrize(
