@@ -18,6 +18,8 @@ from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.namespaced import namespaced_or_none
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.placement.policies import DEFAULT_POLICY
+from gpumanager.placement.preference import NAMES
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
@@ -94,8 +96,8 @@ class ExtenderSettings:
 @click.option(
     "--policy",
     metavar="POLICY",
-    help="How nodes are chosen where a pod does not say: least-waste (the default), binpack, "
-    "spread, topology, numa; several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
+    help=f"How nodes are chosen where a pod does not say: {', '.join(NAMES)}; by default "
+    f"{DEFAULT_POLICY}. Several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
 )
 @click.option(
     "--gpu-policy",

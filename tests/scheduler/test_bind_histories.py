@@ -21,6 +21,7 @@ from truth import overfull
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import ANNOTATION_CORDON
+from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
@@ -38,7 +39,7 @@ NODES = {"a": 1, "b": 2}
 """Few GPUs, so that pods get in each other's way."""
 OUTCOMES = ("done", "done", "done", "lost answer", "refused", "never arrived")
 OWN_POLICIES = ("", "", "binpack", "spread,topology", "numa=strict")
-POLICIES = ("least-waste", "binpack", "spread", "topology", "numa=strict", "binpack=2,spread")
+POLICIES = (*ROWS, "topology", "numa=strict", "binpack=2,spread")
 STEPS = 200
 ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24), (200, 0))
 SETTLE_TURNS = 20
