@@ -178,7 +178,7 @@ class Binder:
 
     def _refused(self, pod: PodView, ask: PodAsk, node: NodeState) -> Unfit | None:
         check = self._rules.permits(pod, ask)
-        return check(node) if check else None
+        return check(node.kind) if check else None
 
     def _packing(self, node: NodeState, ask: PodAsk) -> Packing | Unfit:
         verdict = self._verdicts.of(ask, (node.name,)).judge(node)

@@ -11,12 +11,12 @@ from typing import Protocol
 from gpumanager.kubelet.pods import PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Filtered
-from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.quota import NodeClass
 from gpumanager.scheduler.state import NoTally, Tally
 
-Check = Callable[[NodeState], Unfit | None]
-"""Why the pod may not go to this node; None: it may. Called for every node that would do."""
+Check = Callable[[NodeClass], Unfit | None]
+"""Why the pod may not go to nodes of this class; None: it may."""
 
 
 class Permits(Tally, Protocol):
@@ -41,9 +41,16 @@ class Everybody(NoTally):
         return None
 
 
-def permitted(found: Filtered, check: Check | None, nodes: Mapping[str, NodeState]) -> Filtered:
-    """`found` less what the rules forbid."""
+def permitted(
+    found: Filtered, check: Check | None, nodes: Mapping[NodeClass, set[str]]
+) -> Filtered:
+    """`found` less what the rules forbid. nodes: those of each class."""
     if check is None:
         return found
-    refused = {name: why for name in found.fitting if (why := check(nodes[name]))}
+    refused = {
+        name: why
+        for kind, names in nodes.items()
+        if (why := check(kind)) is not None
+        for name in names.intersection(found.fitting)
+    }
     return found.without(refused)

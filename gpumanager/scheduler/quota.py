@@ -68,6 +68,24 @@ def _kind(models: frozenset[str], pool: str) -> NodeClass:
     return NodeClass(models, pool)
 
 
+class NodeClasses:
+    """Which nodes are of which class. A node that changes costs constant time."""
+
+    def __init__(self) -> None:
+        self.members: dict[NodeClass, set[str]] = {}
+
+    def move(self, name: str, before: NodeClass | None, after: NodeClass | None) -> None:
+        """None: it was not there, or is not any more."""
+        if before is after:
+            return
+        if before is not None:
+            self.members[before].discard(name)
+            if not self.members[before]:
+                del self.members[before]
+        if after is not None:
+            self.members.setdefault(after, set()).add(name)
+
+
 @dataclass(slots=True)
 class Usage:
     """Cores in use, by namespace and model. A pod that comes or goes costs constant time."""

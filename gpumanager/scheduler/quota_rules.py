@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.node import Holder, NodeState
+from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Check
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, admits, cores_together
@@ -79,15 +79,8 @@ class QuotaRules:
 
     def _check(self, quotas: Quotas, pod: PodView, ask: PodAsk) -> Check:
         cores, own = cores_of(ask), self._counted.get(pod.uid, ())
-        found: dict[int, Unfit | None] = {}
 
-        def check(node: NodeState) -> Unfit | None:
-            kind = node.kind
-            if id(kind) not in found:
-                found[id(kind)] = judged(kind)
-            return found[id(kind)]
-
-        def judged(kind: NodeClass) -> Unfit | None:
+        def check(kind: NodeClass) -> Unfit | None:
             self._count(-1, own)
             forbidden = admits(quotas, pod.namespace, cores, kind, self.usage)
             self._count(1, own)

@@ -127,7 +127,7 @@ class Extender:
         else:
             policy = ask.preference.spelled
             found = filter_nodes(self.verdicts.of(ask, names), names)
-            found = permitted(found, self.rules.permits(pod, ask), self.state.nodes)
+            found = permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
         self._remember(pod, len(names), found, policy)
         return found
 
@@ -152,7 +152,7 @@ class Extender:
         if isinstance(ask, Refusal):
             return ()
         found = Filtered(tuple(preempt(self.state, ask, victims)))
-        return permitted(found, self.rules.permits(pod, ask), self.state.nodes).fitting
+        return permitted(found, self.rules.permits(pod, ask), self.state.classes.members).fitting
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""

@@ -18,7 +18,7 @@ from gpumanager.scheduler.hosts import Host
 from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.quota import NodeClass
+from gpumanager.scheduler.quota import NodeClass, NodeClasses
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -78,6 +78,7 @@ class ClusterState:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
         """How many there have been."""
+        self.classes = NodeClasses()
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
         self._log: deque[str] = deque(maxlen=log)
@@ -262,6 +263,7 @@ class ClusterState:
     def _become(self, name: str, node: NodeState | None) -> None:
         """The node is this from now on; None: it is gone."""
         before = self.nodes.get(name)
+        self.classes.move(name, before.kind if before else None, node.kind if node else None)
         for one, sign in ((before, -1), (node, 1)):
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli

@@ -11,6 +11,7 @@ from gpumanager.scheduler.quota import (
     Forbidden,
     NamespaceQuota,
     NodeClass,
+    NodeClasses,
     QuotaUnreadable,
     Usage,
     admits,
@@ -216,3 +217,19 @@ def test_whatever_stands_there_it_is_read_or_refused(content: Any) -> None:
     except QuotaUnreadable:
         return
     assert isinstance(content, dict)
+
+
+moves = st.tuples(st.sampled_from("abc"), st.sampled_from([None, M40, A100]))
+
+
+@given(st.lists(moves, max_size=30))
+def test_nodes_are_found_by_what_they_are_now(history: list[tuple[str, NodeClass | None]]) -> None:
+    classes, there = NodeClasses(), dict[str, NodeClass | None]()
+    for name, kind in history:
+        classes.move(name, there.get(name), kind)
+        there[name] = kind
+
+        now = {kind for kind in there.values() if kind is not None}
+        assert classes.members == {
+            kind: {name for name, one in there.items() if one == kind} for kind in now
+        }

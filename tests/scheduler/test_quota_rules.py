@@ -19,7 +19,7 @@ from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
-from gpumanager.scheduler.node import Holder, NodeState
+from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Permits
 from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, read_quotas
 from gpumanager.scheduler.quota_events import QuotaEvents
@@ -332,7 +332,7 @@ def test_looking_leaves_the_books_as_they_were() -> None:
     check = rules.permits(asked, ask((60, 4)))
     assert check is not None
 
-    assert check(NodeState("b", kind=kind)) is None
+    assert check(kind) is None
     assert rules.usage.of("default", "T4") == 60
 
 

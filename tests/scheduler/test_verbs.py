@@ -7,9 +7,10 @@ from scheduler_world import node_object, plan, pod_object
 from served_extender import Served, serving, until
 
 from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.node import Holder, NodeState
+from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Check, Everybody
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota import NodeClass
@@ -320,14 +321,14 @@ async def test_the_probes_tell_how_it_is(served: Served) -> None:
 
 
 class Forbidding(Everybody):
-    """Node b is not for pods of the default namespace; counts who holds what."""
+    """The pool closed is not for pods of the default namespace; counts who holds what."""
 
     def __init__(self) -> None:
         self.held_by: dict[tuple[str, str], str] = {}
 
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
-        def check(node: NodeState) -> Unfit | None:
-            return Unfit("forbidden here", "by rule") if node.name == "b" else None
+        def check(kind: NodeClass) -> Unfit | None:
+            return Unfit("forbidden here", "by rule") if kind.pool == "closed" else None
 
         return check if pod.namespace == "default" else None
 
@@ -340,8 +341,10 @@ class Forbidding(Everybody):
 
 async def test_rules_about_pods_are_asked_in_every_verb(api: SimulatedApiServer) -> None:
     rules = Forbidding()
-    for name in NAMES:
-        await api.create("nodes", node_object(name))
+    for name, pool in zip(NAMES, ("open", "closed"), strict=True):
+        item = node_object(name)
+        item["metadata"]["labels"] = {LABEL_QUOTA_POOL: pool}
+        await api.create("nodes", item)
     async with serving(api, rules=rules) as served:
         pod = await served.make("pods", pod_object("p", (30, 4)))
 
