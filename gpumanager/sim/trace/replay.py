@@ -122,5 +122,5 @@ class Replay:
 
 
 def usual(pods: Sequence[TracePod]) -> Mix:
-    """The asks that make up 95 % of the pods."""
+    """The asks that make up nearly all pods."""
     return mix_of(tuple(Counter(pod.ask for pod in pods).items()))
