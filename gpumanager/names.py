@@ -42,6 +42,11 @@ ANNOTATION_UUID_WANTED: Final = "tencent.com/include-gpu-uuid"
 """Pod annotation by the user, new: the only GPUs that will do, by UUID."""
 ANNOTATION_UUID_EXCLUDED: Final = "tencent.com/exclude-gpu-uuid"
 
+ANNOTATION_POLICY: Final = "tencent.com/vcuda-policy"
+"""Pod annotation by the user, new: how its node is chosen, `least-waste=0.7,topology=0.3`."""
+ANNOTATION_GPU_POLICY: Final = "tencent.com/vcuda-gpu-policy"
+"""Pod annotation by the user, new: how a GPU of the node is chosen for a share, `binpack`."""
+
 ANNOTATION_CORDON: Final = "tencent.com/gpu-cordon"
 """Node annotation by operators, new: UUIDs of GPUs on which nothing new is placed; `*`: all."""
 

@@ -22,6 +22,7 @@ from gpumanager.errors import GpuManagerError
 COMMANDS: Final = {
     "agent": "The node agent: answers the kubelet, serves containers their limits.",
     "doctor": "What this node has for the agent, what is wrong with it, and what to do.",
+    "explain": "Why a pod waits for a GPU, or why it got the one it has.",
     "extender": "kube-scheduler's extender: which nodes have the GPUs, which GPUs it will be.",
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
     "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
@@ -78,11 +79,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nobody catches after us
-        return explain(error)
+        return status_of(error)
     return result if isinstance(result, int) else 0
 
 
-def explain(error: BaseException) -> int:
+def status_of(error: BaseException) -> int:
     """Say what went wrong as its kind deserves, and give the exit status for it."""
     match error:
         case click.exceptions.NoArgsIsHelpError():

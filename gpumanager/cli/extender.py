@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +16,20 @@ import click
 from gpumanager import __version__
 from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
+from gpumanager.cli.namespaced import namespaced_or_none
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.placement.policies import DEFAULT_POLICY
+from gpumanager.placement.preference import NAMES
 
 if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.placement.preference import Preference
+    from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.quota_events import QuotaEvents
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election, Extender
-    from gpumanager.scheduler.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +39,10 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP."""
+    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
+
+    quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
+    """
 
     address: str
     port: int
@@ -46,6 +55,9 @@ class ExtenderSettings:
     lease_name: str = "gpumanager-extender"
     identity: str = ""
     max_body: int = 16
+    policy: str = ""
+    gpu_policy: str = ""
+    quota: tuple[str, str] | None = None
 
 
 @click.command("extender", cls=Flags)
@@ -82,12 +94,32 @@ class ExtenderSettings:
     "--identity", help="Our name in the Lease; by default POD_NAME, or host name and process."
 )
 @click.option(
+    "--policy",
+    metavar="POLICY",
+    help=f"How nodes are chosen where a pod does not say: {', '.join(NAMES)}; by default "
+    f"{DEFAULT_POLICY}. Several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
+)
+@click.option(
+    "--gpu-policy",
+    metavar="POLICY",
+    help="How a GPU of the node is chosen for a share; by default as the node is.",
+)
+@click.option(
     "--max-request-mib",
     "max_body",
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
     help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+)
+@click.option(
+    "--quota-configmap",
+    "quota",
+    default="kube-system/gpuquota",
+    callback=namespaced_or_none,
+    show_default=True,
+    metavar="NAMESPACE/NAME|none",
+    help="GPU quotas of namespaces, by model and pool.",
 )
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 def command(
@@ -122,6 +154,19 @@ def read_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def read_policy(policy: str, gpu_policy: str) -> "Preference":
+    """What the cluster prefers; raises InputError."""
+    from gpumanager.placement.preference import DEFAULT, read_gpu_policy, read_preference
+
+    flag = "--policy"
+    try:
+        found = read_preference(policy)
+        flag = "--gpu-policy"
+        return replace(found, gpus=read_gpu_policy(gpu_policy)).over(DEFAULT)
+    except ValueError as error:
+        raise InputError(flag, str(error)) from error
+
+
 def own_namespace() -> str:
     """Of the pod we run in; kube-system outside of one."""
     try:
@@ -138,33 +183,65 @@ async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
+    from gpumanager.cluster.kept import Kept
+    from gpumanager.scheduler.http.bounds import Bounds
+    from gpumanager.scheduler.quota_metrics import QuotaCollector
+    from gpumanager.scheduler.quota_rules import QuotaRules
     from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import Bounds, ExtenderServer
+    from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
 
-    certificate = _certificate(settings)
-    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender")
+    preference = read_policy(settings.policy, settings.gpu_policy)
+    certificate = await _certificate(settings)
+    kept = Kept()
+    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender", kept=kept)
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    extender = Extender(api, election=_election(settings, api, label))
+    quota, events = _quota(settings, api)
+    rules = QuotaRules(quota.known) if quota else None
+    election = _election(settings, api, label)
+    extender = Extender(api, preference=preference, rules=rules, election=election)
     server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    if quota and rules:
+        server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
-    parts = [extender.run(), server.run(), keep_what_was_read(extender)]
-    parts += [one.run() for one in (certificate, label) if one is not None]
+    parts = [extender.run(), keep_what_was_read(extender)]
+    parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
     await _until_told(parts)
     await server.stop()
+    kept.close()
 
 
-def _certificate(settings: ExtenderSettings) -> "ServerCertificate | None":
-    from gpumanager.scheduler.tls import ServerCertificate
+def _quota(
+    settings: ExtenderSettings, api: "ApiServer"
+) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
+    from gpumanager.scheduler.quota_events import QuotaEvents
+    from gpumanager.scheduler.quota_keeper import QuotaKeeper
+
+    if settings.quota is None:
+        return None, None
+    events = QuotaEvents(api, settings.identity)
+    return QuotaKeeper(api, *settings.quota, tell=events.tell), events
+
+
+async def _certificate(settings: ExtenderSettings) -> "Keeper | None":
+    """Raises InputError where the files are none to serve with."""
+    from gpumanager.scheduler.certificates.files import Files
+    from gpumanager.scheduler.certificates.keeper import Keeper
+    from gpumanager.scheduler.certificates.values import CertificateTrouble
 
     if settings.certificate is None or settings.key is None:
         return None
-    return ServerCertificate(settings.certificate, settings.key, settings.client_authority)
+    keeper = Keeper(Files(settings.certificate, settings.key, settings.client_authority))
+    try:
+        await keeper.begin()
+    except CertificateTrouble as error:
+        raise InputError(settings.certificate, f"no certificate to serve with: {error}") from error
+    return keeper
 
 
 async def _listen(
-    server: "ExtenderServer", settings: ExtenderSettings, certificate: "ServerCertificate | None"
+    server: "ExtenderServer", settings: ExtenderSettings, certificate: "Keeper | None"
 ) -> None:
     tls = certificate.context if certificate else None
     try:

@@ -1,7 +1,8 @@
 """`gpumanager replay`: a trace of a GPU cluster, placed by the policies that the scheduler has.
 
 Pods are shuffled by the seed and inflated to the load; one that fits nowhere is dropped; nobody
-leaves. Among equally good nodes chance decides, or with `--ties names` their names.
+leaves, but with `--churn`. Among equally good nodes chance decides, or with `--ties names` their
+names.
 """
 
 import json
@@ -19,10 +20,12 @@ from gpumanager.errors import InputError
 from gpumanager.placement.cluster import NodeRoom
 from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.sim.trace.baselines import policies
+from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.replay import Outcome, Recorder, Replay
+from gpumanager.sim.trace.outcome import Outcome, Recorder, SteadyRecorder
+from gpumanager.sim.trace.replay import Replay
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import TracePod, Workload
 
@@ -98,6 +101,13 @@ class Run:
 @click.option(
     "--plot", metavar="SVG", type=CSV, help="Write a drawing of allocation against load here."
 )
+@click.option(
+    "--churn",
+    metavar="N",
+    type=click.IntRange(1, 10_000_000),
+    help="Instead, let N pods come, and others leave so that no more than the load is asked for. "
+    "What is given away is the mean over the later half.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one line for each run.")
 def command(  # noqa: PLR0917 - one for each option
     pods_path: Path | None,
@@ -109,12 +119,15 @@ def command(  # noqa: PLR0917 - one for each option
     load: float,
     ties: str,
     plot: Path | None,
+    churn: int | None,
     *,
     as_json: bool,
 ) -> None:
     """Replay a GPU cluster trace against the placement policies."""
     if math.isnan(load):
         raise click.BadParameter("nan is no load", param_hint="--load")
+    if plot is not None and churn is not None:
+        raise click.UsageError("--churn has one load, so there is nothing to draw against it")
     if plot is not None:
         _draw(plot, ())  # rather now than after minutes of work
     runs = []
@@ -122,7 +135,7 @@ def command(  # noqa: PLR0917 - one for each option
         nodes, pods = _trace(pods_path, nodes_path, synthetic, count, seed)
         workload = arrange(nodes, pods, load, seed)
         for name in names:
-            run = _run(workload, name, seed, load, names_decide=ties == "names")
+            run = _run(workload, name, seed, load, churn, names_decide=ties == "names")
             runs.append(run)
             if as_json:
                 click.echo(json.dumps(as_fields(run)))
@@ -147,16 +160,22 @@ def _trace(
     return read_nodes(nodes), read_pods(pods)
 
 
-def _run(workload: Workload, name: str, seed: int, load: float, *, names_decide: bool) -> Run:
+def _run(
+    workload: Workload, name: str, seed: int, load: float, churn: int | None, *, names_decide: bool
+) -> Run:
     policy = policies(seed)[name]
     mix = typical_of(workload.pods) if isinstance(policy, Fgd) else None
     replay = Replay(workload, policy, seed, names_decide=names_decide, mix=mix)
-    recorder = Recorder(workload)
+    recorder: Recorder | SteadyRecorder = Recorder(workload)
+    steps, total = replay.run(), len(workload.pods)
+    if churn is not None:
+        recorder, total = SteadyRecorder(workload, churn), churn
+        steps = Churn(replay, load).run(churn)
     began = time.perf_counter()
-    with _progress(f"{name}, seed {seed}", len(workload.pods)) as steps:
-        for step in replay.run():
+    with _progress(f"{name}, seed {seed}", total) as ticks:
+        for step in steps:
             recorder.saw(step)
-            next(steps)
+            next(ticks)
     return Run(name, seed, load, recorder.outcome(replay.rooms), time.perf_counter() - began)
 
 
@@ -202,12 +221,22 @@ def as_fields(run: Run) -> dict[str, object]:
     }
 
 
-def _draw(path: Path, runs: Sequence[Run]) -> None:
-    from gpumanager.sim.trace.chart import chart
+def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """In the order in which they were asked for."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.policy, []).append(run)
+    return list(grouped.items())
 
-    curves = {f"{run.policy}, seed {run.seed}": run.outcome.curve for run in runs}
-    if len({run.seed for run in runs}) == 1:
-        curves = {run.policy: run.outcome.curve for run in runs}
+
+def _draw(path: Path, runs: Sequence[Run]) -> None:
+    """The mean over the seeds, for each policy."""
+    from gpumanager.sim.trace.chart import chart, mean_curve
+
+    if path.suffix.lower() != ".svg":
+        raise click.BadParameter(f"{path} is drawn as SVG: end it in .svg", param_hint="--plot")
+    grouped = {name: [run.outcome.curve for run in of] for name, of in by_policy(runs)}
+    curves = {name: mean_curve(some) for name, some in grouped.items() if all(some)}
     try:
         path.write_text(chart(curves), encoding="utf-8")
     except OSError as error:

@@ -1,23 +1,28 @@
 """What `gpumanager replay` prints for people: allocation by policy, and by model of GPU."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from statistics import mean, pstdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from gpumanager.cli.console import OutputConsole
+from gpumanager.cli.replay import by_policy
 
 if TYPE_CHECKING:
     from gpumanager.cli.replay import Run
+
+ABREAST: Final = 4
+"""Policies whose names fit beside each other on 80 columns."""
 
 
 def print_report(runs: "Sequence[Run]") -> None:
     console = OutputConsole()
     console.print(_policies(runs))
-    console.print(_models(runs))
+    grouped = by_policy(runs)
+    for start in range(0, len(grouped), ABREAST):
+        console.print(_models(grouped[start : start + ABREAST]))
 
 
 def _policies(runs: "Sequence[Run]") -> Table:
@@ -42,26 +47,17 @@ def _figures(runs: "Sequence[Run]") -> Iterator[str]:
     yield f"{pods / sum(run.seconds for run in runs):.0f}"
 
 
-def _models(runs: "Sequence[Run]") -> Table:
+def _models(grouped: "Sequence[tuple[str, list[Run]]]") -> Table:
     table = Table(box=SIMPLE_HEAD, title="by model of GPU, percent", pad_edge=False)
     table.add_column("model")
     table.add_column("GPUs", justify="right")
-    grouped = by_policy(runs)
     for name, _ in grouped:
         table.add_column(name, justify="right")
-    for model, (gpus, _) in runs[0].outcome.models.items():
+    for model, (gpus, _) in grouped[0][1][0].outcome.models.items():
         cells = (f"{_mean_of(model, of_policy):.2f}" for _, of_policy in grouped)
         table.add_row(model, str(gpus), *cells)
     return table
 
 
 def _mean_of(model: str, runs: "Sequence[Run]") -> float:
-    found = [run.outcome.models[model][1] for run in runs if model in run.outcome.models]
-    return mean(found)
-
-
-def by_policy(runs: "Sequence[Run]") -> "list[tuple[str, list[Run]]]":
-    """In the order in which they were asked for."""
-    order = list(dict.fromkeys(run.policy for run in runs))
-    ordered = sorted(runs, key=lambda run: order.index(run.policy))
-    return [(name, list(group)) for name, group in groupby(ordered, key=lambda run: run.policy)]
+    return mean(run.outcome.models[model][1] for run in runs if model in run.outcome.models)

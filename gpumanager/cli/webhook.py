@@ -1,74 +1,26 @@
-"""`gpumanager webhook`: looks at new pods that ask for GPUs, completes and judges them.
-
-Its flags, and how its parts are put together.
-"""
+"""Flags of `gpumanager webhook`, which completes and judges new pods that ask for GPUs."""
 
 import asyncio
-import logging
-import signal
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from gpumanager import __version__
-from gpumanager.cli.background import Background
 from gpumanager.cli.logs import LogFlags, start_logging
-from gpumanager.cluster.access import NoAccess, find_access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.cli.namespaced import namespaced, namespaced_or_none
+from gpumanager.cli.webhook_parts import WebhookSettings, serve
+from gpumanager.errors import InputError
 from gpumanager.scheduler.certificates.api import Named
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.values import Source
-from gpumanager.scheduler.webhook.http import HttpServer
-from gpumanager.scheduler.webhook.known_nodes import KnownNodes
-from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
-from gpumanager.scheduler.webhook.service import Webhook
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
-
-log = logging.getLogger(__name__)
 
 PORT: Final = 8443
 SERVICE: Final = "kube-system/gpu-manager-webhook"
 CONFIGURATION: Final = "gpu-manager"
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """As the flags say. certificate, key: files, or None. signer: of a request, or empty.
-
-    drain: seconds between being told to stop and letting nobody in any more.
-    """
-
-    address: str
-    port: int
-    plain: bool
-    certificate: Path | None
-    key: Path | None
-    signer: str
-    service: Named
-    secret: Named
-    configurations: tuple[str, ...]
-    kubeconfig: Path | None
-    drain: float
-    policy: AdmissionPolicy
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the API server calls us, and others may."""
-        host = f"{self.service.name}.{self.service.namespace}.svc"
-        return host, f"{host}.cluster.local", host.removesuffix(".svc"), self.service.name
-
-
-def _named(_ctx: click.Context, parameter: click.Parameter, text: str) -> Named:
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise click.BadParameter(f"{text!r}: write NAMESPACE/NAME", param=parameter)
-    return Named(namespace, name)
+def _named(context: click.Context, parameter: click.Parameter, text: str) -> Named:
+    return Named(*namespaced(context, parameter, text))
 
 
 def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memory | int:
@@ -154,6 +106,15 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memor
     help="Whether a pod passes that could not be looked at.",
 )
 @click.option(
+    "--quota-configmap",
+    "quota",
+    default="kube-system/gpuquota",
+    callback=namespaced_or_none,
+    show_default=True,
+    metavar="NAMESPACE/NAME|none",
+    help="GPU quotas, to warn of pods that exceed theirs by themselves.",
+)
+@click.option(
     "--drain",
     type=click.FloatRange(0, 300),
     default=5.0,
@@ -193,83 +154,3 @@ def read_settings(flags: dict[str, Any]) -> WebhookSettings:
             "--tls-cert-file, --certificate-signer, --plain-http", "give one of them at most"
         )
     return WebhookSettings(**given, policy=policy)
-
-
-async def serve(settings: WebhookSettings, started: Callable[[int], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. started: told the port. Raises GpuManagerError."""
-    stopping = asyncio.Event()
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    api, background = _api(settings), Background()
-    nodes = KnownNodes(api) if api else None
-    keeper = None if settings.plain else Keeper(_source(settings, api))
-    hook = Webhook(settings.policy, nodes.kinds if nodes else _none, __version__)
-    server = HttpServer(hook.routes(), tls=keeper.context if keeper else None)
-    try:
-        if nodes:
-            background.run(nodes.run())
-        if keeper:
-            background.run(keeper.run())
-            await _either(keeper.first, stopping)
-        if not stopping.is_set():
-            port = await _listen(server, settings)
-            (started or _say)(port)
-            await stopping.wait()
-            hook.leaving = True
-            await asyncio.sleep(settings.drain)
-    finally:
-        await server.stop()
-        await background.stop()
-
-
-async def _either(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-
-
-async def _listen(server: HttpServer, settings: WebhookSettings) -> int:
-    try:
-        return await server.start(settings.address, settings.port)
-    except OSError as error:
-        where = f"{settings.address or '*'} port {settings.port}"
-        raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
-
-
-def _say(port: int) -> None:
-    log.info("listening on port %d", port)
-
-
-def _none() -> tuple[NodeKind, ...]:
-    return ()
-
-
-def _api(settings: WebhookSettings) -> ApiServer | None:
-    """None where there is none and none is needed."""
-    try:
-        return ApiServer(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
-    except NoAccess as error:
-        if settings.certificate or settings.plain:
-            log.info("nodes are not looked at: %s", error)
-            return None
-        raise
-
-
-def _source(settings: WebhookSettings, api: ApiServer | None) -> Source:
-    """Where the certificate comes from."""
-    if settings.certificate and settings.key:
-        from gpumanager.scheduler.certificates.files import Files
-
-        return Files(settings.certificate, settings.key)
-    if api is None:
-        raise InputError("--kubeconfig", "an API server is needed for a certificate")
-    if settings.signer:
-        from gpumanager.scheduler.certificates.requested import RequestedCertificate
-
-        return RequestedCertificate(api, settings.signer, settings.names)
-    from gpumanager.scheduler.certificates.bundle import Bundles
-    from gpumanager.scheduler.certificates.own import OwnCertificate
-
-    bundles = Bundles(api, settings.configurations)
-    return OwnCertificate(api, settings.secret, settings.names, bundles)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.http import HttpBroken, Request, Response, exchange
+from gpumanager.cluster.kept import Kept
 from gpumanager.cluster.listing import Listing
 from gpumanager.errors import GpuManagerError
 
@@ -52,11 +53,17 @@ class ApiRefused(GpuManagerError):
 
 
 class ApiServer:
-    """Speaks with one API server. agent: how we call ourselves in its audit log."""
+    """Speaks with one API server. agent: how we call ourselves in its audit log.
 
-    def __init__(self, access: Access, *, agent: str = "gpu-manager") -> None:
+    kept: for who asks often; else each request has a connection of its own.
+    """
+
+    def __init__(
+        self, access: Access, *, agent: str = "gpu-manager", kept: Kept | None = None
+    ) -> None:
         self.access = access
         self._agent = agent
+        self._kept = kept
 
     async def get(self, path: str, **query: object) -> Any:
         return await self._ask("GET", path, query)
@@ -104,7 +111,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def _answer(self, request: Request, what: str) -> AsyncIterator[Response]:
-        async with exchange(self.access.peer(), request) as response:
+        async with exchange(self.access.peer(), request, self._kept) as response:
             if response.status >= FIRST_ERROR:
                 raise await _refusal(response, what)
             yield response

@@ -1,8 +1,8 @@
 """HTTP/1.1 as a client of one server, on the agent's own loop: no threads, cancelled at once.
 
 The official client would do it, at a third of the memory the whole agent may take (decision 0025).
-One connection for each exchange, no proxies, no redirects. Times are bounded by the caller; sizes
-are bounded here.
+One connection for each exchange, unless they are `Kept`; no proxies, no redirects. Times are
+bounded by the caller; sizes are bounded here.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.message import Message
-from typing import Final
+from typing import Final, Protocol
 
 LONGEST_HEAD: Final = 1 << 16
 LONGEST_LINE: Final = 16 << 20
@@ -60,20 +60,51 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
-    def encoded(self, peer: Peer) -> bytes:
-        fields = {"Host": peer.authority, "Connection": "close", **self.headers}
+    def encoded(self, peer: Peer, *, last: bool = True) -> bytes:
+        """last: on its connection."""
+        closing = {"Connection": "close"} if last else {}
+        fields = {"Host": peer.authority, **closing, **self.headers}
         if self.body:
             fields["Content-Length"] = str(len(self.body))
         head = [f"{self.method} {self.target} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items())]
         return "\r\n".join([*head, "", ""]).encode("latin-1") + self.body
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A connection to a server."""
+
+    peer: Peer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @property
+    def usable(self) -> bool:
+        """As far as we know."""
+        return not self.reader.at_eof() and not self.writer.is_closing()
+
+    def end(self) -> None:
+        """Nothing is owed to a peer that has answered."""
+        self.writer.transport.abort()
+
+
+class Streams(Protocol):
+    """Connections that were used before; `Kept`."""
+
+    def take(self, peer: Peer) -> Stream | None: ...
+    def put(self, stream: Stream) -> None: ...
+
+
 class Response:
-    """The answer; its body is read once, whole or line by line. Raises HttpBroken and OSError."""
+    """The answer; its body is read once, whole or line by line. Raises HttpBroken and OSError.
+
+    complete: it was read to its end, and the server goes on listening.
+    """
 
     def __init__(self, status: int, headers: Message, reader: asyncio.StreamReader) -> None:
         self.status = status
         self.headers = headers
+        self.complete = False
         self._reader = reader
 
     async def read(self) -> bytes:
@@ -113,6 +144,7 @@ class Response:
                 return
             length -= len(piece)
             yield piece
+        self.complete = declared and self._goes_on
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         while size := _number((await self._line()).partition(b";")[0].decode("latin-1"), 16):
@@ -123,6 +155,12 @@ class Response:
                 size -= len(piece)
                 yield piece
             await self._line()
+        if self._goes_on:
+            self.complete = await self._reader.readline() == b"\r\n"
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.headers.get("Connection", "").lower() != "close"
 
     async def _line(self) -> bytes:
         line = await self._reader.readline()
@@ -132,8 +170,33 @@ class Response:
 
 
 @asynccontextmanager
-async def exchange(peer: Peer, request: Request) -> AsyncIterator[Response]:
-    """Send `request`; the connection is closed at the end of the block. Raises as Response does."""
+async def exchange(
+    peer: Peer, request: Request, kept: Streams | None = None
+) -> AsyncIterator[Response]:
+    """Send `request`; what is read of the answer is read in the block. Raises as Response does.
+
+    kept: where a connection may come from, and goes to; else it is closed at the block's end.
+    """
+    stream = (kept.take(peer) if kept else None) or await _connected(peer)
+    reusable = False
+    try:
+        stream.writer.write(request.encoded(peer, last=kept is None))
+        await stream.writer.drain()
+        response = await _response(stream.reader)
+        yield response
+        reusable = response.complete
+    except (asyncio.LimitOverrunError, ValueError) as error:
+        raise HttpBroken(f"not HTTP: {error}") from error
+    except (asyncio.IncompleteReadError, http.client.HTTPException) as error:
+        raise HttpBroken(f"the connection ended before an answer: {error!r}") from error
+    finally:
+        if kept and reusable:
+            kept.put(stream)
+        else:
+            stream.end()
+
+
+async def _connected(peer: Peer) -> Stream:
     reader, writer = await asyncio.open_connection(
         peer.host,
         peer.port,
@@ -141,17 +204,8 @@ async def exchange(peer: Peer, request: Request) -> AsyncIterator[Response]:
         server_hostname=(peer.name or peer.host) if peer.tls else None,
         limit=LONGEST_HEAD,
     )
-    try:
-        _keep_alive(writer)
-        writer.write(request.encoded(peer))
-        await writer.drain()
-        yield await _response(reader)
-    except (asyncio.LimitOverrunError, ValueError) as error:
-        raise HttpBroken(f"not HTTP: {error}") from error
-    except (asyncio.IncompleteReadError, http.client.HTTPException) as error:
-        raise HttpBroken(f"the connection ended before an answer: {error!r}") from error
-    finally:
-        writer.transport.abort()  # nothing is owed to a peer that has answered
+    _keep_alive(writer)
+    return Stream(peer, reader, writer)
 
 
 async def _response(reader: asyncio.StreamReader) -> Response:

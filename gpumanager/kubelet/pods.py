@@ -60,7 +60,8 @@ class ContainerView:
 @dataclass(frozen=True, slots=True)
 class PodView:
     """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
-    of admission, init first."""
+    of admission, init first. cpu_milli, memory_mib: of the node itself, where somebody read that.
+    """
 
     uid: PodUID
     namespace: str
@@ -69,6 +70,8 @@ class PodView:
     terminating: bool
     annotations: Mapping[str, str]
     containers: tuple[ContainerView, ...]
+    cpu_milli: int = 0
+    memory_mib: int = 0
 
     @property
     def ended(self) -> bool:

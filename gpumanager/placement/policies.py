@@ -1,58 +1,65 @@
-"""The policies a cluster can choose from, by name."""
+"""The policies a cluster can choose from, by name, and several of them at once.
 
+A new one is a file with a class that has `score`, and a row here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from gpumanager.placement.binpack import Binpack, Spread
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score
-from gpumanager.placement.rooms import Worth, put
-from gpumanager.placement.usable import LeastWaste
+from gpumanager.placement.usable import STEP, LeastWaste
 from gpumanager.units import CORES_PER_GPU
 
 
-class Binpack:
-    """The node with the fewest free cores, then the least free CPU; there the fullest GPU."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A policy that can be chosen.
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
-        return _scored(room, ask, _fullness)
+    unit: the difference in its points that counts as 1 where it is weighed against others: a GPU
+    that becomes useless, a GPU that is free, a whole node that is free. says: in a few words.
+    """
+
+    name: str
+    policy: Policy
+    unit: float
+    says: str
 
 
-class Spread:
-    """The node of whose GPUs and CPU the largest part is free; there the emptiest GPU."""
-
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
-        return _scored(room, ask, _emptiness)
-
-
-POLICIES: Final = MappingProxyType[str, Policy](
-    {"least-waste": LeastWaste(), "binpack": Binpack(), "spread": Spread()}
+TABLE: Final = (
+    Row("least-waste", LeastWaste(), CORES_PER_GPU / STEP, "what is free stays useful"),
+    Row("binpack", Binpack(), CORES_PER_GPU, "the fullest node, and GPU"),
+    Row("spread", Spread(), 1.0, "the emptiest node, and GPU"),
 )
 
+ROWS: Final = MappingProxyType({row.name: row for row in TABLE})
+POLICIES: Final = MappingProxyType({row.name: row.policy for row in TABLE})
 DEFAULT_POLICY: Final = "least-waste"
 
-
-def _scored(room: NodeRoom, ask: Ask, worth: Worth) -> Score | None:
-    placed = put(room, ask, worth)
-    if placed is None:
-        return None
-    points, _, gpus = placed
-    return Score(points, gpus)
+Weights = Sequence[tuple[str, float]]
+"""Names of policies, and how much each counts."""
 
 
-def _fullness(room: NodeRoom) -> float:
-    """Of equal sums the one with more in few GPUs: their squares are larger."""
-    free = sum(gpu.free_cores for gpu in room.gpus)
-    squares = sum(gpu.free_cores**2 for gpu in room.gpus)
-    evenness = 1 - squares / (CORES_PER_GPU * free) if free else 0.0
-    return -free - evenness / 2 - _part(room.cpu_milli, room.whole_cpu_milli) / 4
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """Several policies at once: the sum of what each says, in its unit, by its weight.
+
+    The GPUs on the node are the choice of the one that counts most, the first of equals.
+    """
+
+    weights: Weights
+
+    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:
+        scores = [(name, by, POLICIES[name].score(room, ask, mix)) for name, by in self.weights]
+        found = [(by * one.points / ROWS[name].unit, by, one) for name, by, one in scores if one]
+        if len(found) < len(scores):
+            return None
+        heaviest = max(found, key=lambda row: row[1])[2]
+        return Score(sum(points for points, _, _ in found), heaviest.gpus)
 
 
-def _emptiness(room: NodeRoom) -> float:
-    free = sum(gpu.free_cores for gpu in room.gpus)
-    squares = sum(gpu.free_cores**2 for gpu in room.gpus)
-    whole = CORES_PER_GPU * max(1, len(room.gpus))
-    fairness = 1 - squares / (CORES_PER_GPU * whole)
-    return free / whole + fairness / 64 + _part(room.cpu_milli, room.whole_cpu_milli) / 256
-
-
-def _part(free: int, whole: int) -> float:
-    return free / whole if whole else 0.0
+def policy_of(weights: Weights, *, alone: bool = True) -> Policy:
+    """The policy, or several. alone: nothing else is weighed, so that one has its own points."""
+    return POLICIES[weights[0][0]] if alone and len(weights) == 1 else Weighing(weights)

@@ -1,33 +1,36 @@
 """Least waste: keep what is free usable by the pods that usually come.
 
     worth(node) = sum over its GPUs of  filled(free cores of it)
-                + sum over typical asks t of  w(t) * min(fitting(t), 2 * fed(t))
+                + sum over typical asks t of  w(t) * min(fitting(t), FEEDING * fed(t))
 
     filled(f)   how much of f free cores the next shares of the mix would take, if they came one
                 after another and whatever fits is put there (REACH shares); all of a GPU that is
                 whole, so that none is broken while a broken one will do
     w(t)        how many of the asks for GPUs are like t
     fitting(t)  free cores on GPUs with room for t; 0 where the node has no room for one t
-    fed(t)      cores that pods like t could take before the node is out of CPU or memory
+    fed(t)      cores that pods like t could take before the node is out of CPU or memory, of which
+                pods without GPUs take their part
 
 What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
-a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (twice, because pods
-that need less CPU come too). Nodes within a STEP of each other are as good as each other: of those
-the one with the least free, so that idle nodes stay idle. How this was found: docs/placement.md.
+a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (FEEDING times, as
+pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of
+those the one with the least free, so that idle nodes stay idle. How this was found:
+docs/placement.md.
 """
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from gpumanager.placement.cluster import Ask, GpuRoom, Mix, NodeRoom, Score, mix_of
-from gpumanager.placement.rooms import Gpus, has_share, put
+from gpumanager.placement.rooms import admits, has_share, put
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
-FEEDING: Final = 2.0
+FEEDING: Final = 2.5
 REACH: Final = 30
 STEP: Final = 3.0
 """Cores."""
@@ -37,7 +40,9 @@ MOST_FREE: Final = 10_000
 PER_CPU: Final = 1e-6
 
 REMEMBERED: Final = 100_000
-"""Terms and worths that are kept per mix: some 15 MB."""
+"""Amounts of each kind that are kept per mix."""
+
+K = TypeVar("K", bound=Hashable)
 
 PRIOR: Final = mix_of(
     [
@@ -53,13 +58,23 @@ class LeastWaste:
     """Take the node, and the GPUs on it, where the least becomes useless."""
 
     def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:
-        worth = worth_under(mix).of
-        placed = put(room, ask, worth)
+        worth = worth_under(mix)
+        one_share = len(ask.requests) == 1 and not ask.requests[0].whole_gpus
+        placed = worth.put_share(room, ask) if one_share else _put(room, ask, worth.of)
         if placed is None:
             return None
-        after, _, gpus = placed
-        steps = math.floor((after - worth(room)) / STEP + ROUNDING)
+        after, gpus = placed
+        steps = math.floor((after - worth.of(room)) / STEP + ROUNDING)
         return Score(steps - emptiness(room), gpus)
+
+
+Placed = tuple[float, tuple[tuple[int, ...], ...]]
+"""What is left is worth so much, when the requests have these."""
+
+
+def _put(room: NodeRoom, ask: Ask, worth: Callable[[NodeRoom], float]) -> Placed | None:
+    placed = put(room, ask, worth)
+    return placed and (placed[0], placed[2])
 
 
 def emptiness(room: NodeRoom) -> float:
@@ -70,9 +85,11 @@ def emptiness(room: NodeRoom) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One typical ask, by its hardest request. fed: cores that one such pod feeds."""
+    """One typical ask, by its hardest request. fed: cores that one such pod feeds. least: cores
+    below which none has room."""
 
     weight: float
+    least: float
     request: Request
     fed: float
     cpu_milli: int
@@ -80,77 +97,111 @@ class Need:
     models: frozenset[str]
 
 
-Term = tuple[float, float, float, int, int]
-"""Weight and amount that one need finds on GPUs, and what it takes: fed cores, CPU, memory."""
-
-
-@dataclass(slots=True)
-class Arrangement:
-    """GPUs as they are on some nodes of a model. worths: by free CPU and memory of the host."""
-
-    remainders: float
-    terms: tuple[Term, ...]
-    worths: dict[tuple[int, int], float] = field(default_factory=dict)
+GpuState = tuple[int, int, int]
+"""Free cores, free blocks, all blocks."""
+Amounts = Sequence[float]
+"""For each need how many cores it finds; behind them, how many shares will fill."""
 
 
 class Worth:
-    """What rooms are worth under one mix. Remembers what it summed: few arrangements recur."""
+    """What rooms are worth under one mix. Remembers what it summed: few states recur."""
 
     def __init__(self, mix: Mix) -> None:
         typical = [(ask, share) for ask, share in mix.typical if ask.requests]
         if not typical:
             typical = list(PRIOR.typical)
         total = sum(share for _, share in typical)
-        self._needs = [_need(ask, share / total) for ask, share in typical]
+        feeding = FEEDING * part_of_gpus(mix)
+        self._needs = [_need(ask, share / total, feeding) for ask, share in typical]
+        self._weights = [(need.weight, need.least) for need in self._needs]
         self._filled = fillings(typical)
-        self._known: dict[tuple[str, tuple[tuple[int, int, int], ...]], Arrangement] = {}
-        self._count = 0
+        self._on_gpus: dict[GpuState, Amounts] = {}
+        self._on_nodes: dict[tuple[GpuState, ...], Amounts] = {}
+        self._fed: dict[tuple[str, int, int], Amounts] = {}
 
     def of(self, room: NodeRoom) -> float:
         """In cores. Higher is better."""
-        here = self._arrangement(room)
-        host = room.cpu_milli, room.memory_mib
-        worth = here.worths.get(host)
-        if worth is None:
-            self._count += 1
-            worth = here.worths[host] = _evaluate(here, *host)
+        states = tuple([(gpu.free_cores, gpu.free_blocks, gpu.blocks) for gpu in room.gpus])
+        fed = self._can_feed(room.model, room.cpu_milli, room.memory_mib)
+        return self._sum(self._on_node(states), fed)
+
+    def put_share(self, room: NodeRoom, ask: Ask) -> Placed | None:
+        """As `put` for one share; only what changes is summed, since most pods are so."""
+        if not admits(room, ask):
+            return None
+        request = ask.requests[0]
+        states = tuple([(gpu.free_cores, gpu.free_blocks, gpu.blocks) for gpu in room.gpus])
+        cpu, memory = room.cpu_milli - ask.cpu_milli, room.memory_mib - ask.memory_mib
+        amounts, fed = self._on_node(states), self._can_feed(room.model, cpu, memory)
+        best: tuple[float, int] | None = None
+        for state in dict.fromkeys(states):
+            if state[0] >= request.cores and state[1] >= request.blocks:
+                left = state[0] - request.cores, state[1] - request.blocks, state[2]
+                changes = zip(amounts, self._on_gpu(state), self._on_gpu(left), strict=True)
+                worth = self._sum([all_ - before + after for all_, before, after in changes], fed)
+                if best is None or worth > best[0] + ROUNDING:
+                    best = worth, states.index(state)
+        return best and (best[0], ((room.gpus[best[1]].index,),))
+
+    def _sum(self, amounts: Amounts, fed: Amounts) -> float:
+        worth = amounts[-1]
+        for (weight, least), amount, most in zip(self._weights, amounts, fed, strict=False):
+            if amount >= least:
+                worth += weight * (amount if amount < most else most)  # noqa: FURB136 - twice as fast
         return worth
 
-    def _arrangement(self, room: NodeRoom) -> Arrangement:
-        key = room.model, tuple([(g.free_cores, g.free_blocks, g.blocks) for g in room.gpus])
-        found = self._known.get(key)
+    def _on_node(self, states: tuple[GpuState, ...]) -> Amounts:
+        found = self._on_nodes.get(states)
         if found is None:
-            if self._count >= REMEMBERED:
-                self._known.clear()
-                self._count = 0
-            found = self._known[key] = self._sum(room)
-            self._count += 1 + len(found.terms)
+            rows = [self._on_gpu(state) for state in states] or [self._on_gpu((0, 0, 0))]
+            found = [sum(column) for column in zip(*rows, strict=True)]
+            _remember(self._on_nodes, states, found, REMEMBERED // len(found))
         return found
 
-    def _sum(self, room: NodeRoom) -> Arrangement:
-        terms = []
-        for need in self._needs:
-            amount = fitting(room.gpus, need.request)
-            if amount and (not need.models or room.model in need.models):
-                terms.append((need.weight, amount, need.fed, need.cpu_milli, need.memory_mib))
-        remainders = sum(self._filled[usable_cores(gpu)] for gpu in room.gpus)
-        return Arrangement(remainders, tuple(terms))
+    def _on_gpu(self, state: GpuState) -> Amounts:
+        found = self._on_gpus.get(state)
+        if found is None:
+            gpu = GpuRoom(0, *state)
+            found = [found_on(gpu, need.request) for need in self._needs]
+            found.append(self._filled[usable_cores(gpu)])
+            _remember(self._on_gpus, state, found, REMEMBERED // len(found))
+        return found
+
+    def _can_feed(self, model: str, cpu_milli: int, memory_mib: int) -> Amounts:
+        """For each need what the host can feed of it: nothing where not even one."""
+        key = model, cpu_milli, memory_mib
+        found = self._fed.get(key)
+        if found is None:
+            found = [_fed_by(need, *key) for need in self._needs]
+            _remember(self._fed, key, found, REMEMBERED // len(found))
+        return found
 
 
-def _evaluate(here: Arrangement, cpu_milli: int, memory_mib: int) -> float:
-    worth = here.remainders
-    for weight, amount, fed, cpu_each, memory_each in here.terms:
-        pods = cpu_milli / cpu_each
-        if memory_mib < pods * memory_each:
-            pods = memory_mib / memory_each
-        if pods >= 1:
-            worth += weight * (amount if amount < fed * pods else fed * pods)  # noqa: FURB136 - twice as fast
-    return worth
+def _fed_by(need: Need, model: str, cpu_milli: int, memory_mib: int) -> float:
+    if need.models and model not in need.models:
+        return 0.0
+    pods = min(cpu_milli / need.cpu_milli, memory_mib / need.memory_mib)
+    return need.fed * pods if pods >= 1 else 0.0
 
 
-def _need(ask: Ask, weight: float) -> Need:
+def _remember(known: dict[K, Amounts], key: K, found: Amounts, most: int) -> None:
+    if len(known) >= most:
+        known.clear()
+    known[key] = found
+
+
+def part_of_gpus(mix: Mix) -> float:
+    """Of the CPU that usual pods take, the part of those with GPUs; all of it where none have."""
+    taken = sum(share * ask.cpu_milli for ask, share in mix.typical)
+    others = sum(share * ask.cpu_milli for ask, share in mix.typical if not ask.requests)
+    return 1 - others / taken if taken > others else 1.0
+
+
+def _need(ask: Ask, weight: float, feeding: float) -> Need:
     cpu, memory = max(1, ask.cpu_milli), max(1, ask.memory_mib)
-    return Need(weight, hardest(ask), FEEDING * ask.cores, cpu, memory, ask.models)
+    request = hardest(ask)
+    least = max(1.0, float(CORES_PER_GPU * request.whole_gpus))
+    return Need(weight, least, request, feeding * ask.cores, cpu, memory, ask.models)
 
 
 @lru_cache(maxsize=8)
@@ -167,12 +218,11 @@ def hardest(ask: Ask) -> Request:
     return Request(cores, max(request.blocks for request in whole))
 
 
-def fitting(gpus: Gpus, request: Request) -> float:
-    """Free cores on GPUs on which `request` fits, as far as their memory feeds it."""
+def found_on(gpu: GpuRoom, request: Request) -> float:
+    """Free cores of one GPU that are of use to `request`, as far as its memory feeds it."""
     if request.whole_gpus:
-        whole = sum(gpu.untouched and gpu.blocks >= request.blocks for gpu in gpus)
-        return float(whole * CORES_PER_GPU) if whole >= request.whole_gpus else 0.0
-    return sum(_fed_by_memory(gpu, request) for gpu in gpus if has_share(gpu, request))
+        return float(CORES_PER_GPU * (gpu.untouched and gpu.blocks >= request.blocks))
+    return _fed_by_memory(gpu, request) if has_share(gpu, request) else 0.0
 
 
 def _fed_by_memory(gpu: GpuRoom, request: Request) -> float:

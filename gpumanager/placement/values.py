@@ -1,6 +1,6 @@
 """What placement works on: requests, the books of a node, and the two possible answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -71,6 +71,11 @@ class Books:
         )
         return Books({**self.gpus, gpu: changed})
 
+    def without(self, gpus: Iterable[Gpu]) -> "Books":
+        """Books in which nothing of these GPUs is free."""
+        closed = {gpu.uuid: GpuBook(0, 0, self.of(gpu).processes) for gpu in gpus}
+        return Books({**self.gpus, **closed}) if closed else self
+
     def take(self, grant: "Grant") -> "Books":
         """Books in which `grant` is held: a whole GPU with all its memory."""
         books = self
@@ -103,6 +108,7 @@ class Reason(Enum):
     NO_MEMORY_ASKED = "a share of a GPU needs memory"
     TOO_LARGE = "larger than any GPU here"
     NO_FREE_GPU = "no free GPU"
+    NOT_NEAR = "no free GPUs near enough to each other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,31 @@ containers and their kinds say that, so they are kept; names are not, so that po
 one shape and share every answer.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.names import (
+    ANNOTATION_GPU_POLICY,
     ANNOTATION_MODEL_EXCLUDED,
     ANNOTATION_MODEL_WANTED,
+    ANNOTATION_POLICY,
     ANNOTATION_UUID_EXCLUDED,
     ANNOTATION_UUID_WANTED,
 )
 from gpumanager.placement.place import check
+from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Refusal, Request
+from gpumanager.scheduler.hosts import NOTHING, Host
 
 MOST_CONTAINERS: Final = 256
 """With GPUs, of one pod; more would be a mistake, and every node would work on it."""
 MOST_CORES: Final = 100 * 64
+SHAPES_SHARED: Final = 4096
+NO_PREFERENCE: Final = Preference()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +56,52 @@ class Wish:
         return bool(self.uuids or self.not_uuids)
 
     def takes(self, gpu: Gpu) -> bool:
-        model = gpu.model.lower()
-        return (
-            (not self.models or any(word in model for word in self.models))
-            and not any(word in model for word in self.not_models)
+        return self is ANY or (
+            self._takes_model(gpu.model.lower())
             and (not self.uuids or gpu.uuid in self.uuids)
             and gpu.uuid not in self.not_uuids
         )
 
+    def of_models(self, known: frozenset[str]) -> frozenset[str]:
+        """Those that will do of the products that there are; empty where all do."""
+        if not self.models and not self.not_models:
+            return frozenset()
+        return frozenset(one for one in known if self._takes_model(one.lower())) or self.models
+
+    def _takes_model(self, model: str) -> bool:
+        return (not self.models or any(word in model for word in self.models)) and not any(
+            word in model for word in self.not_models
+        )
+
+
+ANY: Final = Wish()
+
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """The GPUs a pod asks for, in the order of admission: pods with equal asks are one shape."""
+    """The GPUs a pod asks for, in the order of admission: pods with equal asks are one shape.
+
+    host: what it asks of its node beside them. preference: where it wants to be.
+    """
 
     containers: tuple[ContainerAsk, ...]
-    wish: Wish = Wish()
+    wish: Wish = ANY
+    host: Host = NOTHING
+    preference: Preference = NO_PREFERENCE
+
+    @property
+    def inits(self) -> tuple[int, ...]:
+        """Which containers run before the others, one after another."""
+        return tuple([n for n, one in enumerate(self.containers) if one.kind is ContainerKind.INIT])
+
+    @property
+    def together(self) -> tuple[int, ...]:
+        """Which containers run at the same time."""
+        return tuple(n for n in range(len(self.containers)) if n not in self.inits)
 
     @property
     def largest(self) -> Request:
         return max((one.request for one in self.containers), key=lambda r: (r.cores, r.blocks))
-
-
-ANY: Final = Wish()
 
 
 def asking(pod: PodView) -> Iterator[ContainerView]:
@@ -78,8 +109,22 @@ def asking(pod: PodView) -> Iterator[ContainerView]:
     return (one for one in pod.containers if one.cores != 0 or one.blocks != 0)
 
 
-def ask_of(pod: PodView) -> PodAsk | Refusal | None:
-    """None for a pod without GPUs; a Refusal for one that no node could ever run."""
+def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusal | None:
+    """None for a pod without GPUs; a Refusal for one that no node could ever run.
+
+    default: what the cluster prefers where the pod says nothing.
+    """
+    needs = needs_of(pod)
+    if not isinstance(needs, PodAsk):
+        return needs
+    preference = preference_of(pod.annotations)
+    if isinstance(preference, Refusal):
+        return preference
+    return _shared(replace(needs, preference=preference.over(default)))
+
+
+def needs_of(pod: PodView) -> PodAsk | Refusal | None:
+    """The same of a pod that has its place: where it would rather be does not matter any more."""
     containers = []
     for one in asking(pod):
         if one.cores is None or one.blocks is None:
@@ -92,7 +137,14 @@ def ask_of(pod: PodView) -> PodAsk | Refusal | None:
     if len(containers) > MOST_CONTAINERS:
         detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
         return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
-    return PodAsk(tuple(containers), _wish(pod)) if containers else None
+    host = Host(pod.cpu_milli, pod.memory_mib)
+    return _shared(PodAsk(tuple(containers), _wish(pod), host)) if containers else None
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _shared(ask: PodAsk) -> PodAsk:
+    """Pods of a kind share one."""
+    return ask
 
 
 def _wrong(request: Request) -> Refusal | None:
@@ -106,12 +158,24 @@ def _wish(pod: PodView) -> Wish:
     said = pod.annotations
     if not said:
         return ANY
-    return Wish(
+    wish = Wish(
         _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
         _words(said.get(ANNOTATION_MODEL_EXCLUDED, "").lower()),
         _words(said.get(ANNOTATION_UUID_WANTED, "")),
         _words(said.get(ANNOTATION_UUID_EXCLUDED, "")),
     )
+    return ANY if wish == ANY else wish
+
+
+def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
+    """What a pod's annotations say of where it wants to be; a Refusal where that is no word."""
+    name = ANNOTATION_POLICY
+    try:
+        found = read_preference(annotations.get(name, ""))
+        name = ANNOTATION_GPU_POLICY
+        return replace(found, gpus=read_gpu_policy(annotations.get(name, "")))
+    except ValueError as error:
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {name}: {error}")
 
 
 def _words(text: str) -> frozenset[str]:

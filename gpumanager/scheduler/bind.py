@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import unfit
+from gpumanager.scheduler.permits import Everybody, Permits
+from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.plan import annotations, stale
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Fit, Verdicts
+from gpumanager.scheduler.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +78,8 @@ class NotBound:
 
 
 class Binder:
-    """Binds pods. known: the pod of a UID as the filter saw it, if it did.
+    """Binds pods. known: the pod of a UID as the filter saw it, if it did. asks: what a pod asks
+    for, in this cluster.
 
     clock: of assumptions. now_ns: nanoseconds since the epoch.
     """
@@ -87,7 +91,9 @@ class Binder:
         verdicts: Verdicts,
         leadership: Leads,
         *,
+        rules: Permits | None = None,
         known: Callable[[PodUID], PodView | None] = lambda _: None,
+        asks: Callable[[PodView], PodAsk | Refusal | None] = ask_of,
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -95,7 +101,9 @@ class Binder:
         self._state = state
         self._verdicts = verdicts
         self._leadership = leadership
+        self._rules = rules or Everybody()
         self._known = known
+        self._asks = asks
         self._clock = clock
         self._now_ns = now_ns
         self._going: set[PodUID] = set()
@@ -130,7 +138,7 @@ class Binder:
             pod = read_pod(item)
             if (item.get("spec") or {}).get("nodeName"):
                 return self._already(item, request)
-        bound, ask = self._state.bound_to(pod.uid), ask_of(pod)
+        bound, ask = self._state.bound_to(pod.uid), self._asks(pod)
         if bound is not None:
             return None if bound == request.node else _elsewhere(bound)
         if isinstance(ask, Refusal):
@@ -160,16 +168,21 @@ class Binder:
         node = self._state.nodes.get(request.node)
         if node is None:
             return NotBound(f"node {request.node} is not known: try again")
-        packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node.name, ask)
-        if not isinstance(packing, Packing):
-            why = unfit(node, ask, packing)
-            return NotBound(f"{why.phrase} ({request.node}: {why.detail}): try again")
-        self._state.assume(pod.uid, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
+        if refused := self._refused(pod, ask, node):
+            return _not_here(node, refused)
+        packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node, ask)
+        if isinstance(packing, Unfit):
+            return _not_here(node, packing)
+        self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
         return annotations(pod, node.name, node.topology, packing, self._now_ns())
 
-    def _packing(self, name: str, ask: PodAsk) -> Packing | Refusal:
-        fit = self._verdicts.of(ask).fits.get(name)
-        return fit.packing if isinstance(fit, Fit) else self._state.nodes[name].place(ask)
+    def _refused(self, pod: PodView, ask: PodAsk, node: NodeState) -> Unfit | None:
+        check = self._rules.permits(pod, ask)
+        return check(node.kind) if check else None
+
+    def _packing(self, node: NodeState, ask: PodAsk) -> Packing | Unfit:
+        verdict = self._verdicts.of(ask, (node.name,)).judge(node)
+        return verdict if isinstance(verdict, Unfit) else verdict.packing
 
     async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
         if left := stale(pod.annotations, wanted):
@@ -202,6 +215,10 @@ class Binder:
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
         return None if node == request.node else _elsewhere(node)
+
+
+def _not_here(node: NodeState, why: Unfit) -> NotBound:
+    return NotBound(f"{why.phrase} ({node.name}: {why.detail}): try again")
 
 
 def _elsewhere(node: str) -> NotBound:

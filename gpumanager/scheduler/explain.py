@@ -1,11 +1,13 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any, Final
 
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.decide import Left, Scores
+from gpumanager.scheduler.judging import Fit
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
@@ -15,41 +17,52 @@ PODS: Final = 4096
 class Reason:
     """One phrase: of how many nodes it was the reason, and what it means on one of them."""
 
-    phrase: str
+    reason: str
     nodes: int
     example: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """at: seconds since the epoch. fitting: how many nodes would have done.
+class Scored:
+    """A node, the points that the policy gave it, and how many nodes had the same."""
 
-    bound: the node, once it is bound. trouble: why the pod could not be placed anywhere, or bound.
+    node: str
+    points: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenGpu:
+    """A GPU that a container was given. index: on its node."""
+
+    container: str
+    index: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """at: seconds since the epoch. policy: by which nodes were compared. fitting: how many nodes
+    would have done. best: those with the most points. bound: the node, once it is bound; points:
+    which it had then. trouble: why the pod could not be placed anywhere, or bound.
     """
 
     uid: str
     at: float
+    policy: str = ""
     nodes: int = 0
     fitting: int = 0
     reasons: tuple[Reason, ...] = ()
+    best: tuple[Scored, ...] = ()
     bound: str = ""
+    points: float | None = None
+    gpus: tuple[GivenGpu, ...] = ()
     trouble: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        reasons = [
-            {"reason": r.phrase, "nodes": r.nodes, "example": r.example, "detail": r.detail}
-            for r in self.reasons
-        ]
-        return {
-            "uid": self.uid,
-            "time": self.at,
-            "nodes": self.nodes,
-            "fitting": self.fitting,
-            "reasons": reasons,
-            "bound": self.bound,
-            "trouble": self.trouble,
-        }
+        said = asdict(self)
+        return {"uid": said.pop("uid"), "time": said.pop("at"), **said}
 
 
 @dataclass(slots=True)
@@ -72,10 +85,13 @@ class Memory:
         return len(self._pods)
 
 
-def reasons(unfit: Mapping[str, Unfit]) -> tuple[Reason, ...]:
+def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
     """The commonest first."""
-    counts = Counter(one.phrase for one in unfit.values())
-    examples: dict[str, tuple[str, str]] = {}
-    for name, one in unfit.items():
-        examples.setdefault(one.phrase, (name, one.detail))
-    return tuple(Reason(phrase, n, *examples[phrase]) for phrase, n in counts.most_common())
+    found = (Reason(one.why.phrase, len(one.names), one.example, one.why.detail) for one in left)
+    return tuple(sorted(found, key=lambda one: -one.nodes))
+
+
+def best(scores: Scores, fits: Mapping[str, Fit], most: int = 3) -> tuple[Scored, ...]:
+    """The nodes with the most points, each with how many have as many."""
+    examples = ((min(names), len(names)) for _, names in islice(scores, most))
+    return tuple(Scored(name, fits[name].points, count) for name, count in examples)

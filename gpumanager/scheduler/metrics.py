@@ -43,6 +43,10 @@ class Metrics:
         self._took[verb].observe(seconds)
         self._outcome[verb, outcome].inc()
 
+    def add(self, more: Collector) -> None:
+        """Tell of this too."""
+        self._registry.register(more)
+
     def text(self) -> bytes:
         return generate_latest(self._registry)
 

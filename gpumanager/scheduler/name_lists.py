@@ -5,69 +5,107 @@ was answered to a filter comes back in the request to prioritize, and is known b
 does not look so is left to the JSON parser.
 """
 
+import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from gpumanager.kubelet.pods import PodView
+
+T = TypeVar("T")
 
 MOST_NODES: Final = 100_000
 _OPEN: Final = b'"NodeNames":["'
-_CLOSE: Final = b'"]'
-MARK: Final = b'"NodeNames":"*"'
+_BETWEEN: Final = b'","'
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
 """Of which names consist."""
-_IN_LISTS: Final = f'{_LETTERS}",'.encode()
+_IN_NAMES: Final = _LETTERS.encode()
 _NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
 LISTS: Final = 8
 """Of names that are remembered: kube-scheduler places one pod after another."""
+LONGEST_LIST: Final = 2 << 20
+LONGEST_POD: Final = 64 << 10
+"""Bytes that are remembered; what is longer is read again."""
 
 
 class BadRequest(ValueError):
     """What was sent cannot be understood: what is wrong with it, and where."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """names: of a list. text: the same as it stood there. rest: the request without it."""
+
+    names: Collection[str]
+    text: bytes
+    rest: bytes
+
+
+class Recent(Generic[T]):
+    """What texts meant that were read or written lately. longest: bytes of one that is kept."""
+
+    def __init__(self, most: int, longest: int) -> None:
+        self._most = most
+        self._longest = longest
+        self._found: OrderedDict[bytes, T] = OrderedDict()
+
+    def get(self, text: bytes) -> T | None:
+        return self._found.get(text)
+
+    def put(self, text: bytes, meant: T) -> None:
+        if len(text) > self._longest:
+            return
+        self._found[text] = meant
+        self._found.move_to_end(text)
+        if len(self._found) > self._most:
+            self._found.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 class NameLists:
-    """Lists of names that were read or written lately, by their text: `a","b","c`."""
+    """Lists of names by their text: `a","b","c`.
+
+    mark: what `cut` leaves in place of a list, and nobody else can have written there. pods: by the
+    rest of a request whose own list was cut; filter and prioritize of a pod have the same.
+    """
 
     def __init__(self, most: int = LISTS) -> None:
-        self._most = most
-        self._lists: OrderedDict[bytes, Sequence[str]] = OrderedDict()
+        self.mark = secrets.token_hex(16)
+        self.lists: Recent[Collection[str]] = Recent(most, LONGEST_LIST)
+        self.pods: Recent[PodView] = Recent(most, LONGEST_POD)
 
-    def read(self, text: bytes) -> Sequence[str]:
-        """Raises BadRequest."""
-        known = self._lists.get(text)
-        if known is None:
-            known = _split(text)
-            self.remember(text, known)
-        return known
+    def cut(self, body: bytes) -> Cut | None:
+        """The first list of names, taken out; None where there is none that is plain.
 
-    def remember(self, text: bytes, names: Sequence[str]) -> None:
-        self._lists[text] = names
-        self._lists.move_to_end(text)
-        if len(self._lists) > self._most:
-            self._lists.popitem(last=False)
-
-
-def cut(body: bytes) -> tuple[bytes | None, bytes]:
-    """The names, and the rest with a mark in their place; nothing is cut where it is not plain."""
-    start = body.rfind(_OPEN)
-    end = body.find(_CLOSE, start)
-    if start < 0 or end < 0:
-        return None, body
-    text = body[start + len(_OPEN) : end]
-    if text.translate(None, _IN_LISTS):
-        return None, body
-    return text, body[:start] + MARK + body[end + len(_CLOSE) :]
+        It may be another one than the request's own: then the mark is not where that should be.
+        """
+        start = body.find(_OPEN)
+        first, last = start + len(_OPEN), body.find(b"]", start) - 1
+        if start < 0 or last < first or body[last] != _BETWEEN[0]:
+            return None
+        text = body[first:last]
+        names = self.lists.get(text) or _split(text)
+        if names is None:
+            return None
+        self.lists.put(text, names)
+        rest = (body[: first - 2], b'"', self.mark.encode(), b'"', body[last + 2 :])
+        return Cut(names, text, b"".join(rest))
 
 
-def _split(text: bytes) -> Sequence[str]:
-    """Raises BadRequest; of a text that `cut` let through."""
-    names = text.decode("ascii").split('","')
-    if text.count(b'"') + text.count(b",") != 3 * (len(names) - 1):
-        raise BadRequest("NodeNames: expected names")
-    return few(names)
+def _split(text: bytes) -> Collection[str] | None:
+    """None where anything but names stands there, or too many."""
+    between = text.translate(None, _IN_NAMES)
+    gaps = len(between) // len(_BETWEEN)
+    if gaps >= MOST_NODES or between != _BETWEEN * gaps:
+        return None
+    names = text.decode("ascii").split(_BETWEEN.decode())
+    return names if len(names) == gaps + 1 else None
 
 
-def few(names: list[str]) -> Sequence[str]:
+def few(names: list[str]) -> list[str]:
     if len(names) > MOST_NODES:
         raise BadRequest(f"NodeNames: {len(names)} names; the most is {MOST_NODES}")
     return names

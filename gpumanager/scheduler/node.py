@@ -1,13 +1,14 @@
 """One node as the extender knows it: a value. Changes make a new one.
 
-What a verdict about a node depends on is its `likeness`: how its GPUs are linked, and what is free
-on each. Nodes that are alike get one verdict between them, however many they are.
+Whether a pod fits depends on a node's `likeness`: how its GPUs are linked, and what is free on
+each; how good the node is, also on the CPU and memory it has left. Nodes that are alike in both get
+one verdict between them, however many they are.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpumanager.allocator.plan import planned
 from gpumanager.cluster.labels import read_inventory
@@ -19,15 +20,21 @@ from gpumanager.names import (
     ANNOTATION_INVENTORY,
     ANNOTATION_PLAN,
 )
+from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
-from gpumanager.scheduler.asks import PodAsk, Wish, ask_of, asking
-from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of, without
+from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
+from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
+from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 Bonds = tuple[tuple[Bond | None, ...], ...]
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
+PLAIN: Final = NodeClass()
+NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
+ROOMS: Final = 65536
 MAKES: Final = 1024
 """How many kinds of machine are told apart; beyond, machines of one kind are seen as several."""
 
@@ -45,13 +52,16 @@ class Holder:
 
     ask: PodAsk
     packing: Packing | None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """generation: counts up with each change. closed: GPUs on which nothing new is placed.
 
-    inventory: the text it was read from. trouble: why that text is not understood.
+    inventory: the text it was read from. trouble: why that text is not understood. kind: what
+    quotas know of it. host: the CPU and memory that pods can have. asked, load: what pods with and
+    without GPUs ask of that. room: what is left of everything, as policies see it.
     """
 
     name: str
@@ -65,9 +75,31 @@ class NodeState:
     inventory: str = ""
     cordon: str = ""
     trouble: str = ""
+    kind: NodeClass = PLAIN
+    host: Host = BOUNDLESS
+    asked: Host = NOTHING
+    load: Host = NOTHING
+    room: NodeRoom = NO_ROOM
 
-    def with_gpus(self, inventory: str, cordon: str) -> "NodeState":
-        """The node says that these are its GPUs. Its pods are not looked at: see `with_holders`."""
+    @property
+    def untouched(self) -> tuple[int, ...]:
+        """Positions of the GPUs that can be given whole: all that matters to who wants them so."""
+        gpus = enumerate(self.topology.gpus)
+        return tuple([place for place, gpu in gpus if self.books.of(gpu).untouched])
+
+    @property
+    def left(self) -> Host:
+        """Of CPU and memory."""
+        return Host(self.room.cpu_milli, self.room.memory_mib)
+
+    def saying(self, said: "NodeSaid") -> "NodeState":
+        """The node says this of itself. Its pods are not looked at: see `with_holders`."""
+        node = self._with_gpus(said.inventory, said.cordon)
+        if (said.kind, said.host) == (node.kind, node.host):
+            return node
+        return replace(node, kind=said.kind, host=said.host)
+
+    def _with_gpus(self, inventory: str, cordon: str) -> "NodeState":
         if (inventory, cordon) == (self.inventory, self.cordon):
             return self
         topology, closed, trouble = _read(inventory)
@@ -82,43 +114,102 @@ class NodeState:
             cordon=cordon,
         )
 
-    def with_holders(self, holders: Mapping[PodUID, Holder]) -> "NodeState":
-        """Exactly these pods are on it."""
+    def with_holders(self, holders: Mapping[PodUID, Holder], load: Host = NOTHING) -> "NodeState":
+        """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         books = _books(self.topology, holders)
-        books = without(books, (gpu for gpu in self.topology.gpus if gpu.uuid in self.closed))
+        books = books.without(gpu for gpu in self.topology.gpus if gpu.uuid in self.closed)
+        asked = total(one.ask.host for one in holders.values())
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             books=books,
             likeness=(self.make, _free(self.topology, books)),
+            asked=asked,
+            load=load,
+            room=self._room(books, asked + load),
         )
+
+    def with_load(self, load: Host) -> "NodeState":
+        """Pods without GPUs ask for so much now."""
+        room = self._room(self.books, self.asked + load)
+        return replace(self, generation=self.generation + 1, load=load, room=room)
 
     def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
     def open_to(self, wish: Wish) -> Books:
         """The books as a pod with this wish has to see them."""
-        return without(self.books, (gpu for gpu in self.topology.gpus if not wish.takes(gpu)))
+        if wish is ANY:
+            return self.books
+        return self.books.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
+
+    def room_for(self, ask: PodAsk) -> NodeRoom:
+        """What a policy is to see: the GPUs that the pod may have, and at least the CPU and memory
+        that it needs, since whether those suffice is kube-scheduler's to say."""
+        room, host = self.room, ask.host
+        fed = host.cpu_milli <= room.cpu_milli and host.memory_mib <= room.memory_mib
+        if fed and ask.wish is ANY:
+            return room
+        gpus = self.topology.gpus
+        open_ = tuple(one for one in room.gpus if ask.wish.takes(gpus[one.index]))
+        return replace(
+            room,
+            gpus=open_,
+            model=gpus[open_[0].index].model if open_ else room.model,
+            cpu_milli=max(host.cpu_milli, room.cpu_milli),
+            memory_mib=max(host.memory_mib, room.memory_mib),
+        )
+
+    def _room(self, books: Books, taken: Host) -> NodeRoom:
+        gpus = tuple(
+            gpu_room(place, max(0, book.free_cores), max(0, book.free_blocks), blocks(gpu.memory))
+            for place, gpu in enumerate(self.topology.gpus)
+            if gpu.uuid not in self.closed and (book := books.of(gpu))
+        )
+        left = self.host - taken
+        model = self.topology.gpus[gpus[0].index].model if gpus else ""
+        free = max(0, left.cpu_milli), max(0, left.memory_mib)
+        return NodeRoom("", model, gpus, *free, self.host.cpu_milli, self.host.memory_mib)
 
 
-def read_node(item: Any) -> tuple[str, str, str]:
-    """Name, inventory and cordon of a node object; raises KeyError, TypeError, AttributeError."""
+gpu_room: Final = lru_cache(maxsize=ROOMS)(GpuRoom)
+"""Few states of a GPU recur on all nodes."""
+
+
+class NodeSaid(NamedTuple):
+    """What a node object says. inventory, cordon: the texts of its annotations."""
+
+    name: str
+    inventory: str = ""
+    cordon: str = ""
+    kind: NodeClass = PLAIN
+    host: Host = BOUNDLESS
+
+
+def read_node(item: Any) -> NodeSaid:
+    """Of a node object; raises KeyError, TypeError, AttributeError."""
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
     inventory, cordon = annotations.get(ANNOTATION_INVENTORY), annotations.get(ANNOTATION_CORDON)
-    return str(metadata["name"]), str(inventory or ""), str(cordon or "")
+    return NodeSaid(
+        str(metadata["name"]),
+        str(inventory or ""),
+        str(cordon or ""),
+        NodeClass.of(metadata.get("labels") or {}),
+        allocatable(item),
+    )
 
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
-    ask = ask_of(pod)
+    ask = needs_of(pod)
     if not isinstance(ask, PodAsk):
         return None
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     if not all(gpus):
-        return Holder(ask, None)
-    return Holder(ask, Packing(gpus, uses_of(node.topology, ask, gpus)))
+        return Holder(ask, None, pod.namespace)
+    return Holder(ask, Packing(gpus, uses_of(node.topology, ask, gpus)), pod.namespace)
 
 
 def moved(holder: Holder, before: Topology, after: Topology) -> Holder:
@@ -128,9 +219,9 @@ def moved(holder: Holder, before: Topology, after: Topology) -> Holder:
     places = {gpu.uuid: place for place, gpu in enumerate(after.gpus)}
     uuids = [[before.gpus[place].uuid for place in held] for held in holder.packing.gpus]
     if not all(uuid in places for held in uuids for uuid in held):
-        return Holder(holder.ask, None)
+        return replace(holder, packing=None)
     gpus = tuple(tuple(sorted(places[uuid] for uuid in held)) for held in uuids)
-    return Holder(holder.ask, Packing(gpus, uses_of(after, holder.ask, gpus)))
+    return replace(holder, packing=Packing(gpus, uses_of(after, holder.ask, gpus)))
 
 
 def _where(topology: Topology, pod: PodView, container: ContainerView) -> Positions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.placement.near import place_near
 from gpumanager.placement.place import evaluator_of, place
 from gpumanager.placement.values import Books, GpuBook, Grant, Refusal, Request
 from gpumanager.scheduler.asks import PodAsk
@@ -38,18 +39,35 @@ def pack(
     """A place for each container, or why not.
 
     wanted: for each container where a policy would have it; followed where it fits, as the node
-    follows a plan. Where the containers do not fit one after another, the largest come first.
+    follows a plan. Whether there is a place does not depend on it: where the containers do not fit
+    so, they are placed without a wish, one after another, and then the largest first.
+    Several whole GPUs are looked for where they are as near to each other as the pod prefers.
     """
-    found = _pack(topology, books, ask, wanted, range(len(ask.containers)))
+    if len(ask.containers) == 1 and wanted and wanted[0]:
+        return _pack_share(topology, books, ask, wanted[0])
+    in_order = range(len(ask.containers))
+    first = found = _pack(topology, books, ask, wanted, in_order)
+    if isinstance(found, Refusal) and any(wanted):
+        first = found = _pack(topology, books, ask, (), in_order)
     if isinstance(found, Refusal) and len(ask.containers) > 1:
-        again = _pack(topology, books, ask, (), _largest_first(ask))
-        return found if isinstance(again, Refusal) else again
-    return found
+        found = _pack(topology, books, ask, (), _largest_first(ask))
+    return first if isinstance(found, Refusal) else found
+
+
+def _pack_share(
+    topology: Topology, books: Books, ask: PodAsk, wanted: Positions
+) -> Packing | Refusal:
+    """Most pods have one container with a share."""
+    position, request = wanted[0], ask.containers[0].request
+    gpu = topology.gpus[position]
+    if len(wanted) == 1 and not request.whole_gpus and _has_room(books.of(gpu), gpu, request):
+        return Packing((wanted,), {position: (request.cores, request.blocks, 1)})
+    return pack(topology, books, ask)
 
 
 def uses_of(topology: Topology, ask: PodAsk, gpus: Sequence[Positions]) -> dict[int, Use]:
     """What a pod takes of each GPU when its containers have these."""
-    moments = [_moment(topology, ask, gpus, place) for place in _inits(ask)]
+    moments = [_moment(topology, ask, gpus, place) for place in ask.inits]
     moments.append(_moment(topology, ask, gpus, None))
     most: dict[int, Use] = {}
     for moment in moments:
@@ -67,10 +85,13 @@ def _pack(
 ) -> Packing | Refusal:
     gpus: list[Positions] = [()] * len(ask.containers)
     room = books
-    inits = _inits(ask)
+    inits = ask.inits
     for index in (index for index in order if index not in inits):
         request = ask.containers[index].request
-        grant = _place(topology, room, request, wanted[index] if wanted else ())
+        if request.whole_gpus > 1 and ask.preference.near:
+            grant = place_near(topology, room, request, ask.preference)
+        else:
+            grant = _place(topology, room, request, wanted[index] if wanted else ())
         if isinstance(grant, Refusal):
             return grant
         room, gpus[index] = room.take(grant), _positions(topology, grant)
@@ -104,14 +125,8 @@ def _has_room(book: GpuBook, gpu: Gpu, request: Request) -> bool:
 def _near(topology: Topology, books: Books, request: Request, home: set[int]) -> Grant | Refusal:
     """On the GPUs the pod will have anyway, or else where it fits."""
     others = (gpu for position, gpu in enumerate(topology.gpus) if position not in home)
-    grant = place(topology, without(books, others), request) if home else None
+    grant = place(topology, books.without(others), request) if home else None
     return grant if isinstance(grant, Grant) else place(topology, books, request)
-
-
-def without(books: Books, gpus: Iterable[Gpu]) -> Books:
-    """Books in which nothing of these GPUs is free."""
-    closed = {gpu.uuid: GpuBook(0, 0, books.of(gpu).processes) for gpu in gpus}
-    return Books({**books.gpus, **closed}) if closed else books
 
 
 def _beside(
@@ -126,18 +141,14 @@ def _beside(
     return books
 
 
-def _inits(ask: PodAsk) -> list[int]:
-    kinds = enumerate(one.kind for one in ask.containers)
-    return [index for index, kind in kinds if kind is ContainerKind.INIT]
-
-
 def _largest_first(ask: PodAsk) -> list[int]:
     sizes = [(one.request.cores, one.request.blocks) for one in ask.containers]
     return sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
 
 
 def _positions(topology: Topology, grant: Grant) -> Positions:
-    return tuple(position for position, gpu in enumerate(topology.gpus) if gpu in grant.gpus)
+    held = {gpu.uuid for gpu in grant.gpus}
+    return tuple(place for place, gpu in enumerate(topology.gpus) if gpu.uuid in held)
 
 
 def _moment(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.placement.near import lacking
 from gpumanager.placement.values import GpuBook, Reason, Refusal
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
@@ -23,7 +24,6 @@ TOO_SMALL: Final = "node(s) didn't have large enough GPUs"
 TOO_FEW: Final = "node(s) didn't have enough GPUs"
 CLOSED: Final = "node(s) had unhealthy or cordoned GPUs"
 NOT_WANTED: Final = "node(s) didn't have the GPUs that the pod selects"
-BY_POLICY: Final = "node(s) didn't match the pod's GPU policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,9 @@ def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
         return Unfit(phrase, refusal.detail, final=True)
     if not any(map(ask.wish.takes, node.topology.gpus)):
         return Unfit(NOT_WANTED, "none of its GPUs is one that the pod selects", final=True)
+    if refusal.reason is Reason.NOT_NEAR:
+        missed = lacking(node.topology, refusal.request, ask.preference)
+        return Unfit(missed[0].lacking, refusal.detail, final=missed[1])
     return Unfit(_short_of(node, ask, refusal), refusal.detail)
 
 

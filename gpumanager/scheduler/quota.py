@@ -7,24 +7,27 @@ The format is gpu-admission's, which promised this in its README and had dropped
 
 A namespace that is not named has no limit. One that is may use the models named for it, as many
 GPUs of each as it says (shares count by their cores, 100 for a GPU), on nodes of its pools; on any
-where no pool is named. New here: without `quota` there is no limit but the pools.
+where no pool is named. New here: without `quota` there is no limit but the pools (decision 0046).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import LABEL_MODEL, LABEL_PRODUCT, LABEL_QUOTA_MODEL, LABEL_QUOTA_POOL
 from gpumanager.units import CORES_PER_GPU
 
-CONFIG_MAP: Final = "gpuquota"
-CONFIG_MAP_NAMESPACE: Final = "kube-system"
 CONFIG_MAP_KEY: Final = "gpu_quota"
 MODEL_LABELS: Final = (LABEL_QUOTA_MODEL, LABEL_MODEL, LABEL_PRODUCT)
 """All names that a node's GPUs go by; a quota for any of them counts."""
 MOST: Final = 10**9
+KINDS: Final = 4096
+SHOWN: Final = 5
+"""Models or pools that a refusal names."""
 
 
 class QuotaUnreadable(GpuManagerError):
@@ -55,8 +58,32 @@ class NodeClass:
 
     @classmethod
     def of(cls, labels: Mapping[str, str]) -> "NodeClass":
+        """One object for all nodes of a kind, so that they are told apart by identity."""
         models = (labels.get(name, "") for name in MODEL_LABELS)
-        return cls(frozenset(filter(None, models)), labels.get(LABEL_QUOTA_POOL, ""))
+        return _kind(frozenset(filter(None, models)), labels.get(LABEL_QUOTA_POOL, ""))
+
+
+@lru_cache(maxsize=KINDS)
+def _kind(models: frozenset[str], pool: str) -> NodeClass:
+    return NodeClass(models, pool)
+
+
+class NodeClasses:
+    """Which nodes are of which class. A node that changes costs constant time."""
+
+    def __init__(self) -> None:
+        self.members: dict[NodeClass, set[str]] = {}
+
+    def move(self, name: str, before: NodeClass | None, after: NodeClass | None) -> None:
+        """None: it was not there, or is not any more."""
+        if before is after:
+            return
+        if before is not None:
+            self.members[before].discard(name)
+            if not self.members[before]:
+                del self.members[before]
+        if after is not None:
+            self.members.setdefault(after, set()).add(name)
 
 
 @dataclass(slots=True)
@@ -78,7 +105,17 @@ class Usage:
                 self._cores.pop((namespace, model), None)
 
 
-def admits(quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """phrase: for kube-scheduler, which counts nodes with the same one. detail: about the node."""
+
+    phrase: str
+    detail: str
+
+
+def admits(
+    quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage
+) -> Forbidden | None:
     """Why a pod of `namespace` that asks for `cores` may not go to such a node; None: it may.
 
     used: by others, without this pod. Deciding and counting are one step for who calls: between
@@ -88,30 +125,69 @@ def admits(quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Us
     if quota is None or not cores:
         return None
     if quota.pools and node.pool not in quota.pools:
-        return _exceeded(namespace, f"its pools are {_words(quota.pools)}")
+        names = _words(quota.pools)
+        phrase = f"node(s) didn't match the GPU pools of namespace {namespace} ({names})"
+        return Forbidden(phrase, f"its pool is {node.pool!r}" if node.pool else "it is in no pool")
     if quota.gpus is None:
         return None
     counted = sorted(node.models & quota.gpus.keys())
     if not counted:
-        return _exceeded(namespace, f"its models are {_words(quota.gpus) or 'none'}")
+        names = _words(quota.gpus) or "none"
+        phrase = f"node(s) didn't have a GPU model that namespace {namespace} may use ({names})"
+        return Forbidden(phrase, f"it has {_words(node.models) or 'no model as a label'}")
     for model in counted:
         most, before = quota.gpus[model] * CORES_PER_GPU, used.of(namespace, model)
         if before + cores > most:
-            has = f"{_gpus(before)} of {_gpus(most)} {model} in use, {_gpus(cores)} asked"
-            return _exceeded(namespace, has)
+            figures = _figures(model, {"requested": cores, "used": before, "limited": most})
+            phrase = f"node(s) exceeded the GPU quota of namespace {namespace} ({figures})"
+            return Forbidden(phrase, f"it has {_words(node.models)}")
     return None
 
 
-def _exceeded(namespace: str, why: str) -> str:
-    return f"exceeds the GPU quota of namespace {namespace}: {why}"
+def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
+    """Cores of a pod, as Kubernetes counts them: of its containers in the order of admission.
+
+    Containers and sidecars together, or an init container beside the sidecars that stand before
+    it, if that is more.
+    """
+    running = most = 0
+    for kind, cores in containers:
+        if kind is ContainerKind.INIT:
+            most = max(most, running + cores)
+        else:
+            running += cores
+    return max(most, running)
+
+
+def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
+    """Why a pod that asks for `cores` exceeds its quota even where nobody else uses any of it.
+
+    Empty where it may come to fit.
+    """
+    quota = quotas.get(namespace)
+    if quota is None or quota.gpus is None or not cores:
+        return ""
+    if cores <= max(quota.gpus.values(), default=0) * CORES_PER_GPU:
+        return ""
+    limits = ", ".join(f"{model}={count}" for model, count in sorted(quota.gpus.items())[:SHOWN])
+    return (
+        f"the GPU quota of namespace {namespace} is {limits or 'no GPU'}, and this pod asks for "
+        f"{_gpus(cores)}: it will not be scheduled"
+    )
+
+
+def _figures(model: str, cores: Mapping[str, int]) -> str:
+    """As Kubernetes words it where a ResourceQuota is exceeded."""
+    return ", ".join(f"{what}: {model}={_gpus(count)}" for what, count in cores.items())
 
 
 def _gpus(cores: int) -> str:
-    return f"{cores / CORES_PER_GPU:g}"
+    return f"{cores / CORES_PER_GPU:.12g}"
 
 
-def _words(names: Any) -> str:
-    return ", ".join(sorted(names))
+def _words(names: Collection[str]) -> str:
+    shown = sorted(names)[:SHOWN]
+    return ", ".join((*shown, "…")) if len(names) > SHOWN else ", ".join(shown)
 
 
 def read_config_map(item: Any) -> Quotas:
@@ -119,9 +195,11 @@ def read_config_map(item: Any) -> Quotas:
 
     Raises QuotaUnreadable.
     """
-    source = f"ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, key {CONFIG_MAP_KEY}"
+    metadata = item.get("metadata") or {} if isinstance(item, dict) else {}
     data = item.get("data") if isinstance(item, dict) else None
     text = data.get(CONFIG_MAP_KEY) if isinstance(data, dict) else None
+    name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    source = f"ConfigMap {name}, key {CONFIG_MAP_KEY}"
     return read_quotas(text, source) if isinstance(text, str) and text.strip() else {}
 
 

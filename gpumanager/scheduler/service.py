@@ -4,18 +4,28 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.asks import PodAsk, ask_of, asking
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, prioritize
-from gpumanager.scheduler.explain import Explanation, Memory, reasons
+from gpumanager.scheduler.decide import (
+    Filtered,
+    Scores,
+    by_reason,
+    filter_nodes,
+    preempt,
+    prioritize,
+)
+from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
+from gpumanager.scheduler.habits import Habits
+from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.policy import LeastLeftOver, Policy
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
@@ -25,6 +35,9 @@ log = logging.getLogger(__name__)
 PODS_REMEMBERED: Final = 8192
 """Between their filter and their bind."""
 EXPIRE_SECONDS: Final = 5.0
+RENEW_SECONDS: Final = 0.02
+IDLE_SECONDS: Final = 1.0
+"""Between looks whether other pods have become usual, and between pieces of work if so."""
 
 
 class Election(Protocol):
@@ -61,13 +74,17 @@ class Extender:
         self,
         api: ApiServer,
         *,
-        policy: Policy | None = None,
+        preference: Preference = DEFAULT,
+        rules: Permits | None = None,
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.state = ClusterState()
-        self.verdicts = Verdicts(self.state, policy or LeastLeftOver())
+        self.rules = rules or Everybody()
+        self.preference = preference
+        self.habits = Habits(lambda: self.state.part_of_gpus)
+        self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
+        self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
@@ -75,63 +92,85 @@ class Extender:
         self._now = now
         self._seen: OrderedDict[PodUID, PodView] = OrderedDict()
         self._binder = Binder(
-            api, self.state, self.verdicts, self.election, known=self._seen.get, clock=clock
+            api,
+            self.state,
+            self.verdicts,
+            self.election,
+            rules=self.rules,
+            known=self._seen.get,
+            asks=self.ask_of,
+            clock=clock,
         )
 
     @property
     def missing(self) -> str:
         """What has not been read yet; empty once answers are good."""
         kinds = {"nodes": self.nodes, "pods": self.pods}
-        return " and ".join(name for name, one in kinds.items() if not one.listed.is_set())
+        unread = [name for name, one in kinds.items() if not one.listed.is_set()]
+        return " and ".join(filter(None, (*unread, self.rules.missing)))
 
     async def run(self) -> None:
         """For as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            for part in (self.nodes.run, self.pods.run, self.election.run, self._expire):
+            parts = self.nodes.run, self.pods.run, self.election.run, self._expire, self._renew
+            for part in parts:
                 group.create_task(part())
 
-    def filter(self, pod: PodView, names: Sequence[str]) -> Filtered:
+    def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return Filtered(names, {})
+            return Filtered(names)
         if isinstance(ask, Refusal):
             wrong = Unfit(str(ask), final=True)
-            found = Filtered((), dict.fromkeys(names, wrong))
+            found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
-            found = filter_nodes(self.verdicts.of(ask), names)
-        self._remember(pod, len(names), found)
+            policy = ask.preference.spelled
+            found = filter_nodes(self.verdicts.of(ask, names), names)
+            found = permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
+        self._remember(pod, len(names), found, policy)
         return found
 
-    def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
-        """Nodes with their scores; who is left out has none. Raises NotReady."""
+    def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
+        """Raises NotReady."""
         ask = self._ask(pod)
         if not isinstance(ask, PodAsk):
             return ()
-        return prioritize(self.verdicts.of(ask), names)
+        shape = self.verdicts.of(ask, names)
+        ranked = prioritize(shape, names)
+        known = self.memory.of(pod.namespace, pod.name)
+        if known is not None:
+            found = replace(known, best=best(ranked, shape.fits))
+            self.memory.remember(pod.namespace, pod.name, found)
+        return ranked
 
-    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Sequence[str]:
+    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Collection[str]:
         """The nodes on which the pod fits without these; raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return tuple(victims)
-        return () if isinstance(ask, Refusal) else tuple(preempt(self.state, ask, victims))
+            return tuple(name for name, uids in victims.items() if uids)
+        if isinstance(ask, Refusal):
+            return ()
+        found = Filtered(tuple(preempt(self.state, ask, victims)))
+        return permitted(found, self.rules.permits(pod, ask), self.state.classes.members).fitting
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""
         self._check()
+        points = self._points(request)
         refused = await self._binder.bind(request)
         known = self.memory.of(request.namespace, request.name)
+        if known is None or known.uid != request.uid:
+            known = Explanation(request.uid, self._now())
         self.memory.remember(
             request.namespace,
             request.name,
-            Explanation(
-                uid=request.uid,
+            replace(
+                known,
                 at=self._now(),
-                nodes=known.nodes if known else 0,
-                fitting=known.fitting if known else 0,
-                reasons=known.reasons if known else (),
                 bound="" if refused else request.node,
+                points=None if refused else points,
+                gpus=() if refused else self._given(request),
                 trouble=refused.message if refused else "",
             ),
         )
@@ -141,8 +180,34 @@ class Extender:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused
 
+    def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
+        """What the pod asks for, in this cluster."""
+        return ask_of(pod, self.preference)
+
+    def _points(self, request: BindRequest) -> float | None:
+        """Of the node, before it is taken."""
+        pod = self._seen.get(request.uid)
+        ask = self.ask_of(pod) if pod else None
+        if not isinstance(ask, PodAsk):
+            return None
+        fit = self.verdicts.of(ask, (request.node,)).fits.get(request.node)
+        return fit.points if fit else None
+
+    def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
+        """The GPUs that the pod has on its node."""
+        pod, node = self._seen.get(request.uid), self.state.nodes.get(request.node)
+        holder = node.holders.get(request.uid) if node else None
+        if pod is None or node is None or holder is None or holder.packing is None:
+            return ()
+        pairs = zip(asking(pod), holder.packing.gpus, strict=True)
+        return tuple(
+            GivenGpu(one.name, node.topology.gpus[place].index, node.topology.gpus[place].uuid)
+            for one, places in pairs
+            for place in places
+        )
+
     def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
-        ask = ask_of(pod)
+        ask = self.ask_of(pod)
         if ask is not None:
             self._check()
             self._seen[pod.uid] = pod
@@ -154,10 +219,10 @@ class Extender:
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
-    def _remember(self, pod: PodView, asked: int, found: Filtered) -> None:
-        explanation = Explanation(
-            pod.uid, self._now(), asked, len(found.fitting), reasons(found.unfit)
-        )
+    def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
+        why = reasons(found.left)
+        fitting = len(found.fitting)
+        explanation = Explanation(pod.uid, self._now(), policy, asked, fitting, why)
         self.memory.remember(pod.namespace, pod.name, explanation)
 
     def _leads_now(self, leads: bool) -> None:  # noqa: FBT001
@@ -170,3 +235,9 @@ class Extender:
             await asyncio.sleep(EXPIRE_SECONDS)
             for uid in self.state.expire(self.pods.heard):
                 log.warning("pod %s: its binding was never confirmed; its place is free", uid)
+
+    async def _renew(self) -> None:
+        """Points by the present mix, in small pieces, also of pods that nobody asks about now."""
+        while True:
+            more = self.verdicts.renew()
+            await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

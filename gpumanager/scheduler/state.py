@@ -8,14 +8,17 @@ which whoever keeps answers about nodes finds what has become of them.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.node import Holder, NodeState, holder_of, moved
+from gpumanager.scheduler.asks import PodAsk, asking
+from gpumanager.scheduler.hosts import Host
+from gpumanager.scheduler.loads import Loads
+from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
 from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.quota import NodeClass, NodeClasses
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -37,19 +40,60 @@ class Assumed:
     until: float
 
 
-class ClusterState:
-    """Nodes by name. One owner: whoever changes it, on one thread."""
+class Tally(Protocol):
+    """Whoever counts what is held, by whom and where; told of each change as it is made."""
 
-    def __init__(self, log: int = LOG) -> None:
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        """From now on the pod counts there, bound or assumed; said again where it, or the node's
+        kind, has changed."""
+        ...
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        """It counts there no longer."""
+        ...
+
+
+class NoTally:
+    """Nothing is counted."""
+
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        """Nobody asks."""
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        """Nobody asks."""
+
+
+class ClusterState:
+    """Nodes by name. One owner: whoever changes it, on one thread.
+
+    saw: called once for each pod with GPUs that the API server tells of.
+    """
+
+    def __init__(
+        self,
+        log: int = LOG,
+        tally: Tally | None = None,
+        saw: Callable[[PodAsk], None] = lambda _: None,
+    ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
         """How many there have been."""
+        self.classes = NodeClasses()
+        self.models: frozenset[str] = frozenset()
+        """Products of all GPUs there are or have been."""
         self._log: deque[str] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
         self._assumed: dict[PodUID, dict[str, Assumed]] = {}
         """By node: where a pod was going first may yet come true when it is sent elsewhere."""
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
+        self._known: set[PodUID] = set()
+        """Pods with GPUs that the API server has told of, bound or not."""
+        self._loads = Loads()
+        self._asked = self._loaded = 0
+        """CPU that pods with, and without, GPUs take of nodes with GPUs."""
+        self._tally = tally or NoTally()
+        self._saw = saw
 
     def since(self, change: int) -> Iterable[str] | None:
         """Names of the nodes that changed after `change`, again and again; None: too long ago."""
@@ -58,19 +102,22 @@ class ClusterState:
             return None
         return (self._log[-place] for place in range(1, missed + 1))
 
-    def node(self, name: str, inventory: str, cordon: str = "") -> None:
-        """A node is there, and says this of its GPUs."""
+    def node(self, said: NodeSaid) -> None:
+        """A node is there, and says this of itself."""
+        name = said.name
         known = self.nodes.get(name)
         before = known or NodeState(name)
-        after = before.with_gpus(inventory, cordon)
+        after = before.saying(said)
         if known is None or after is not before:
-            self.nodes[name] = after
+            self._become(name, after)
+            self._meet(gpu.model for gpu in after.topology.gpus)
             for uid in tuple(self._on.get(name, ())):
                 self._hold(uid, name, self._again(uid, before, after))
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
+        if name in self.nodes:
+            self._become(name, None)
             self._note(name)
 
     def only_nodes(self, names: Iterable[str]) -> None:
@@ -82,15 +129,21 @@ class ClusterState:
         """The API server says this of a pod; node: empty for one that is not bound."""
         if pod.ended:
             self.pod_gone(pod.uid)
-            return
-        if not node:
-            return
-        for old in self._forget(pod.uid) - {node}:
-            self._release(pod.uid, old)
+        elif any(asking(pod)):
+            self._with_gpus(pod, node)
+        elif node:
+            self._load(self._loads.put(pod.uid, node, Host(pod.cpu_milli, pod.memory_mib)))
+
+    def _with_gpus(self, pod: PodView, node: str) -> None:
         known = self.nodes.get(node) or NodeState(node)
         holder = holder_of(known, pod)
         if holder is None:
             return
+        self._learn(pod.uid, holder.ask)
+        if not node:
+            return
+        for old in self._forget(pod.uid) - {node}:
+            self._release(pod.uid, old)
         self._bound[pod.uid] = Bound(node, pod)
         if self._on.get(node, {}).get(pod.uid) != holder:
             self._hold(pod.uid, node, holder)
@@ -98,19 +151,21 @@ class ClusterState:
 
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
+        self._known.discard(uid)
+        self._load(self._loads.gone(uid))
         for node in self._forget(uid):
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
         """The API server knows no others; what is assumed stays."""
-        for uid in self._bound.keys() - set(uids):
+        for uid in {*self._bound, *self._known, *self._loads.all()} - set(uids):
             self.pod_gone(uid)
 
-    def assume(self, uid: PodUID, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
+    def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask, packing)
-        self._assumed.setdefault(uid, {})[node] = Assumed(holder, until)
-        self._hold(uid, node, holder)
+        holder = Holder(ask, packing, pod.namespace)
+        self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, until)
+        self._hold(pod.uid, node, holder)
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
@@ -150,6 +205,12 @@ class ClusterState:
         return found.holder.packing if found else None
 
     @property
+    def part_of_gpus(self) -> float:
+        """Of the CPU that is taken on nodes with GPUs, the part that pods with GPUs take."""
+        taken = self._asked + self._loaded
+        return self._asked / taken if self._asked else 1.0
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """For people and metrics."""
         return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
@@ -167,6 +228,8 @@ class ClusterState:
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
+            known = self.nodes.get(node)
+            self._tally.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""
@@ -177,6 +240,7 @@ class ClusterState:
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})
         if on.pop(uid, None) is not None:
+            self._tally.gone(node, uid)
             self._changed(node)
         if not on:
             self._on.pop(node, None)
@@ -184,8 +248,40 @@ class ClusterState:
     def _changed(self, name: str) -> None:
         node = self.nodes.get(name)
         if node is not None:
-            self.nodes[name] = node.with_holders(dict(self._on.get(name, {})))
+            on = dict(self._on.get(name, {}))
+            self._become(name, node.with_holders(on, self._loads.on(name)))
             self._note(name)
+
+    def _load(self, names: Iterable[str]) -> None:
+        """Pods without GPUs take more or less there; of no interest where no GPUs are."""
+        for name in names:
+            node = self.nodes.get(name)
+            if node is not None and node.topology.gpus:
+                self._become(name, node.with_load(self._loads.on(name)))
+                self._note(name)
+
+    def _become(self, name: str, node: NodeState | None) -> None:
+        """The node is this from now on; None: it is gone."""
+        before = self.nodes.get(name)
+        self.classes.move(name, before.kind if before else None, node.kind if node else None)
+        for one, sign in ((before, -1), (node, 1)):
+            if one is not None and one.topology.gpus:
+                self._asked += sign * one.asked.cpu_milli
+                self._loaded += sign * one.load.cpu_milli
+        if node is None:
+            del self.nodes[name]
+        else:
+            self.nodes[name] = node
+
+    def _meet(self, models: Iterable[str]) -> None:
+        """The same value as long as there is nothing new."""
+        if new := set(models) - self.models:
+            self.models |= new
+
+    def _learn(self, uid: PodUID, ask: PodAsk) -> None:
+        if uid not in self._known:
+            self._known.add(uid)
+            self._saw(ask)
 
     def _note(self, name: str) -> None:
         self._log.append(name)

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
-from gpumanager.kubelet.pods import PodUID, read_pod
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
 
@@ -51,9 +52,9 @@ class Nodes:
         self._state = state
 
     def put(self, item: Any) -> str:
-        name, inventory, cordon = read_node(item)
-        self._state.node(name, inventory, cordon)
-        return name
+        said = read_node(item)
+        self._state.node(said)
+        return said.name
 
     def remove(self, item: Any) -> None:
         self._state.node_gone(str(item["metadata"]["name"]))
@@ -63,7 +64,7 @@ class Nodes:
 
 
 class Pods:
-    """Pods, of which those with GPUs on a node are kept."""
+    """Pods: of those with GPUs all that matters, of others what they take of their node."""
 
     path = "/api/v1/pods"
 
@@ -83,13 +84,17 @@ class Pods:
 
 
 class Follower:
-    """Follows one kind of object. heard: when the server last told us anything, by `clock`."""
+    """Follows one kind of object. heard: when the server last told us anything, by `clock`.
+
+    fields: a selector, `metadata.name=n`; empty for all there are.
+    """
 
     def __init__(
         self,
         api: ApiServer,
         kind: Kind,
         *,
+        fields: str = "",
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,6 +104,7 @@ class Follower:
         self.lists = self.failures = 0
         self._api = api
         self._kind = kind
+        self._fields = {"fieldSelector": fields} if fields else {}
         self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
         self._clock = clock
         self._version: str | None = None
@@ -160,7 +166,7 @@ class Follower:
 
     async def _list(self) -> None:
         names: set[str] = set()
-        query: dict[str, object] = {}
+        query: dict[str, object] = {**self._fields}
 
         def take(item: Any) -> None:
             if (name := self._put(item)) is not None:
@@ -171,7 +177,7 @@ class Follower:
             self.heard = self._clock()
             if not metadata.get("continue"):
                 break
-            query = {"continue": metadata["continue"]}
+            query["continue"] = metadata["continue"]
         self._kind.only(names)
         self._version = str(metadata.get("resourceVersion", ""))
         self.lists += 1
@@ -179,7 +185,7 @@ class Follower:
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)  # noqa: S311
-        place = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
+        place = {"allowWatchBookmarks": "true", "resourceVersion": self._version, **self._fields}
         async with self._api.watch(self._kind.path, seconds, **place) as events:
             if self._said:
                 log.info("the API server answers again: %s are watched", self._kind.path)

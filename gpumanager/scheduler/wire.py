@@ -5,15 +5,16 @@ joined from text, since nothing in a name has to be escaped.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.bind import BindRequest
-from gpumanager.scheduler.name_lists import BadRequest, NameLists, cut, few, plain
+from gpumanager.scheduler.decide import Filtered, Left, Scores
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.name_lists import BadRequest, Cut, NameLists, few, plain
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.phrases import Unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Arguments:
     """
 
     pod: PodView
-    names: Sequence[str]
+    names: Collection[str]
     text: bytes = b""
     nodes: Mapping[str, Any] | None = None
 
@@ -39,15 +40,12 @@ class PreemptArguments:
     violations: Mapping[str, int]
 
 
-def read_arguments(body: bytes, lists: NameLists | None = None) -> Arguments:
+def read_arguments(body: bytes, lists: NameLists) -> Arguments:
     """Raises BadRequest."""
-    text, rest = cut(body)
-    content = _parse(rest)
-    if text is not None:
-        if content.get("nodenames") == "*":
-            names = (lists or NameLists()).read(text)
-            return Arguments(_pod(content), names, text)
-        content = _parse(body)
+    cut = lists.cut(body)
+    if cut is not None and (pod := _pod_beside(cut, lists)):
+        return Arguments(pod, cut.names, cut.text)
+    content = _parse(body)
     pod, said = _pod(content), content.get("nodenames")
     if said is not None:
         return Arguments(pod, _names(said))
@@ -55,6 +53,18 @@ def read_arguments(body: bytes, lists: NameLists | None = None) -> Arguments:
         raise BadRequest("Nodes and NodeNames are both missing")
     nodes = _nodes(content["nodes"])
     return Arguments(pod, tuple(nodes), nodes=nodes)
+
+
+def _pod_beside(cut: Cut, lists: NameLists) -> PodView | None:
+    """None where the list that was cut is not the request's own. Raises BadRequest."""
+    known = lists.pods.get(cut.rest)
+    if known is None:
+        content = _parse(cut.rest)
+        if content.get("nodenames") != lists.mark:
+            return None
+        known = _pod(content)
+        lists.pods.put(cut.rest, known)
+    return known
 
 
 def read_preempt(body: bytes) -> PreemptArguments:
@@ -91,39 +101,32 @@ def read_bind(body: bytes) -> BindRequest:
     )
 
 
-def write_filter(
-    arguments: Arguments,
-    fitting: Sequence[str],
-    unfit: Mapping[str, Unfit],
-    lists: NameLists | None = None,
-) -> bytes:
+def write_filter(arguments: Arguments, found: Filtered, lists: NameLists) -> bytes:
     """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
-    retry = {name: one.phrase for name, one in unfit.items() if not one.final}
-    never = {name: one.phrase for name, one in unfit.items() if one.final}
     if arguments.nodes is not None:
-        items = [arguments.nodes[name] for name in fitting]
+        items = [arguments.nodes[name] for name in found.fitting]
         nodes, names = json.dumps({"metadata": {}, "items": items}).encode(), b"null"
     else:
-        nodes, names = b"null", _names_text(arguments, fitting, lists)
+        nodes, names = b"null", _names_text(arguments, found.fitting, lists)
+    retry = _reasons(one for one in found.left if not one.why.final)
+    never = _reasons(one for one in found.left if one.why.final)
     return b"".join(
         (
-            *(b'{"Nodes":', nodes, b',"NodeNames":', names),
-            *(b',"FailedNodes":', _reasons(retry)),
-            *(b',"FailedAndUnresolvableNodes":', _reasons(never), b',"Error":""}'),
+            *(b'{"Nodes":', nodes, b',"NodeNames":', names, b',"FailedNodes":', retry),
+            *(b',"FailedAndUnresolvableNodes":', never, b',"Error":""}'),
         )
     )
 
 
-def _names_text(arguments: Arguments, fitting: Sequence[str], lists: NameLists | None) -> bytes:
+def _names_text(arguments: Arguments, fitting: Collection[str], lists: NameLists) -> bytes:
     """They are names as they were read: nothing in them has to be escaped."""
     if not fitting:
         return b"[]"
     text = arguments.text
     if not text or fitting is not arguments.names:
         text = '","'.join(fitting).encode()
-        if lists is not None:
-            lists.remember(text, fitting)
-    return b'["' + text + b'"]'
+        lists.lists.put(text, fitting)
+    return b"".join((b'["', text, b'"]'))
 
 
 def write_error(message: str) -> bytes:
@@ -131,10 +134,10 @@ def write_error(message: str) -> bytes:
     return json.dumps({"Error": message}).encode()
 
 
-def write_scores(scores: Sequence[tuple[str, int]]) -> bytes:
+def write_scores(scores: Scores) -> bytes:
     """HostPriorityList."""
-    rows = [f'{{"Host":"{name}","Score":{score}}}' for name, score in scores]
-    return f"[{','.join(rows)}]".encode()
+    rows = ",".join(_rows('{"Host":"', names, f'","Score":{score}}}') for score, names in scores)
+    return f"[{rows}]".encode()
 
 
 def write_victims(
@@ -151,10 +154,15 @@ def write_victims(
     return json.dumps({"NodeNameToMetaVictims": kept}).encode()
 
 
-def _reasons(found: Mapping[str, str]) -> bytes:
-    quoted = {phrase: json.dumps(phrase) for phrase in set(found.values())}
-    rows = ",".join(f'"{name}":{quoted[phrase]}' for name, phrase in found.items())
+def _reasons(left: Iterable[Left]) -> bytes:
+    """FailedNodesMap."""
+    rows = ",".join(_rows('"', one.names, f'":{json.dumps(one.why.phrase)}') for one in left)
     return f"{{{rows}}}".encode()
+
+
+def _rows(before: str, names: Iterable[str], after: str) -> str:
+    """The same about each of them."""
+    return f"{before}{f'{after},{before}'.join(names)}{after}"
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -193,7 +201,7 @@ def _check(pod: PodView) -> None:
         raise TypeError("a name or an annotation that is no text")
 
 
-def _names(names: Any) -> Sequence[str]:
+def _names(names: Any) -> list[str]:
     if not isinstance(names, list):
         raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
     for name in names:
@@ -209,7 +217,7 @@ def _nodes(nodes: Any) -> dict[str, Any]:
     found = {}
     for item in items or []:
         try:
-            name = read_node(item)[0]
+            name = read_node(item).name
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"Nodes: not a node ({error!r})") from None
         if not plain(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.cli.extender import read_address
+from gpumanager.cli.extender import read_address, read_policy
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 KUBECONFIG = """
@@ -33,6 +33,10 @@ clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
         (["--tls-cert-file", "no", "--tls-private-key-file", "none"], "no certificate"),
         (["--max-request-mib", "0"], "--max-request-mib"),
         (["--kubeconfig", "no-such-file"], "no-such-file"),
+        (["--policy", "bestest"], "--policy: 'bestest' is no policy: write one of least-waste"),
+        (["--policy", "binpack=strict"], "only topology and numa can"),
+        (["--gpu-policy", "numa"], "--gpu-policy: 'numa' is no policy for GPUs"),
+        (["--quota-configmap", "gpuquota"], "write NAMESPACE/NAME"),
     ],
 )
 def test_wrong_flags_are_told_in_one_line(
@@ -49,6 +53,12 @@ def test_without_an_api_server_there_is_nothing_to_do(capsys: pytest.CaptureFixt
     assert run(["extender"]) == 1
 
     assert "no --kubeconfig is given" in capsys.readouterr().err
+
+
+def test_a_cluster_s_policy_is_read_from_its_flags() -> None:
+    assert str(read_policy("", "")) == "least-waste"
+    assert str(read_policy("topology=0.3,spread=0.7", "")) == "spread=0.7,topology=0.3"
+    assert read_policy("numa=strict", "binpack").gpus == "binpack"
 
 
 def test_addresses_are_read_as_gpu_admission_reads_them() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
+from gpumanager.sim.trace.baselines import policies
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
@@ -86,6 +87,30 @@ def test_people_see_policies_models_and_a_drawing(
     assert drawing.read_text().startswith("<svg")
 
 
+def test_pods_come_and_go(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status = run(["replay", *trace, "--churn", "60", "--load", "1", "--json"])
+
+    printed = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert printed["pods"] == 60
+    assert printed["gpu_allocation_percent_at_100"] is None
+    assert 0 < printed["gpu_allocation_percent"] <= 100
+
+
+def test_tables_fit_on_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = [word for name in policies(0) for word in ("--policy", name)]
+
+    status = run(["replay", "--synthetic", "mixed", "--synthetic-nodes", "5", *asked])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "…" not in printed
+    assert all(printed.count(f" {name}") == 2 for name in policies(0) if name != "fgd")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -102,6 +127,11 @@ def test_people_see_policies_models_and_a_drawing(
             ["--synthetic", "mixed", "--synthetic-nodes", "5", "--plot", "/none/x.svg"],
             "/none/x.svg",
         ),
+        (["--synthetic", "mixed", "--plot", "x.png"], "x.png is drawn as SVG"),
+        (["--synthetic", "mixed", "--plot", "x.svg", "--churn", "5"], "nothing to draw"),
+        (["--synthetic", "mixed", "--churn", "0"], "0 is not in the range"),
+        (["--synthetic", "mixed", "--load", "inf"], "inf"),
+        (["--synthetic", "mixed", "--load", "-1"], "-1"),
     ],
 )
 def test_bad_usage_is_one_line(

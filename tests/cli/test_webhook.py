@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gpumanager.cli import run, webhook
+from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import GpuManagerError
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
@@ -33,11 +34,11 @@ def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[webhook.WebhookSettings]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
     """The settings it would have started with; it is not started."""
-    seen: list[webhook.WebhookSettings] = []
+    seen: list[WebhookSettings] = []
 
-    async def remember(settings: webhook.WebhookSettings) -> None:
+    async def remember(settings: WebhookSettings) -> None:
         seen.append(settings)
 
     monkeypatch.setattr(webhook, "serve", remember)
@@ -58,14 +59,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[webhook.WebhookSettings]:
     ],
 )
 def test_a_flag_becomes_the_policy_it_names(
-    flags: list[str], policy: AdmissionPolicy, started: list[webhook.WebhookSettings]
+    flags: list[str], policy: AdmissionPolicy, started: list[WebhookSettings]
 ) -> None:
     assert run(["webhook", *flags]) == 0
     assert started[0].policy == policy
 
 
 def test_the_certificate_is_for_the_service_the_api_server_calls(
-    started: list[webhook.WebhookSettings],
+    started: list[WebhookSettings],
 ) -> None:
     run(["webhook", "--service", "gpu/hook"])
 
@@ -80,6 +81,7 @@ def test_the_certificate_is_for_the_service_the_api_server_calls(
         (["--certificate-signer=a", "--plain-http"], "one of them at most"),
         (["--service=x"], "NAMESPACE/NAME"),
         (["--secret=a/b/c"], "NAMESPACE/NAME"),
+        (["--quota-configmap=x"], "NAMESPACE/NAME"),
         (["--missing-memory=some"], "16GiB"),
         (["--missing-memory=1MiB"], "256MiB"),
         (["--port=70000"], "70000"),
@@ -149,11 +151,11 @@ def kubeconfig(folder: Path, server: SimulatedApiServer) -> Path:
     return path
 
 
-def settings_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> webhook.WebhookSettings:
+def settings_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> WebhookSettings:
     """What these flags say."""
-    seen: list[webhook.WebhookSettings] = []
+    seen: list[WebhookSettings] = []
 
-    async def remember(settings: webhook.WebhookSettings) -> None:
+    async def remember(settings: WebhookSettings) -> None:
         seen.append(settings)
 
     with monkeypatch.context() as patch:
@@ -169,7 +171,7 @@ async def serving(
     """The port of a webhook with these flags."""
     settings = await asyncio.to_thread(settings_of, monkeypatch, *flags)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(webhook.serve(settings, port.set_result))
+    task = asyncio.create_task(serve(settings, port.set_result))
     try:
         async with asyncio.timeout(30):
             await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
@@ -217,13 +219,46 @@ async def test_it_serves_with_a_certificate_of_its_own_that_the_api_server_belie
     assert server.objects.get(SECRET)["data"]["tls.key"]
 
 
+async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '{"default": {"quota": {"A100": 2}}}'
+    place = {"name": "quota", "namespace": "gpu"}
+    await server.create("configmaps", {"metadata": place, "data": {"gpu_quota": text}})
+    flags = (
+        f"--kubeconfig={kubeconfig(tmp_path, server)}",
+        "--service=default/localhost",
+        "--quota-configmap=gpu/quota",
+    )
+
+    async with serving(monkeypatch, *flags) as (port, _):
+        hook = server.objects.get(Key("validatingwebhookconfigurations", "", "gpu-manager"))
+        bundle = base64.b64decode(hook["webhooks"][0]["clientConfig"]["caBundle"])
+        url, context = f"https://localhost:{port}/metrics", believing(bundle)
+        async with asyncio.timeout(20):
+            while True:
+                said = await asyncio.to_thread(read, url, context)
+                if "quota_understood 1.0" in said:
+                    break
+                await asyncio.sleep(0.01)
+
+    ends = float(said.split("\ngpumanager_webhook_certificate_end_seconds ")[1].split()[0])
+    assert 80 < (ends - datetime.now(UTC).timestamp()) / 86400 < 91
+    assert "gpumanager_webhook_node_kinds 0.0" in said
+
+
+def read(url: str, context: ssl.SSLContext) -> str:
+    with urllib.request.urlopen(url, timeout=20, context=context) as answer:
+        return str(answer.read().decode())
+
+
 async def test_it_waits_for_a_signer_and_can_be_stopped_meanwhile(
     server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = (f"--kubeconfig={kubeconfig(tmp_path, server)}", "--certificate-signer=example.com/s")
     settings = await asyncio.to_thread(settings_of, monkeypatch, *flags)
     ports: list[int] = []
-    task = asyncio.create_task(webhook.serve(settings, ports.append))
+    task = asyncio.create_task(serve(settings, ports.append))
     async with asyncio.timeout(20):
         while True:
             if list(server.objects.list("certificatesigningrequests")):
@@ -242,4 +277,4 @@ async def test_a_port_that_is_taken_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         flags = ("--plain-http", f"--port={port}")
         second = await asyncio.to_thread(settings_of, monkeypatch, *flags)
         with pytest.raises(GpuManagerError, match=f"port {port}: .*in use"):
-            await webhook.serve(second)
+            await serve(second)

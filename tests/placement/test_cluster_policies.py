@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumanager.placement.cluster import Ask, History, Mix, NodeRoom, Policy, Score, mix_of
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
-from gpumanager.placement.usable import fillings
+from gpumanager.placement.usable import fillings, part_of_gpus, worth_under
 from gpumanager.placement.values import Request
 
 policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
@@ -94,6 +94,24 @@ def test_a_pod_with_much_cpu_goes_where_cpu_is_plenty() -> None:
     tight, plenty = room(100, 100, cpus=30), room(100, 100, cpus=64)
 
     assert best([tight, plenty], ask(100, cpus=30), mix) == plenty
+
+
+def test_cpu_that_pods_without_gpus_take_feeds_nobody() -> None:
+    alone, beside = (
+        usual((100, 12, 1)),
+        mix_of([(ask(100, cpus=12), 1.0), (ask(cpus=36), 1.0)], 1.0),
+    )
+    plenty, tight = room(100, 100, cpus=60), room(100, 100, cpus=30)
+
+    assert part_of_gpus(alone) == 1
+    assert part_of_gpus(beside) == pytest.approx(0.25)
+    assert worth_under(alone).of(plenty) == worth_under(alone).of(tight)
+    assert worth_under(beside).of(plenty) > worth_under(beside).of(tight)
+
+
+@pytest.mark.parametrize("typical", [(), (ask(cpus=8),), (ask(cpus=0), ask(100, cpus=0))])
+def test_without_pods_that_tell_all_cpu_is_for_gpus(typical: tuple[Ask, ...]) -> None:
+    assert part_of_gpus(mix_of([(one, 1.0) for one in typical], 1.0)) == 1
 
 
 def test_a_model_that_some_pods_name_is_kept_for_them() -> None:

@@ -24,6 +24,7 @@ from gpumanager.scheduler.certificates.estate import Lives
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.own import OwnCertificate
 from gpumanager.scheduler.certificates.values import Source
+from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -86,10 +87,12 @@ class Cluster:
         return self.server.objects.get(SECRET_KEY)["data"]
 
     @contextlib.asynccontextmanager
-    async def replica(self, source: Source | None = None) -> AsyncIterator["Replica"]:
+    async def replica(
+        self, source: Source | None = None, routes: Routes | None = None
+    ) -> AsyncIterator["Replica"]:
         keeper = Keeper(source or self.own(), self.clock)
         await keeper.look()
-        async with serving({}, tls=keeper.context) as served:
+        async with serving(routes or {}, tls=keeper.context) as served:
             yield Replica(keeper, served)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from gpumanager.cluster.labels import inventory
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.kubelet.pods import PodView, read_pod
+from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.hosts import read_pod
 from gpumanager.units import GIB, Bytes
 
 Ask = tuple[int, int]
@@ -30,10 +31,12 @@ def machine(name: str, gpus: int = 4, memory: int = 16 * GIB, model: str = "Tesl
 
 
 def node_object(
-    name: str, gpus: int = 4, unhealthy: Sequence[str] = (), **more: str
+    name: str, gpus: int = 4, unhealthy: Sequence[str] = (), cpus: int = 0, **more: str
 ) -> dict[str, Any]:
+    """cpus: and as many times 4 GiB; 0: the node does not say."""
     said = inventory(machine(name, gpus), [GpuUUID(uuid) for uuid in unhealthy])
-    return {"metadata": {"name": name, "annotations": {**said, **_ours(more)}}}
+    status = {"allocatable": {"cpu": str(cpus), "memory": f"{4 * cpus}Gi"}} if cpus else {}
+    return {"metadata": {"name": name, "annotations": {**said, **_ours(more)}}, "status": status}
 
 
 def container(name: str, ask: Ask, **fields: Any) -> dict[str, Any]:
@@ -53,9 +56,10 @@ def pod_object(
     sidecars: Sequence[Ask] = (),
     node: str = "",
     uid: str = "",
+    cpus: int = 0,
     **annotations: str,
 ) -> dict[str, Any]:
-    """Sidecars come before inits."""
+    """Sidecars come before inits. cpus: of the pod, and as many times 4 GiB."""
     always = {"restartPolicy": "Always"}
     before = [container(f"side-{n}", ask, **always) for n, ask in enumerate(sidecars)]
     before += [container(f"init-{n}", ask) for n, ask in enumerate(inits)]
@@ -63,6 +67,12 @@ def pod_object(
         "containers": [container(f"app-{n}", ask) for n, ask in enumerate(apps)],
         "initContainers": before,
     }
+    if cpus:
+        asked = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi"}
+        if not apps:
+            spec["containers"] = [{"name": "plain", "resources": {"requests": {}}}]
+        resources = spec["containers"][-1]["resources"]
+        resources["requests"] = resources["requests"] | asked
     if node:
         spec["nodeName"] = node
     metadata = {"name": name, "namespace": "default", "annotations": _ours(annotations)}

@@ -8,7 +8,8 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gpumanager.scheduler.webhook.http import Bounds, HttpServer, Routes
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import HttpServer, Routes
 
 
 class Served:
@@ -38,17 +39,20 @@ class Served:
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def say(self, words: bytes, *, end: bool = True) -> bytes:
-        """All that is answered to these bytes. end: of what we say."""
+    async def say(self, words: bytes) -> bytes:
+        """All that is answered to these bytes, until the server ends the connection."""
         reader, writer = await self.open()
         writer.write(words)
-        if end:
-            writer.write_eof()
+        answer = bytearray()
         try:
             async with asyncio.timeout(20):
-                return await reader.read()
+                while piece := await reader.read(1 << 16):
+                    answer += piece
+        except ConnectionError:
+            pass
         finally:
             writer.transport.abort()
+        return bytes(answer)
 
 
 @contextlib.asynccontextmanager
@@ -57,9 +61,9 @@ async def serving(
     bounds: Bounds | None = None,
     tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> AsyncIterator[Served]:
-    server = HttpServer(routes, bounds, tls)
+    server = HttpServer(routes, bounds)
     try:
-        yield Served(server, await server.start("127.0.0.1", 0))
+        yield Served(server, await server.start("127.0.0.1", 0, tls))
     finally:
         await server.stop()
 

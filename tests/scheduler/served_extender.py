@@ -9,7 +9,8 @@ from aiohttp import ClientSession
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
-from gpumanager.scheduler.server import Bounds, ExtenderServer
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.server import ExtenderServer
 from gpumanager.scheduler.service import Extender
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -69,14 +70,13 @@ async def serving(
     extender = Extender(ApiServer(Access("127.0.0.1", api.port)), **more)
     server = ExtenderServer(extender, bounds)
     port = await server.start("127.0.0.1", 0)
-    tasks = [asyncio.create_task(part()) for part in (extender.run, server.run)]
+    following = asyncio.create_task(extender.run())
     served = Served(api, extender, server, port)
     try:
         await until(lambda: not extender.missing)
         yield served
     finally:
         await served.session.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await server.stop()

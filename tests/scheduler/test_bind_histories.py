@@ -9,18 +9,25 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import node_object, pod_object
 from truth import overfull
 
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable
-from gpumanager.kubelet.pods import PodUID, PodView, read_pod
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import ANNOTATION_CORDON
+from gpumanager.placement.policies import ROWS
+from gpumanager.placement.preference import read_preference
+from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.policy import LeastLeftOver
+from gpumanager.scheduler.decide import filter_nodes
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.permits import Everybody, Permits
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
@@ -31,8 +38,10 @@ from gpumanager.sim.cluster.patch import MERGE
 NODES = {"a": 1, "b": 2}
 """Few GPUs, so that pods get in each other's way."""
 OUTCOMES = ("done", "done", "done", "lost answer", "refused", "never arrived")
+OWN_POLICIES = ("", "", "binpack", "spread,topology", "numa=strict")
+POLICIES = (*ROWS, "topology", "numa=strict", "binpack=2,spread")
 STEPS = 200
-ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24))
+ASKS = ((30, 8), (50, 40), (60, 1), (100, 0), (10, 8), (20, 24), (200, 0))
 SETTLE_TURNS = 20
 
 
@@ -84,8 +93,9 @@ class History:
 
     kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
 
-    def __init__(self, luck: random.Random) -> None:
+    def __init__(self, luck: random.Random, policy: str = "") -> None:
         self.luck = luck
+        self.asks = partial(ask_of, default=read_preference(policy))
         self.said: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.objects = Objects()
@@ -101,7 +111,7 @@ class History:
             step = self.luck.choices(tuple(LIKELY), tuple(LIKELY.values()))[0]
             self.said.append(step.__name__)
             step(self)
-            assert overfull(self.objects.list("pods")) == [], self.said
+            assert self.wrong() == [], self.said
         self.finish("done")
         assert self.binds == []
         self.loop.close()
@@ -109,15 +119,18 @@ class History:
     def start(self) -> None:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
-        self.state = ClusterState()
-        verdicts = Verdicts(self.state, LeastLeftOver())
+        rules = self.rules()
+        self.state = ClusterState(tally=rules)
+        self.verdicts = Verdicts(self.state)
         self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
             self.api,
             self.state,
-            verdicts,
+            self.verdicts,
             Alone(),
+            rules=rules,
             known=self.seen.get,
+            asks=self.asks,
             clock=lambda: self.now,
         )
         self.kind = {name: made(self.state) for name, made in self.kinds.items()}
@@ -125,10 +138,23 @@ class History:
             kind.only({kind.put(item) for item in self.objects.list(name)})
         self.heard = len(self.objects.changes)
 
+    def rules(self) -> Permits:
+        return Everybody()
+
+    def wrong(self) -> list[str]:
+        """GPUs of which too much is promised."""
+        return overfull(self.objects.list("pods"))
+
     def a_pod_comes(self) -> None:
         name, some = f"p{self.made}", self.luck.choices(ASKS, k=3)
         self.made += 1
-        item = pod_object(name, *some[: self.luck.randint(1, 2)], inits=some[2:] * (self.made % 2))
+        item = pod_object(
+            name,
+            *some[: self.luck.randint(1, 2)],
+            inits=some[2:] * (self.made % 2),
+            cpus=self.luck.randint(0, 3),
+            vcuda_policy=self.luck.choice(OWN_POLICIES),
+        )
         self.objects.create(Key("pods", "default", name), item)
 
     def a_pod_is_filtered(self) -> None:
@@ -136,6 +162,10 @@ class History:
         if pod := self.some_pod():
             seen = read_pod(pod)
             self.seen[seen.uid] = seen
+            ask = self.asks(seen)
+            assert isinstance(ask, PodAsk)
+            fitting = filter_nodes(self.verdicts.of(ask), tuple(NODES)).fitting
+            self.said.append(f"fits {fitting}")
 
     def a_bind_begins(self) -> None:
         """Most of pods that wait for it."""
@@ -228,13 +258,16 @@ LIKELY: dict[Callable[[History], None], int] = {
 }
 
 
-@given(st.integers(0, 1 << 32))
-def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(seed: int) -> None:
-    History(random.Random(seed)).run(STEPS)
+@given(st.integers(0, 1 << 32), st.sampled_from(POLICIES))
+def test_no_gpu_is_promised_twice_whatever_happens_in_whatever_order(
+    seed: int, policy: str
+) -> None:
+    History(random.Random(seed), policy).run(STEPS)
 
 
-def test_the_histories_bind_many_pods() -> None:
-    histories = [History(random.Random(seed)) for seed in range(10)]
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_histories_bind_many_pods(policy: str) -> None:
+    histories = [History(random.Random(seed), policy) for seed in range(10)]
 
     for history in histories:
         history.run(STEPS)

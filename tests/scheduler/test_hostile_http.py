@@ -1,261 +1,265 @@
-"""Whatever is sent, the answer is a status and a sentence, and the server lives."""
+"""Both servers of the cluster's side, whoever connects: a status and a sentence, and they live."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+import tracemalloc
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving
+from hostile import LET_GO, SERVERS, Drip, Said, Target, attacked, conversation, request
+from served_extender import until
 
-from gpumanager.scheduler.server import Bounds
-from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.scheduler.http.bounds import Bounds
 
-pytest_plugins = ["extender_fixtures"]
-
-BOUNDS = Bounds(
-    body=1 << 20,
-    bodies=2 << 20,
-    connections=8,
-    head_seconds=0.3,
-    body_seconds=0.3,
-    idle_seconds=0.5,
+BODY = 1 << 18
+SHORT = Bounds(
+    body=BODY,
+    bodies=64 * BODY,
+    connections=256,
+    head_seconds=1.0,
+    body_seconds=0.5,
+    answer_seconds=0.5,
+    idle_seconds=1.5,
 )
-POD = {**pod_object("p", (30, 4), uid="u")}
-HEAD = b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\n"
-VERBS = ("predicates", "filter", "prioritize", "preempt", "bind")
+both = pytest.mark.parametrize("name", SERVERS)
+plain_and_tls = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_our_fault(caplog: pytest.LogCaptureFixture) -> Any:
+    """Whatever others do, no traceback of ours is in the log."""
+    yield
+    assert [one for one in caplog.records if one.exc_info] == []
 
 
 @pytest.fixture
-async def hostile(api: SimulatedApiServer) -> AsyncIterator[Served]:
-    await api.create("nodes", node_object("a"))
-    async with serving(api, BOUNDS) as one:
+async def target(name: str) -> AsyncIterator[Target]:
+    async with attacked(name, SHORT) as one:
         yield one
 
 
-def with_pod(**fields: Any) -> bytes:
-    return json.dumps({"NodeNames": ["a"], "Pod": {**POD, **fields}}).encode()
+def head(path: str, *fields: str) -> bytes:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
 
 
-def nested(depth: int) -> bytes:
-    return b'{"Pod":' + b"[" * depth + b"]" * depth + b"}"
+def conversations(path: str) -> Mapping[str, tuple[Said, str]]:
+    """What somebody says to a path that takes a body, and what becomes of it."""
+    chunked, piece = "Transfer-Encoding: chunked", b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    return {
+        "nothing": ((), LET_GO),
+        "half a head": ((head(path)[:-9],), LET_GO),
+        "a head that drips": ((head(path)[:-4], Drip()), LET_GO),
+        "half a body": ((head(path, "Content-Length: 9"), b"{"), "408"),
+        "a body that drips": ((head(path, "Content-Length: 9999"), Drip()), "408"),
+        "chunks that drip": ((head(path, chunked), b"fff\r\n", Drip()), "408"),
+        "an empty chunked body": ((head(path, chunked), b"0\r\n\r\n"), EMPTY),
+        "a huge body, declared": ((head(path, "Content-Length: 99999999999"),), "413"),
+        "a huge body, in pieces": ((head(path, chunked), *[piece] * 8), "413"),
+        "no body": ((head(path),), EMPTY),
+        "a packed body": ((request("POST", path, BOMB, "Content-Encoding: gzip"),), EMPTY),
+        "two lengths": ((head(path, "Content-Length: 1", "Content-Length: 2"), b"xx"), "400"),
+        "length and chunks": ((head(path, "Content-Length: 4", chunked), b"0\r\n\r\n"), "400"),
+        "a length below nothing": ((head(path, "Content-Length: -1"),), "400"),
+        "a length of letters": ((head(path, "Content-Length: 1e3"),), "400"),
+        "a length without end": ((head(path, "Content-Length: " + "9" * 50),), "400"),
+        "a chunk of letters": ((head(path, chunked) + b"many\r\n",), "400"),
+        "a chunk below nothing": ((head(path, chunked) + b"-1\r\n",), "400"),
+        "words": ((b"hello\r\n\r\n",), "400"),
+        "words without end": ((b"x" * 100_000, Drip()), "400"),
+        "a handshake": ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",), "400"),
+        "HTTP/0.9": ((f"GET {path}\r\n\r\n".encode(),), "505"),
+        "HTTP/2": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",), "400"),
+        "a folded field": ((head(path, "X: a", " b"),), "400"),
+        "a field with a null": ((head(path, "X: a\0b"),), "400"),
+        "a huge field": ((head(path, "X: " + "x" * 200_000),), "400"),
+        "many fields": ((head(path, *["X: x"] * 2000),), "400"),
+        "another host's path": ((head(f"http://else.where{path}?x=1"),), EMPTY),
+        "an upgrade": ((head(path, "Connection: Upgrade", "Upgrade: websocket"),), EMPTY),
+        "a tunnel": ((b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",), "404"),
+    }
 
 
-def container(**fields: Any) -> bytes:
-    return with_pod(spec={"containers": [{"name": "main", **fields}]})
+EMPTY = "400 or 415"
+"""An empty body is no request to either server; the webhook looks at its kind first."""
+BOMB = b"\x1f\x8b" + b"\0" * 1000
+
+
+@both
+@plain_and_tls
+async def test_who_is_slow_or_says_too_much_or_nonsense_is_told_so_and_let_go(
+    name: str, *, tls: bool
+) -> None:
+    async with attacked(name, SHORT, tls=tls) as target:
+        told: dict[tuple[str, str], str] = {}
+        wanted: dict[tuple[str, str], str] = {}
+        for path in target.posts:
+            table = conversations(path)
+            answers = await asyncio.gather(
+                *(conversation(target, said) for said, _ in table.values())
+            )
+            wanted |= {(path, what): outcome for what, (_, outcome) in table.items()}
+            told |= {(path, what): answer for what, answer in zip(table, answers, strict=True)}
+            await target.lives()
+
+    assert {key: EMPTY if wanted[key] == EMPTY and one in {"400", "415"} else one
+            for key, one in told.items()} == wanted  # fmt: skip
+    assert target.reading() == 0
 
 
 BODIES = {
     "nothing": b"",
     "a word": b"hello",
-    "half a request": b'{"Pod": {"metadata"',
+    "half a request": b'{"request": {"metadata"',
     "bytes that are no text": b"\xff\xfe\x00",
     "null": b"null",
+    "true": b"true",
     "a list": b"[]",
+    "many lists": b"[" + b"[]," * 50_000 + b"[]]",
     "a number": b"7",
     "an endless number": b'{"Pod":' + b"9" * 5000 + b"}",
+    "no number at all": b'{"Pod": NaN, "request": Infinity}',
     "no fields": b"{}",
-    "fields of null": b'{"Pod": null, "Nodes": null, "NodeNames": null}',
-    "nested deeply": nested(100_000),
-    "a pod that is a word": b'{"Pod": "p", "NodeNames": ["a"]}',
-    "a pod that is empty": b'{"Pod": {}, "NodeNames": ["a"]}',
-    "metadata of a list": b'{"Pod": {"metadata": []}, "NodeNames": ["a"]}',
-    "names that are numbers": with_pod().replace(b'["a"]', b"[1, 2]"),
-    "names that are null": with_pod().replace(b'["a"]', b"[null]"),
-    "names that are an object": with_pod().replace(b'["a"]', b'{"a": 1}'),
-    "names with quotes": with_pod().replace(b'["a"]', b'["a\\",\\"b"]'),
-    "names cut short": b'{"Pod":{},"NodeNames":["a',
-    "names with things between": b'{"Pod":{},"NodeNames":["a",5,"b"]}',
-    "names in a strange place": b'{"Pod":{"x":{"NodeNames":["a"]}}}',
-    "too many names": json.dumps({"Pod": POD, "NodeNames": ["a"] * 100_001}).encode(),
-    "nodes that are a word": b'{"Pod": {"metadata": {"uid": "u", "name": "p"}}, "Nodes": "x"}',
-    "nodes of numbers": json.dumps({"Pod": POD, "Nodes": {"items": [1]}}).encode(),
-    "a node with a strange name": json.dumps(
-        {"Pod": POD, "Nodes": {"items": [{"metadata": {"name": 'a","b'}}]}}
-    ).encode(),
-    "containers that are a word": with_pod(spec={"containers": "main"}),
-    "containers of null": with_pod(spec={"containers": [None]}),
-    "a container without a name": with_pod(spec={"containers": [{}]}),
-    "limits that are a list": container(resources={"limits": [1]}),
-    "annotations that are a list": with_pod(metadata={"uid": "u", "name": "p", "annotations": [1]}),
-    "an annotation that is a number": with_pod(
-        metadata={"uid": "u", "name": "p", "annotations": {"tencent.com/x": 1}}
-    ),
-    "a uid that is an object": with_pod(metadata={"uid": {}, "name": "p"}),
-    "victims that are a list": json.dumps({"Pod": POD, "NodeNameToMetaVictims": []}).encode(),
-    "victims of numbers": json.dumps(
-        {"Pod": POD, "NodeNameToMetaVictims": {"a": {"Pods": [1]}}}
-    ).encode(),
-    "a binding to nothing": b'{"PodName": "p", "PodNamespace": "n", "PodUID": "u"}',
-    "a binding elsewhere": json.dumps(
-        {"PodName": "../../nodes/a", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
-    ).encode(),
+    "fields that nobody knows": b'{"x": {"y": [1]}}',
+    "fields of null": b'{"Pod": null, "request": null, "apiVersion": null}',
+    "fields of lists": b'{"Pod": [], "request": [], "apiVersion": []}',
+    "lists nested deeply": b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "objects nested deeply": b'{"request":' * 20_000 + b"1" + b"}" * 20_000,
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@both
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_what_is_no_request_is_answered_400(hostile: Served, verb: str, body: bytes) -> None:
-    async with hostile.session.post(f"/scheduler/{verb}", data=body) as answer:
-        said = await answer.json()
-
-    assert answer.status == 400
-    assert set(said) == {"Error"}
-    assert 0 < len(said["Error"]) < 500
-    await lives(hostile)
-
-
-ODD = {
-    "unknown fields": {"Pod": {**POD, "moreover": {"x": [1]}}, "NodeNames": ["a"], "Extra": 1},
-    "no containers": {"Pod": {**POD, "spec": None}, "NodeNames": ["a"]},
-    "an unknown node": {"Pod": POD, "NodeNames": ["nowhere"]},
-    "no names": {"Pod": POD, "NodeNames": []},
-    "one name many times": {"Pod": POD, "NodeNames": ["a"] * 1000},
-    "names in small letters": {"pod": POD, "nodenames": ["a"]},
-}
-
-
-@pytest.mark.parametrize("verb", ["predicates", "filter", "prioritize"])
-@pytest.mark.parametrize("body", ODD.values(), ids=ODD.keys())
-async def test_what_is_odd_but_understood_is_answered(
-    hostile: Served, verb: str, body: dict[str, Any]
+async def test_what_is_no_request_is_answered_400_with_a_sentence(
+    target: Target, body: bytes
 ) -> None:
-    assert await hostile.post(f"/scheduler/{verb}", body) is not None
-    await lives(hostile)
+    for path in target.posts:
+        answer = await target.ask(request("POST", path, body, closing=True))
+
+        said = json.loads(answer.partition("\r\n\r\n")[2])
+        assert answer.split()[1] == "400", path
+        assert set(said) == {"Error"}
+        assert 0 < len(said["Error"]) < 500
 
 
-@pytest.mark.parametrize("amount", ["-5", "30.5", "1e3", "x", "", "9" * 40, None, True, {}])
-async def test_amounts_that_are_none_let_a_pod_go_nowhere(hostile: Served, amount: Any) -> None:
-    limits = {"tencent.com/vcuda-core": amount, "tencent.com/vcuda-memory": "1"}
-    body = container(resources={"limits": limits})
+@both
+async def test_a_wrong_method_is_told_which_are_right(target: Target) -> None:
+    right = dict.fromkeys(target.posts, "POST") | dict.fromkeys(target.gets, "GET")
+    for path, allowed in right.items():
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {allowed}:
+            answer = await target.ask(request(method, path, closing=True))
 
-    found = await hostile.post("/scheduler/filter", json.loads(body))
-
-    assert not found["NodeNames"]
-    assert "a" in found["FailedAndUnresolvableNodes"]
-    await lives(hostile)
-
-
-async def test_a_declared_body_that_is_too_large_is_refused_unread(hostile: Served) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", hostile.port)
-    writer.write(
-        b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
-    )
-
-    assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
-
-    writer.close()
-    await lives(hostile)
+            assert answer.split()[1] == "405", (method, path)
+            assert f"Allow: {allowed}" in answer
 
 
-async def test_a_body_that_becomes_too_large_is_refused(hostile: Served) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(32):
-            yield b" " * (1 << 16)
+@both
+async def test_a_wrong_path_is_told_what_there_is(target: Target) -> None:
+    for path in ("/", "/nowhere", "//", "/%00", f"{target.posts[0]}/", "/..%2f..%2fetc/passwd"):
+        answer = await target.ask(request("GET", path, closing=True))
 
-    async with hostile.session.post("/scheduler/filter", data=pieces()) as answer:
-        assert answer.status == 413
-    await lives(hostile)
-
-
-async def test_a_packed_body_is_not_unpacked(hostile: Served) -> None:
-    headers = {"Content-Encoding": "gzip"}
-    bomb = b"\x1f\x8b" + b"\0" * 1000
-    async with hostile.session.post("/scheduler/filter", data=bomb, headers=headers) as answer:
-        assert answer.status == 400
-    await lives(hostile)
+        assert answer.split()[1] == "404", path
+        assert target.posts[0] in answer
 
 
-async def test_a_body_that_never_ends_is_given_up(hostile: Served) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", hostile.port)
-    writer.write(HEAD + b"Content-Length: 100\r\n\r\n{")
+@both
+@plain_and_tls
+async def test_requests_that_come_at_once_are_answered_in_their_order(
+    name: str, *, tls: bool
+) -> None:
+    async with attacked(name, SHORT, tls=tls) as target:
+        healthy, nowhere = request("GET", "/healthz"), request("GET", "/nowhere")
+        last = request("GET", "/healthz", closing=True)
 
-    assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+        answer = await target.ask(healthy + nowhere + healthy + nowhere + last)
 
-    writer.close()
-    await lives(hostile)
-
-
-async def test_more_large_requests_than_there_is_room_for_have_to_wait(hostile: Served) -> None:
-    head = HEAD + b"Content-Length: 1048576\r\n\r\n"
-    calls = [await asyncio.open_connection("127.0.0.1", hostile.port) for _ in range(3)]
-    for _, writer in calls:
-        writer.write(head)
-
-    lines = await asyncio.gather(*(asyncio.wait_for(r.readline(), 5) for r, _ in calls))
-
-    assert sorted(line.split()[1] for line in lines) == [b"408", b"408", b"503"]
-    for _, writer in calls:
-        writer.close()
-    await lives(hostile)
+    assert re.findall(r"HTTP/1\.1 (\d+)", answer) == ["200", "404", "200", "404", "200"]
 
 
-@pytest.mark.parametrize("said", [b"", b"POST /scheduler/filter HTTP/1.1\r\nHost: "])
-async def test_who_says_nothing_or_half_a_head_is_let_go(hostile: Served, said: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", hostile.port)
-    writer.write(said)
+@both
+@plain_and_tls
+async def test_who_asks_on_and_never_reads_is_let_go_and_costs_little(
+    name: str, *, tls: bool
+) -> None:
+    async with attacked(name, SHORT, tls=tls) as target:
+        _, writer = await target.open(receives=4096)
+        asked = request("GET", "/metrics") * 100
+        tracemalloc.start()
+        try:
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(say_for_ever(writer, asked), 60)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            writer.transport.abort()
 
-    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), 5)
-
-    writer.close()
-    await lives(hostile)
-
-
-async def test_who_does_not_read_the_answers_is_let_go(hostile: Served) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", hostile.port, limit=1 << 10)
-    body = json.dumps({"Pod": POD, "NodeNames": ["a"] * 20_000}).encode()
-    request = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-    async def ask_on() -> None:
-        while True:
-            writer.write(request)
-            await writer.drain()
-
-    with pytest.raises(ConnectionError):
-        await asyncio.wait_for(ask_on(), 10)
-
-    assert not reader.at_eof()
-    writer.close()
-    await lives(hostile)
+    assert most < 16 << 20
 
 
-async def test_a_crowd_does_not_keep_others_out(hostile: Served) -> None:
-    crowd = [await asyncio.open_connection("127.0.0.1", hostile.port) for _ in range(40)]
-
-    await lives(hostile)
-
-    assert hostile.server.connections <= BOUNDS.connections + 1
-    for _, writer in crowd:
-        writer.close()
+async def say_for_ever(writer: asyncio.StreamWriter, words: bytes) -> None:
+    while True:
+        writer.write(words)
+        await writer.drain()
 
 
-async def test_what_is_no_http_is_refused(hostile: Served) -> None:
-    for said in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", b"X" * 20_000 + b"\r\n\r\n"):
-        reader, writer = await asyncio.open_connection("127.0.0.1", hostile.port)
-        writer.write(said)
-        answer = await asyncio.wait_for(reader.read(100), 5)
-        assert b" 400 " in answer
-        writer.close()
-    await lives(hostile)
+@both
+async def test_large_bodies_beyond_what_there_is_room_for_are_sent_away(name: str) -> None:
+    async with attacked(name, Bounds(body=BODY, bodies=2 * BODY, body_seconds=1.0)) as target:
+        said = (head(target.posts[0], f"Content-Length: {BODY}"), b"{")
+
+        answers = await asyncio.gather(*(conversation(target, said) for _ in range(5)))
+
+        assert sorted(answers) == ["408", "408", "503", "503", "503"]
+        assert target.reading() == 0
 
 
-async def test_wrong_paths_and_methods_are_told_what_there_is(hostile: Served) -> None:
-    async with hostile.session.get("/scheduler/filter") as answer:
-        assert answer.status == 405
-        assert answer.headers["Allow"] == "POST"
-    async with hostile.session.post("/healthz") as answer:
-        assert answer.status == 405
-    async with hostile.session.get("/nowhere") as answer:
-        assert answer.status == 404
-        assert "/scheduler/filter" in (await answer.json())["Error"]
-    for path in ("/explain/", "/explain/a", "/explain/a/b/c", "/explain/%00/%ff"):
-        assert (await hostile.get(path))[0] == 404
-    await lives(hostile)
+@both
+@plain_and_tls
+async def test_a_crowd_keeps_nobody_out_and_is_not_let_grow(name: str, *, tls: bool) -> None:
+    few = Bounds(connections=8, head_seconds=30.0)
+    async with attacked(name, few, tls=tls) as target:
+        crowd = [
+            await asyncio.open_connection("127.0.0.1", target.port) for _ in range(5 * 8)
+        ]  # who say nothing, and make no handshake
+
+        await target.lives()
+
+        assert target.connections() <= few.connections
+        for _, writer in crowd:
+            writer.transport.abort()
 
 
-async def lives(served: Served) -> None:
-    """It answers a good request as ever."""
-    found = await served.post("/scheduler/filter", {"Pod": POD, "NodeNames": ["a"]})
-    assert found["NodeNames"] == ["a"]
+@both
+@pytest.mark.parametrize(
+    "said",
+    [
+        (),
+        (b"\x16\x03\x01\xff\xff" * 99,),
+        (b"\x16\x03\x01\x00\x05\x01", Drip()),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",),
+        (b"\0" * 100_000, Drip(b"\0")),
+    ],
+    ids=["nothing", "nonsense", "half a handshake", "plain HTTP", "nulls"],
+)
+async def test_who_makes_no_proper_handshake_is_let_go(name: str, said: Said) -> None:
+    async with attacked(name, SHORT, tls=True) as target:
+        plain = Target(**{**vars(target), "tls": None})
+
+        answer = await conversation(plain, said)
+
+        assert not answer.startswith("2")
+
+
+@both
+async def test_who_leaves_in_the_middle_does_no_harm(target: Target) -> None:
+    good = request("POST", target.good[0], json.dumps(target.good[1]).encode())
+    for length in range(0, len(good), 50):
+        _, writer = await target.open()
+        writer.write(good[:length])
+        await writer.drain()
+        writer.transport.abort()
+
+    await target.lives()
+
+    await until(lambda: not target.reading())

@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.scheduler.quota import (
+    Forbidden,
     NamespaceQuota,
     NodeClass,
+    NodeClasses,
     QuotaUnreadable,
     Usage,
     admits,
+    could_never,
     read_config_map,
     read_quotas,
 )
@@ -34,9 +37,13 @@ def test_a_namespace_may_use_as_many_gpus_of_a_model_as_it_has() -> None:
 
 
 def test_a_namespace_that_would_use_more_is_told_how_much_it_has() -> None:
-    reason = admits(QUOTAS, "research", 40, M40, used(170))
+    found = admits(QUOTAS, "research", 40, M40, used(170))
 
-    assert reason == ("exceeds the GPU quota of namespace research: 1.7 of 2 M40 in use, 0.4 asked")
+    assert found == Forbidden(
+        "node(s) exceeded the GPU quota of namespace research "
+        "(requested: M40=0.4, used: M40=1.7, limited: M40=2)",
+        "it has M40",
+    )
 
 
 def test_what_other_namespaces_use_does_not_count() -> None:
@@ -48,17 +55,47 @@ def test_a_namespace_that_is_not_named_has_no_limit() -> None:
 
 
 def test_a_model_that_is_not_named_may_not_be_used() -> None:
-    reason = admits(QUOTAS, "research", 30, NodeClass(frozenset({"T4"}), "public"), Usage())
+    found = admits(QUOTAS, "research", 30, NodeClass(frozenset({"T4"}), "public"), Usage())
 
-    assert reason is not None
-    assert "its models are A100, M40" in reason
+    assert found == Forbidden(
+        "node(s) didn't have a GPU model that namespace research may use (A100, M40)", "it has T4"
+    )
 
 
 def test_a_node_of_another_pool_may_not_be_used() -> None:
-    reason = admits(QUOTAS, "research", 30, A100, Usage())
+    found = admits(QUOTAS, "research", 30, A100, Usage())
 
-    assert reason is not None
-    assert "its pools are public" in reason
+    assert found == Forbidden(
+        "node(s) didn't match the GPU pools of namespace research (public)", "its pool is 'private'"
+    )
+
+
+def test_of_many_models_a_refusal_names_a_few() -> None:
+    quotas = {"n": NamespaceQuota({f"M{number}": 1 for number in range(1000)})}
+
+    found = admits(quotas, "n", 30, A100, Usage())
+
+    assert found is not None
+    assert found.phrase.endswith("(M0, M1, M10, M100, M101, …)")
+
+
+@pytest.mark.parametrize(
+    ("cores", "words"),
+    [(0, ""), (30, ""), (200, ""), (300, "quota of namespace research is A100=1, M40=2, and")],
+)
+def test_a_pod_that_asks_for_more_than_any_model_has_could_never_come_in(
+    cores: int, words: str
+) -> None:
+    found = could_never(QUOTAS, "research", cores)
+
+    assert words in found
+    assert bool(words) == bool(found)
+    assert could_never(QUOTAS, "other", cores) == ""
+
+
+def test_a_namespace_with_pools_alone_may_have_any_number() -> None:
+    assert could_never(read_quotas('{"n": {"pool": ["a"]}}'), "n", 6400) == ""
+    assert could_never(read_quotas('{"n": {"quota": {}}}'), "n", 1) != ""
 
 
 def test_without_pools_every_node_may_be_used() -> None:
@@ -157,12 +194,13 @@ def test_without_its_key_nobody_has_a_limit(item: Any) -> None:
 )
 def test_a_mistake_is_named_with_its_place(text: str, words: str) -> None:
     with pytest.raises(QuotaUnreadable, match="gpuquota") as caught:
-        read_config_map({"data": {"gpu_quota": text}})
+        read_config_map({"metadata": PLACE, "data": {"gpu_quota": text}})
 
     assert words in str(caught.value)
     assert "ConfigMap kube-system/gpuquota" in str(caught.value)
 
 
+PLACE = {"namespace": "kube-system", "name": "gpuquota"}
 trees = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (
@@ -179,3 +217,19 @@ def test_whatever_stands_there_it_is_read_or_refused(content: Any) -> None:
     except QuotaUnreadable:
         return
     assert isinstance(content, dict)
+
+
+moves = st.tuples(st.sampled_from("abc"), st.sampled_from([None, M40, A100]))
+
+
+@given(st.lists(moves, max_size=30))
+def test_nodes_are_found_by_what_they_are_now(history: list[tuple[str, NodeClass | None]]) -> None:
+    classes, there = NodeClasses(), dict[str, NodeClass | None]()
+    for name, kind in history:
+        classes.move(name, there.get(name), kind)
+        there[name] = kind
+
+        now = {kind for kind in there.values() if kind is not None}
+        assert classes.members == {
+            kind: {name for name, one in there.items() if one == kind} for kind in now
+        }

@@ -14,7 +14,8 @@ from gpumanager.scheduler.webhook.review import (
     Decision,
     Review,
     ReviewUnreadable,
-    answer_to,
+    decided,
+    encoded,
     read_review,
 )
 
@@ -27,14 +28,15 @@ def answered(asked: Any, decision: Decision | Exception, *, fail_open: bool = Tr
             raise decision
         return decision
 
-    return response(answer_to(read_review(json.dumps(asked).encode()), decide, fail_open=fail_open))
+    review = read_review(json.dumps(asked).encode())
+    return response(encoded(review, decided(review, decide, fail_open=fail_open)))
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_a_review_is_answered_in_the_version_it_was_sent_in(version: str) -> None:
     asked = read_review(json.dumps(review(pod(), version=version)).encode())
 
-    body = json.loads(answer_to(asked, lambda _: Decision(), fail_open=True))
+    body = json.loads(encoded(asked, Decision()))
 
     assert body == {
         "apiVersion": f"admission.k8s.io/{version}",
@@ -145,7 +147,5 @@ def test_whatever_stands_in_a_field_a_review_is_read_or_refused(value: Any, fiel
         found = read_review(json.dumps(asked).encode())
     except ReviewUnreadable:
         return
-    assert (
-        json.loads(answer_to(found, lambda _: Decision(), fail_open=True))["response"]["uid"]
-        == (asked["request"]["uid"])
-    )
+    body = encoded(found, decided(found, lambda _: Decision(), fail_open=True))
+    assert json.loads(body)["response"]["uid"] == asked["request"]["uid"]

@@ -1,7 +1,6 @@
 """HTTPS, with a certificate that is replaced while it serves."""
 
 import asyncio
-import os
 import shutil
 import ssl
 import subprocess
@@ -10,8 +9,10 @@ from pathlib import Path
 import pytest
 from served_extender import serving
 
-from gpumanager.errors import InputError
-from gpumanager.scheduler.tls import ServerCertificate
+from gpumanager.cli import run
+from gpumanager.scheduler.certificates.files import Files
+from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
@@ -28,6 +29,12 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     return path, key
 
 
+async def begun(files: tuple[Path, Path], callers: Path | None = None) -> Keeper:
+    keeper = Keeper(Files(*files, callers))
+    await keeper.begin()
+    return keeper
+
+
 async def said_name(port: int, authority: Path) -> str:
     """The common name of the server's certificate, which is believed."""
     context = ssl.create_default_context(cafile=authority)
@@ -41,14 +48,13 @@ async def test_a_new_certificate_is_used_without_a_restart(
     api: SimulatedApiServer, tmp_path: Path
 ) -> None:
     files = make(tmp_path, "first")
-    certificate = ServerCertificate(*files)
+    certificate = await begun(files)
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
         assert await said_name(port, files[0]) == "first"
-        assert not certificate.renew()
 
         make(tmp_path, "second")
-        assert certificate.renew()
+        await certificate.look()
 
         assert await said_name(port, files[0]) == "second"
 
@@ -59,11 +65,10 @@ async def test_a_wrong_file_leaves_the_old_certificate_in_use(
     files = make(tmp_path, "first")
     kept = tmp_path / "kept.crt"
     shutil.copy(files[0], kept)
-    certificate = ServerCertificate(*files)
+    certificate = await begun(files)
     files[0].write_text("nothing")
-    os.utime(files[0], ns=(1, 1))
 
-    assert not certificate.renew()
+    await certificate.look()
 
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
@@ -71,7 +76,7 @@ async def test_a_wrong_file_leaves_the_old_certificate_in_use(
 
 
 async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Path) -> None:
-    certificate = ServerCertificate(*make(tmp_path, "first"))
+    certificate = await begun(make(tmp_path, "first"))
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,6 +88,86 @@ async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Pa
         assert (await one.get("/healthz"))[0] == 200
 
 
-def test_files_that_are_none_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no certificate"):
-        ServerCertificate(tmp_path / "a", tmp_path / "b")
+async def test_files_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(CertificateTrouble, match="a: cannot be read"):
+        await begun((tmp_path / "a", tmp_path / "b"))
+
+
+async def healthy(port: int, authority: Path, ours: tuple[Path, Path] | None = None) -> bool:
+    """Whether somebody with this certificate is answered."""
+    context = ssl.create_default_context(cafile=authority)
+    if ours is not None:
+        context.load_cert_chain(*ours)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        line = await reader.readline()
+    except OSError:
+        return False
+    writer.transport.abort()
+    return b" 200 " in line
+
+
+async def test_only_callers_of_the_authority_are_served_and_it_may_be_replaced(
+    api: SimulatedApiServer, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("server", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    server, first, second = [make(folder, folder.name) for folder in folders]
+    believed = tmp_path / "callers.crt"
+    shutil.copy(first[0], believed)
+    certificate = await begun(server, believed)
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        before = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+        shutil.copy(second[0], believed)
+        await certificate.look()
+        after = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+
+    assert before == [True, False, False]
+    assert after == [False, True, False]
+
+
+@pytest.mark.parametrize("content", ["", "nobody"])
+async def test_an_authority_that_is_none_lets_nobody_in_for_that(
+    tmp_path: Path, content: str
+) -> None:
+    believed = tmp_path / "callers.crt"
+    believed.write_text(content)
+
+    with pytest.raises(CertificateTrouble, match="callers' authorities"):
+        await begun(make(tmp_path, "server"), believed)
+
+
+async def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    path, key = make(tmp_path, "server")
+
+    with pytest.raises(CertificateTrouble, match="do not go together"):
+        await begun((path, locked(key)))
+
+
+def locked(key: Path) -> Path:
+    """The same key behind a password."""
+    path = key.with_name("locked.key")
+    words = ["pkey", "-in", str(key), "-aes128", "-passout", "pass:secret", "-out", str(path)]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    return path
+
+
+async def test_explain_believes_the_authority_that_it_is_given(
+    api: SimulatedApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = make(tmp_path, "extender")
+    certificate = await begun(files)
+    async with serving(api) as one:
+        port = await one.server.start("127.0.0.1", 0, certificate.context)
+        words = ["explain", "default/p", "--extender", f"https://127.0.0.1:{port}"]
+
+        believing = await asyncio.to_thread(run, [*words, "--ca-file", str(files[0])])
+        known = capsys.readouterr().err
+        doubting = await asyncio.to_thread(run, words)
+
+    assert (believing, doubting) == (1, 2)
+    assert "nothing was asked about pod default/p lately" in known
+    assert "certificate verify failed" in capsys.readouterr().err

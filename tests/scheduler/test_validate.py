@@ -124,6 +124,40 @@ def test_an_unknown_word_for_the_profile_is_refused_with_those_there_are() -> No
     assert "there is latency" in errors(pod(annotations={"tencent.com/vcuda-profile": "fast"}))
 
 
+@pytest.mark.parametrize(
+    ("annotation", "text", "words"),
+    [
+        ("vcuda-policy", "bestfit", "annotation tencent.com/vcuda-policy: 'bestfit' is no policy"),
+        ("vcuda-policy", "binpack=strict", "binpack cannot be strict"),
+        ("vcuda-policy", "binpack=lots", "the weight is a number"),
+        ("vcuda-gpu-policy", "numa", "'numa' is no policy for GPUs: write one of"),
+    ],
+)
+def test_a_policy_that_the_scheduler_would_not_read_is_refused_in_its_words(
+    annotation: str, text: str, words: str
+) -> None:
+    assert words in errors(pod(annotations={f"tencent.com/{annotation}": text}))
+
+
+@pytest.mark.parametrize("text", ["binpack", "least-waste=0.7,topology=0.3", "numa=strict", ""])
+def test_a_policy_that_the_scheduler_reads_passes_without_a_word(text: str) -> None:
+    assert validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == Verdict()
+
+
+def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores() -> None:
+    asked: list[int] = []
+
+    def never(cores: int) -> str:
+        asked.append(cores)
+        return "too much"
+
+    init = container(cores=500, blocks=None, name="init")
+    made = pod(container(cores=200, blocks=None), container(), initContainers=[init])
+
+    assert validate(made, POLICY, (), never) == Verdict((), ("too much",))
+    assert asked == [500]
+
+
 def test_a_misspelt_annotation_is_warned_of_with_what_may_be_meant() -> None:
     verdict = validate(pod(annotations={"tencent.com/vcuda-core-limits": "50"}), POLICY)
 

@@ -6,6 +6,14 @@ from typing import Any
 from scheduler_world import node_object, plan, pod_object
 from served_extender import Served, serving, until
 
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import LABEL_QUOTA_POOL
+from gpumanager.placement.preference import read_preference
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.node import Holder
+from gpumanager.scheduler.permits import Check, Everybody
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.quota import NodeClass
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -38,7 +46,7 @@ async def test_the_fuller_node_scores_higher(served: Served) -> None:
 
     scores = await ask(served, "prioritize", await served.make("pods", pod_object("p", (30, 4))))
 
-    assert scores == [{"Host": "a", "Score": 9}, {"Host": "b", "Score": 10}]
+    assert scores == [{"Host": "b", "Score": 10}, {"Host": "a", "Score": 9}]
 
 
 async def test_a_bound_pod_has_the_original_s_annotations_and_the_plan(served: Served) -> None:
@@ -171,6 +179,93 @@ async def test_preemption_keeps_the_nodes_on_which_the_victims_are_enough(
     assert found == {"NodeNameToMetaVictims": {"a": both}}
 
 
+async def test_victims_and_violated_budgets_are_answered_as_they_were_sent(
+    served: Served,
+) -> None:
+    holder = await served.make("pods", pod_object("holder", (400, 0)))
+    assert await served.bind(holder, "a") == ""
+    big = await served.make("pods", pod_object("big", (400, 0)))
+    uid, spare = holder["metadata"]["uid"], "no-gpus-but-in-the-way"
+    victims = {"Pods": [{"UID": spare}, {"UID": uid}], "NumPDBViolations": 3}
+    whole = {"Pods": [{"metadata": {"uid": uid, "name": "holder"}}], "NumPDBViolations": 2}
+
+    by_name = await served.post(
+        "/scheduler/preempt",
+        {"Pod": big, "NodeNameToMetaVictims": {"a": victims, "b": {"Pods": []}, "gone": victims}},
+    )
+    by_object = await served.post(
+        "/scheduler/preempt", {"Pod": big, "NodeNameToVictims": {"a": whole, "b": {"Pods": None}}}
+    )
+
+    assert by_name == {"NodeNameToMetaVictims": {"a": victims}}
+    assert by_object["NodeNameToMetaVictims"] == {
+        "a": {"Pods": [{"UID": uid}], "NumPDBViolations": 2}
+    }
+
+
+async def test_who_is_strict_preempts_only_where_that_would_help(served: Served) -> None:
+    holder = await served.make("pods", pod_object("holder", (400, 0)))
+    assert await served.bind(holder, "a") == ""
+    strict = pod_object("strict", (200, 0), vcuda_policy="topology=strict")
+    pod = await served.make("pods", strict)
+    victims = {"a": {"Pods": [{"UID": holder["metadata"]["uid"]}]}}
+
+    found = await served.post("/scheduler/preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
+
+    assert found == {"NodeNameToMetaVictims": {}}
+
+
+async def test_a_policy_nobody_knows_is_refused_for_good_in_words(served: Served) -> None:
+    pod = await served.make("pods", pod_object("p", (30, 4), vcuda_gpu_policy="tight"))
+
+    found = await ask(served, "filter", pod)
+
+    said = found["FailedAndUnresolvableNodes"]["a"]
+    assert "annotation tencent.com/vcuda-gpu-policy: 'tight' is no policy for GPUs" in said
+
+
+async def test_each_pod_is_placed_by_the_policy_it_names(served: Served) -> None:
+    first = await served.make("pods", pod_object("first", (30, 4)))
+    assert await served.bind(first, "b") == ""
+
+    async def scores(policy: str) -> list[tuple[str, int]]:
+        pod = await served.make("pods", pod_object(f"p-{policy}", (30, 4), vcuda_policy=policy))
+        found = await ask(served, "prioritize", pod)
+        return sorted((one["Host"], one["Score"]) for one in found)
+
+    assert await scores("binpack") == [("a", 9), ("b", 10)]
+    assert await scores("spread") == [("a", 10), ("b", 9)]
+
+
+async def test_a_cluster_may_have_another_policy(api: SimulatedApiServer) -> None:
+    for name in NAMES:
+        await api.create("nodes", node_object(name))
+    async with serving(api, preference=read_preference("spread")) as served:
+        first = await served.make("pods", pod_object("first", (30, 4)))
+        assert await served.bind(first, "b") == ""
+
+        found = await ask(served, "prioritize", await served.make("pods", pod_object("p", (30, 4))))
+        second = await served.make("pods", pod_object("second", (30, 4)))
+        assert await served.bind(second, "b") == ""
+
+        assert {one["Host"]: one["Score"] for one in found} == {"a": 10, "b": 9}
+        plan_of = json.loads(notes(served.pod("second"))["vcuda-plan"])["containers"]
+        assert plan_of["app-0"] == {"gpus": ["GPU-b-1"]}
+
+
+async def test_a_restarted_extender_learns_from_the_pods_there_are(
+    api: SimulatedApiServer,
+) -> None:
+    await api.create("nodes", node_object("a"))
+    for number in range(100):
+        await api.create("pods", pod_object(f"p{number}", (1, 1), node="a" if number % 2 else ""))
+
+    async with serving(api) as served:
+        usual = served.extender.habits.mix.typical
+
+    assert [(one.requests[0].cores, part) for one, part in usual] == [(1, 1.0)]
+
+
 async def test_explain_tells_why_a_pod_waits_and_where_it_went(served: Served) -> None:
     pod = await served.make("pods", pod_object("p", (500, 0)))
     await ask(served, "filter", pod)
@@ -223,3 +318,47 @@ async def test_the_probes_tell_how_it_is(served: Served) -> None:
     status, text = await served.get("/metrics")
     assert status == 200
     assert 'gpumanager_extender_objects{kind="nodes"} 2.0' in text
+
+
+class Forbidding(Everybody):
+    """The pool closed is not for pods of the default namespace; counts who holds what."""
+
+    def __init__(self) -> None:
+        self.held_by: dict[tuple[str, str], str] = {}
+
+    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+        def check(kind: NodeClass) -> Unfit | None:
+            return Unfit("forbidden here", "by rule") if kind.pool == "closed" else None
+
+        return check if pod.namespace == "default" else None
+
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        self.held_by[node, uid] = holder.namespace
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        del self.held_by[node, uid]
+
+
+async def test_rules_about_pods_are_asked_in_every_verb(api: SimulatedApiServer) -> None:
+    rules = Forbidding()
+    for name, pool in zip(NAMES, ("open", "closed"), strict=True):
+        item = node_object(name)
+        item["metadata"]["labels"] = {LABEL_QUOTA_POOL: pool}
+        await api.create("nodes", item)
+    async with serving(api, rules=rules) as served:
+        pod = await served.make("pods", pod_object("p", (30, 4)))
+
+        found = await ask(served, "filter", pod)
+        victims = {name: {"Pods": [{"UID": "any"}]} for name in NAMES}
+        left = await served.post(
+            "/scheduler/preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}
+        )
+
+        assert (found["NodeNames"], found["FailedNodes"]) == (["a"], {"b": "forbidden here"})
+        assert left["NodeNameToMetaVictims"].keys() == {"a"}
+        assert "forbidden here (b: by rule)" in await served.bind(pod, "b")
+        assert rules.held_by == {}
+        assert await served.bind(pod, "a") == ""
+        assert rules.held_by == {("a", pod["metadata"]["uid"]): "default"}
+        await api.remove(Key("pods", "default", "p"))
+        await until(lambda: not rules.held_by)

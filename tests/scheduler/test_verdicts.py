@@ -1,30 +1,43 @@
 """Verdicts are kept while nodes change, and are what they would be if made anew."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
 from gpumanager.cluster.labels import inventory
 from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.cluster import Mix
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.decide import filter_nodes, preempt, prioritize
-from gpumanager.scheduler.policy import LeastLeftOver
+from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize
+from gpumanager.scheduler.habits import Habits, ask_for
+from gpumanager.scheduler.judging import Judge, Verdict
+from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Shape, Verdicts
+from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
 
-SHAPES = (ask((30, 4)), ask((100, 0)), ask((200, 0), (30, 60)))
+POLICIES = (
+    "",
+    "binpack",
+    "spread",
+    "least-waste=0.7,topology=0.3",
+    "topology=strict",
+    "spread,numa=strict",
+)
+SHAPES = (ask((30, 4)), ask((100, 0)), ask((200, 0), (30, 60), cpus=3))
+EVERY_SHAPE = [
+    ask(*apps, cpus=cpus, vcuda_policy=policy, vcuda_gpu_policy=gpus)
+    for policy, gpus in zip(POLICIES, ("", "", "binpack", "", "spread", ""), strict=True)
+    for apps, cpus in (([(30, 4)], 2), ([(100, 0)], 0), ([(200, 0), (30, 60)], 3))
+]
 NAMES = [f"n{number}" for number in range(6)]
 
 
 def node(state: ClusterState, name: str, **more: Any) -> None:
-    state.node(name, *read(node_object(name, **more)))
-
-
-def read(item: Any) -> tuple[str, str]:
-    notes = item["metadata"]["annotations"]
-    return notes["tencent.com/gpu-inventory"], notes.get("tencent.com/gpu-cordon", "")
+    state.node(read_node(node_object(name, **more)))
 
 
 def cluster(*names: str, **more: Any) -> ClusterState:
@@ -35,7 +48,11 @@ def cluster(*names: str, **more: Any) -> ClusterState:
 
 
 def shape(state: ClusterState, wanted: PodAsk) -> Shape:
-    return Verdicts(state, LeastLeftOver()).of(wanted)
+    return Verdicts(state).of(wanted)
+
+
+def scores_of(scores: Scores) -> dict[str, int]:
+    return {name: score for score, names in scores for name in names}
 
 
 def phrase(state: ClusterState, wanted: PodAsk, name: str = "a") -> str:
@@ -47,15 +64,24 @@ def hold(state: ClusterState, name: str, on: str, gpu: int, cores: int = 60) -> 
     state.pod(pod(name, (cores, cores // 2), node=on, vcuda_plan=said), on)
 
 
+def busy(state: ClusterState, name: str, on: str, cpus: int) -> None:
+    """A pod without GPUs."""
+    state.pod(pod(name, cpus=cpus, node=on), on)
+
+
 CHANGE = st.tuples(
-    st.sampled_from(["hold", "go", "cordon", "node goes", "gpus change"]),
+    st.sampled_from(["hold", "go", "cordon", "node goes", "gpus change", "busy", "other pods"]),
     st.sampled_from(NAMES),
     st.integers(0, 3),
 )
 
 
-def change(state: ClusterState, what: str, name: str, gpu: int) -> None:
+def change(state: ClusterState, habits: Habits, what: str, name: str, gpu: int) -> None:
     match what:
+        case "busy":
+            busy(state, f"busy-{gpu}", name, 2 * gpu)
+        case "other pods":
+            habits.mix = Mix(((ask_for(EVERY_SHAPE[gpu]), 1.0),))
         case "hold":
             hold(state, f"{name}-{gpu}", name, gpu)
         case "go":
@@ -65,22 +91,22 @@ def change(state: ClusterState, what: str, name: str, gpu: int) -> None:
         case "node goes":
             state.node_gone(name)
         case "gpus change":
-            node(state, name, gpus=gpu + 1)
+            node(state, name, gpus=gpu + 1, cpus=8)
 
 
 @given(st.lists(st.lists(CHANGE, max_size=8), max_size=6), st.integers(1, 8))
 def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
     histories: list[list[tuple[str, str, int]]], log: int
 ) -> None:
-    state = ClusterState(log)
+    state, habits = ClusterState(log), Habits()
     for name in NAMES:
-        node(state, name)
-    kept = Verdicts(state, LeastLeftOver())
+        node(state, name, cpus=8)
+    kept = Verdicts(state, habits)
     for changes in histories:
         for one in changes:
-            change(state, *one)
-        for wanted in SHAPES:
-            has, anew = kept.of(wanted), shape(state, wanted)
+            change(state, habits, *one)
+        for wanted in EVERY_SHAPE:
+            has, anew = kept.of(wanted), Verdicts(state, habits).of(wanted)
             assert has.fits == anew.fits
             assert has.unfits == anew.unfits
             assert has.fits.keys() | has.unfits.keys() == state.nodes.keys()
@@ -98,46 +124,107 @@ def test_other_names_change_nothing_but_the_names(
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
         found = shape(state, wanted)
-        given_ = dict(prioritize(found, called))
+        given_ = scores_of(prioritize(found, called))
         return [given_.get(name, 0) if name in found.fits else None for name in called]
 
-    for wanted in SHAPES:
+    for wanted in EVERY_SHAPE:
         assert scores(NAMES, wanted) == scores(names, wanted)
 
 
-def test_nodes_that_are_alike_are_judged_once() -> None:
-    judged = []
+@given(
+    st.lists(st.tuples(st.lists(CHANGE, max_size=6), st.sets(st.sampled_from(NAMES))), max_size=6),
+    st.integers(1, 8),
+)
+def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
+    histories: list[tuple[list[tuple[str, str, int]], set[str]]], log: int
+) -> None:
+    state, habits = ClusterState(log), Habits()
+    for number in range(30):
+        node(state, f"n{number}", cpus=8)
+    kept = Verdicts(state, habits)
+    for changes, names in histories:
+        for one in changes:
+            change(state, habits, *one)
+        for wanted in EVERY_SHAPE:
+            few, every = kept.of(wanted, names), Verdicts(state, habits).of(wanted)
+            found, expected = filter_nodes(few, names), filter_nodes(every, names)
+            assert set(found.fitting) == set(expected.fitting)
+            assert found.unfit == expected.unfit
+            assert scores_of(prioritize(few, names)) == scores_of(prioritize(every, names))
 
-    class Counting(LeastLeftOver):
-        def score(self, room: Any, ask: Any) -> Any:
-            judged.append(room)
-            return super().score(room, ask)
 
-    state = cluster(*NAMES)
+class Counting(Judge):
+    """Notes the nodes that it looked at."""
+
+    judged: ClassVar[list[str]] = []
+
+    def anew(self, node: NodeState) -> Verdict:
+        self.judged.append(node.name)
+        return super().anew(node)
+
+
+class Uncertain(Counting):
+    """Looks at each node, alike or not."""
+
+    def of(self, node: NodeState) -> Verdict:
+        return self.anew(node)
+
+
+@pytest.fixture
+def judged() -> Iterator[list[str]]:
+    yield Counting.judged
+    Counting.judged.clear()
+
+
+def test_nodes_that_are_alike_are_judged_once(judged: list[str]) -> None:
+    state = cluster(*NAMES, cpus=8)
     hold(state, "p", "n3", 0)
+    busy(state, "q", "n4", 2)
 
-    Verdicts(state, Counting()).of(SHAPES[0])
+    Verdicts(state, judges=Counting).of(SHAPES[0])
 
-    assert len(judged) == 2
+    assert len(judged) == 3
 
 
-def test_a_change_is_looked_at_on_one_node_alone() -> None:
-    judged = []
-
-    class Counting(LeastLeftOver):
-        def score(self, room: Any, ask: Any) -> Any:
-            judged.append(room)
-            return super().score(room, ask)
-
+def test_a_change_is_looked_at_on_one_node_alone(judged: list[str]) -> None:
     state = cluster(*NAMES)
-    verdicts = Verdicts(state, Counting())
+    verdicts = Verdicts(state, judges=Counting)
     verdicts.of(SHAPES[0])
     hold(state, "p", "n3", 0)
     judged.clear()
 
     verdicts.of(SHAPES[0])
 
-    assert len(judged) == 1
+    assert judged == ["n3"]
+
+
+def test_a_question_about_few_nodes_costs_no_look_at_the_others(judged: list[str]) -> None:
+    names = [f"n{number}" for number in range(40)]
+    verdicts = Verdicts(cluster(*names), judges=Uncertain)
+
+    verdicts.of(SHAPES[0], ["n3", "n30"])
+
+    assert sorted(judged) == ["n3", "n30"]
+
+
+def test_when_other_pods_are_usual_points_are_renewed_a_few_at_a_time(judged: list[str]) -> None:
+    names = [f"n{number}" for number in range(RENEWED_AT_ONCE + 5)]
+    state, habits = ClusterState(), Habits()
+    for number, name in enumerate(names, start=1):
+        node(state, name)
+        hold(state, f"p-{name}", name, 0, number)
+    verdicts = Verdicts(state, habits, judges=Counting)
+    verdicts.of(SHAPES[0])
+    judged.clear()
+
+    habits.mix = Mix(((ask_for(ask((60, 32))), 1.0),))
+    verdicts.of(SHAPES[0])
+
+    assert len(judged) == RENEWED_AT_ONCE
+    assert verdicts.renew()
+    assert sorted(judged) == sorted(names)
+    assert not verdicts.renew()
+    assert verdicts.of(SHAPES[0]).fits == Verdicts(state, habits).of(SHAPES[0]).fits
 
 
 def test_refusals_are_in_kubernetes_own_words() -> None:
@@ -157,8 +244,8 @@ def test_refusals_are_in_kubernetes_own_words() -> None:
 
 def test_a_node_without_an_inventory_or_with_a_wrong_one_has_no_gpus() -> None:
     state = cluster()
-    state.node("a", "")
-    state.node("b", '{"version": 9}')
+    state.node(NodeSaid("a"))
+    state.node(NodeSaid("b", '{"version": 9}'))
 
     assert phrase(state, SHAPES[0]) == "node(s) had no GPUs"
     assert phrase(state, SHAPES[0], "b").startswith("node(s) had an inventory")
@@ -178,7 +265,8 @@ def test_nothing_new_is_placed_on_what_is_unhealthy_or_cordoned() -> None:
 
 def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
     state = cluster("a")
-    state.node("b", *inventory(machine("b", model="NVIDIA A100-SXM4-80GB")).values())
+    (text,) = inventory(machine("b", model="NVIDIA A100-SXM4-80GB")).values()
+    state.node(NodeSaid("b", text))
 
     def fits(**notes: str) -> dict[str, tuple[tuple[int, ...], ...]]:
         found = shape(state, ask((30, 4), **notes)).fits
@@ -210,6 +298,15 @@ def test_a_pod_that_was_placed_without_us_counts_where_the_node_would_put_it() -
     assert sorted(free) == [40, 100, 100, 100]
 
 
+def test_a_pod_counts_whatever_policy_it_names() -> None:
+    state = cluster("a")
+    said = plan(app_0=["GPU-a-2"])
+
+    state.pod(pod("p", (60, 4), node="a", vcuda_plan=said, vcuda_policy="no such"), "a")
+
+    assert state.nodes["a"].books.of(state.nodes["a"].topology.gpus[2]).free_cores == 40
+
+
 def test_pods_are_known_before_their_node_is() -> None:
     state = cluster()
     hold(state, "p", "a", 2)
@@ -233,7 +330,7 @@ def test_the_best_score_10_and_the_next_9() -> None:
     hold(state, "p", "b", 0, 50)
     hold(state, "q", "c", 0, 49)
 
-    scores = dict(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
+    scores = scores_of(prioritize(shape(state, ask((30, 4))), ["a", "b", "c", "d", "x"]))
 
     assert scores == {"b": 10, "c": 9, "a": 8, "d": 8}
 
@@ -244,6 +341,6 @@ def test_of_many_steps_ten_are_scored() -> None:
     for cores, name in enumerate(names, start=1):
         hold(state, f"p{cores}", name, 0, cores)
 
-    scores = dict(prioritize(shape(state, ask((30, 4))), names))
+    scores = scores_of(prioritize(shape(state, ask((30, 4))), names))
 
     assert scores == {f"n{number}": number - 4 for number in range(5, 15)}

@@ -2,20 +2,16 @@
 
 import asyncio
 import base64
-import os
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from real_api import account, administrator, manifests
 from review_texts import container, node_kind, node_topology, pod
 from served import serving
 
-from gpumanager.cluster.access import read_kubeconfig
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.labels import inventory
 from gpumanager.names import VCORE, VMEMORY
@@ -26,37 +22,22 @@ from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.own import OwnCertificate
 from gpumanager.scheduler.certificates.requested import RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble
-from gpumanager.scheduler.quota import read_config_map
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 
-KUBECONFIG = "GPUMANAGER_API_KUBECONFIG"
-"""Names the kubeconfig of an administrator of a real API server; without it those are skipped."""
-PAGE = Path(__file__).parents[2] / "docs" / "webhook.md"
+PAGE = "webhook.md"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def manifests() -> list[Any]:
-    blocks = PAGE.read_text().split("```yaml\n")[1:]
-    texts = [block.split("```")[0] for block in blocks]
-    return [one for text in texts for one in yaml.safe_load_all(text)]
-
-
 def configurations() -> list[Any]:
-    return [one for one in manifests() if one["kind"].endswith("WebhookConfiguration")]
+    return [one for one in manifests(PAGE) if one["kind"].endswith("WebhookConfiguration")]
 
 
 def test_the_paths_to_install_are_those_that_are_served() -> None:
     paths = {one["webhooks"][0]["clientConfig"]["service"]["path"] for one in configurations()}
 
     assert paths < Webhook(AdmissionPolicy()).routes().keys()
-
-
-def test_the_quota_to_install_is_understood() -> None:
-    (quota,) = (one for one in manifests() if one["kind"] == "ConfigMap")
-
-    assert read_config_map(quota)["research"].gpus == {"M40": 8, "A100": 2}
 
 
 class RealWorld:
@@ -90,44 +71,13 @@ class RealWorld:
             await self.api.delete(f"{REGISTRATION}/{one['kind'].lower()}s/{self.name}", {})
 
 
-ROLES = "/apis/rbac.authorization.k8s.io/v1"
-ACCOUNTS = "/api/v1/namespaces/kube-system/serviceaccounts"
-
-
-async def account(api: ApiServer, name: str, made: list[str]) -> str:
-    """Token of a service account with the roles of the page; `made` learns what to take away."""
-
-    async def create(path: str, item: Any) -> None:
-        await api.create(path, item)
-        made.append(f"{path}/{item['metadata']['name']}")
-
-    await create(ACCOUNTS, {"metadata": {"name": name}})
-    who = [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}]
-    for role in (one for one in manifests() if one["kind"].endswith("Role")):
-        role["metadata"]["name"] = name
-        for rule in role["rules"]:
-            if "resourceNames" in rule:
-                rule["resourceNames"] = [name]
-        space = "/namespaces/kube-system" if role["kind"] == "Role" else ""
-        path = f"{ROLES}{space}/{role['kind'].lower()}"
-        await create(f"{path}s", role)
-        group = "rbac.authorization.k8s.io"
-        reference = {"apiGroup": group, "kind": role["kind"], "name": name}
-        binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": who}
-        await create(f"{path}bindings", binding)
-    asked = {"spec": {"expirationSeconds": 3600, "audiences": None}}
-    return str((await api.create(f"{ACCOUNTS}/{name}/token", asked))["status"]["token"])
-
-
 @pytest.fixture
 async def world() -> AsyncIterator[RealWorld]:
-    if KUBECONFIG not in os.environ:
-        pytest.skip(f"no real API server: {KUBECONFIG} names no kubeconfig")
-    access = read_kubeconfig(Path(os.environ[KUBECONFIG]))
+    access = administrator()
     api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
     made: list[str] = []
-    token = await account(api, name, made)
-    webhook = ApiServer(replace(access, token=token))
+    roles = [one for one in manifests(PAGE) if one["kind"].endswith("Role")]
+    webhook = await account(access, name, roles, made)
     one = RealWorld(api, webhook, name)
     secret = Named("kube-system", name)
     source = OwnCertificate(webhook, secret, ("localhost",), Bundles(webhook, [name]))

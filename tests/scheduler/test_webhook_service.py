@@ -12,20 +12,29 @@ from served import Served, serving
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import inventory
+from gpumanager.scheduler.quota import read_quotas
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
+from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
-from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, Webhook
+from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webhook
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
+QUOTAS = read_quotas('{"default": {"quota": {"A100": 2, "T4": 1}}}')
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
 
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    hook = Webhook(POLICY, lambda: {node_kind(80, 80)}, "2.0")
-    async with serving(hook.routes()) as one:
+    hook = Webhook(
+        POLICY,
+        lambda: {node_kind(80, 80)},
+        lambda: QUOTAS,
+        WebhookMetrics(lambda: {"node_kinds": 1.0}),
+        "2.0",
+    )
+    async with serving(hook.routes(), BOUNDS) as one:
         yield one
 
 
@@ -53,6 +62,41 @@ async def test_a_pod_that_could_not_run_is_refused_with_the_reason(served: Serve
     assert verdict["allowed"] is False
     assert "write 100 or 200" in verdict["status"]["message"]
     assert "the largest node has 2" in verdict["status"]["message"]
+
+
+async def test_a_pod_that_exceeds_its_quota_by_itself_is_warned_of_and_let_in(
+    served: Served,
+) -> None:
+    made = pod(container(cores=200), container(cores=100, name="two"))
+
+    verdict = await asked(served, VALIDATE, made)
+    (warned,) = verdict["warnings"]
+
+    assert "the GPU quota of namespace default is A100=2, T4=1, and this pod asks for 3" in warned
+    assert "quota" not in str(verdict.get("status"))
+    verdict = await asked(served, VALIDATE, pod(container(cores=200)))
+    assert "warnings" not in verdict
+
+
+async def test_metrics_tell_what_became_of_reviews(served: Served) -> None:
+    for made in (pod(container(blocks=None)), pod(), "no pod"):
+        await asked(served, MUTATE, made)
+    await asked(served, VALIDATE, pod(container(cores=150)))
+    await served.post(VALIDATE, b"{")
+
+    text = (await served.get("/metrics"))[1].decode()
+
+    for endpoint, outcome, count in [
+        ("mutate", "changed", 2.0),
+        ("mutate", "failed", 1.0),
+        ("mutate", "malformed", 0.0),
+        ("validate", "refused", 1.0),
+        ("validate", "malformed", 1.0),
+    ]:
+        series = f'reviews_total{{endpoint="{endpoint}",outcome="{outcome}"}} {count}'
+        assert f"gpumanager_webhook_{series}" in text
+    assert 'gpumanager_webhook_seconds_count{endpoint="mutate"} 3.0' in text
+    assert "gpumanager_webhook_node_kinds 1.0" in text
 
 
 @pytest.mark.parametrize("path", [MUTATE, VALIDATE])
@@ -117,10 +161,10 @@ async def test_only_json_is_taken(served: Served) -> None:
     assert (await served.post(MUTATE, review(pod()), "application/json; charset=utf-8"))[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version", "/metrics"])
 async def test_probes_are_answered(served: Served, path: str) -> None:
     assert (await served.get(path))[0] == 200
-    assert (await served.get(path, "POST"))[0] in {405, 411}
+    assert (await served.get(path, "POST"))[0] == 405
 
 
 async def test_many_at_once_are_all_answered(served: Served) -> None:

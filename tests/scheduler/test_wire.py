@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import pod_object
 
-from gpumanager.scheduler.name_lists import BadRequest, NameLists
+from gpumanager.scheduler.decide import Filtered, by_reason
+from gpumanager.scheduler.name_lists import LONGEST_LIST, LONGEST_POD, BadRequest, NameLists
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.wire import (
     read_arguments,
@@ -31,26 +32,30 @@ def compact(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def read(body: bytes) -> list[str]:
+    return list(read_arguments(body, NameLists()).names)
+
+
 @given(NAMES)
 def test_names_are_read_alike_however_they_are_spaced(names: list[str]) -> None:
     content = {"Pod": POD, "Nodes": None, "NodeNames": names}
 
-    assert list(read_arguments(compact(content)).names) == names
-    assert list(read_arguments(json.dumps(content, indent=1).encode()).names) == names
+    assert read(compact(content)) == names
+    assert read(json.dumps(content, indent=1).encode()) == names
 
 
 @given(ANYTHING)
 def test_what_is_no_list_of_names_is_refused_however_it_is_spaced(names: list[Any]) -> None:
-    def read(body: bytes) -> list[str] | None:
+    def understood(body: bytes) -> list[str] | None:
         try:
-            return list(read_arguments(body).names)
+            return read(body)
         except BadRequest:
             return None
 
     content = {"Pod": POD, "NodeNames": names}
-    long = read(json.dumps(content, indent=1).encode())
+    long = understood(json.dumps(content, indent=1).encode())
 
-    assert read(compact(content)) == long
+    assert understood(compact(content)) == long
     assert long in (None, names)
 
 
@@ -66,7 +71,7 @@ def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) 
         if name not in fitting
     }
 
-    said = json.loads(write_filter(arguments, fitting, unfit, lists))
+    said = json.loads(write_filter(arguments, Filtered(fitting, by_reason(unfit)), lists))
 
     assert said["NodeNames"] == fitting
     assert {**said["FailedNodes"], **said["FailedAndUnresolvableNodes"]} == {
@@ -81,30 +86,69 @@ def test_a_list_that_was_answered_is_not_split_again() -> None:
     lists = NameLists()
     arguments = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b", "c"]}), lists)
     fitting = ["a", "c"]
-    write_filter(arguments, fitting, {"b": Unfit("no")}, lists)
+    write_filter(arguments, Filtered(fitting, by_reason({"b": Unfit("no")})), lists)
 
     again = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "c"]}), lists)
 
     assert again.names is fitting
 
 
+def test_a_pod_that_was_asked_about_is_not_read_again() -> None:
+    lists = NameLists()
+    first = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b"]}), lists)
+
+    again = read_arguments(compact({"Pod": POD, "NodeNames": ["a"]}), lists)
+    other = read_arguments(compact({"Pod": {**POD, "more": 1}, "NodeNames": ["a"]}), lists)
+
+    assert again.pod is first.pod
+    assert other.pod is not first.pod
+    assert list(again.names) == ["a"]
+
+
 def test_few_lists_are_remembered() -> None:
     lists = NameLists(2)
     for name in ("a", "b", "c"):
-        lists.read(name.encode())
+        lists.cut(compact({"NodeNames": [name]}))
 
-    assert len(lists._lists) == 2
+    assert len(lists.lists) == 2
 
 
-def test_names_elsewhere_in_a_request_are_not_taken_for_its_own() -> None:
-    pod = {**POD, "more": {"NodeNames": ["x"]}}
+def test_what_is_very_long_is_not_remembered() -> None:
+    lists = NameLists()
+    names = [f"node-{number:0200d}" for number in range(LONGEST_LIST // 200)]
+    long_pod = {**POD, "more": "x" * LONGEST_POD}
 
-    assert list(read_arguments(compact({"NodeNames": ["a"], "Pod": pod})).names) == ["a"]
+    arguments = read_arguments(compact({"Pod": long_pod, "NodeNames": names}), lists)
+
+    assert list(arguments.names) == names
+    assert (len(lists.lists), len(lists.pods)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"more": {"NodeNames": ["x"]}},
+        {"NodeNames": ["x"], "nodenames": ["y"]},
+        {"NODENAMES": "*", "more": {"NodeNames": ["x"]}},
+        {"more": '"NodeNames":["x"]', "NodeNames": ["y"]},
+    ],
+)
+def test_names_elsewhere_in_a_request_are_not_taken_for_its_own(before: Any) -> None:
+    content = {**before, "Pod": POD, "nodeNames": ["a"]}
+    spaced = json.dumps(content, indent=1).encode()
+
+    assert read(compact(content)) == read(spaced) == ["a"]
+
+
+def test_a_list_that_does_not_end_is_no_list() -> None:
+    for text in (b'"NodeNames":["', b'"NodeNames":["]', b'"NodeNames":["a', b'"NodeNames":["a"'):
+        assert NameLists().cut(b"{" + text) is None
 
 
 def test_scores_are_a_list_of_hosts() -> None:
-    assert json.loads(write_scores([("a", 10), ("b", 9)])) == [
+    assert json.loads(write_scores(((10, ["a", "c"]), (9, {"b"})))) == [
         {"Host": "a", "Score": 10},
+        {"Host": "c", "Score": 10},
         {"Host": "b", "Score": 9},
     ]
     assert json.loads(write_scores(())) == []

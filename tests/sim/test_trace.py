@@ -1,42 +1,27 @@
-"""The trace that is replayed: read, arranged, made up, and placed."""
+"""The trace that is replayed: read, arranged, made up."""
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made_up_traces import made_up
 
 from gpumanager.errors import InputError
 from gpumanager.placement.cluster import Ask
 from gpumanager.placement.values import Request
-from gpumanager.sim.trace.baselines import policies
-from gpumanager.sim.trace.chart import chart
 from gpumanager.sim.trace.loader import idle_node, read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.replay import Recorder, Replay, after
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
-from gpumanager.sim.trace.values import TracePod, Workload, kinds_on
+from gpumanager.sim.trace.values import TracePod
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
-NAMES = sorted(policies(0))
 
 
 def written(path: Path, text: str | bytes) -> Path:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
-
-
-def made_up(mix: str = "mixed", nodes: int = 30, seed: int = 5, load: float = 1.2) -> Workload:
-    found = make_nodes(nodes, seed)
-    return arrange(found, make_pods(found, MIXES[mix], seed), load, seed)
-
-
-def allocation(workload: Workload, name: str, seed: int = 5) -> float:
-    replay, recorder = Replay(workload, policies(seed)[name], seed), Recorder(workload)
-    for step in replay.run():
-        recorder.saw(step)
-    return recorder.outcome(replay.rooms).allocation_percent
 
 
 def test_pods_are_read_as_published(tmp_path: Path) -> None:
@@ -135,131 +120,3 @@ def test_without_gpus_there_is_no_load(missing: str) -> None:
 
     with pytest.raises(InputError, match=missing):
         arrange(nodes, pods, 1.0, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_kept_scores_are_those_of_the_rooms_as_they_are(name: str) -> None:
-    replay = Replay(made_up(nodes=8), policies(1)[name], 1)
-    for pod in replay.workload.pods:
-        kept = replay._up_to_date(pod.ask)
-        fresh = [replay.policy.score(room, pod.ask, replay._mix) for room in replay.rooms]
-        points = [float("-inf") if score is None else score.points for score in fresh]
-        assert kept.points == points
-        replay.place(pod.ask)
-
-
-@pytest.mark.parametrize("mix", sorted(MIXES))
-def test_what_was_given_away_is_what_nodes_lack(mix: str) -> None:
-    workload = made_up(mix, nodes=12)
-    replay, recorder = Replay(workload, policies(1)["least-waste"], 1), Recorder(workload)
-    asked = {"cores": 0, "cpu": 0, "memory": 0}
-    for pod, step in zip(workload.pods, replay.run(), strict=True):
-        recorder.saw(step)
-        if step.placed:
-            asked["cores"] += pod.ask.cores
-            asked["cpu"] += pod.ask.cpu_milli
-            asked["memory"] += pod.ask.memory_mib
-
-    rooms = replay.rooms
-    lacking = {
-        "cores": sum(100 - gpu.free_cores for room in rooms for gpu in room.gpus),
-        "cpu": sum(room.whole_cpu_milli - room.cpu_milli for room in rooms),
-        "memory": sum(room.whole_memory_mib - room.memory_mib for room in rooms),
-    }
-    assert lacking == asked
-    percent = recorder.outcome(rooms).allocation_percent
-    assert percent == pytest.approx(100_000 * asked["cores"] / 100 / workload.capacity_milli)
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 1000), st.sampled_from(sorted(MIXES)))
-def test_nothing_is_given_twice(seed: int, mix: str) -> None:
-    replay = Replay(made_up(mix, nodes=5, seed=seed), policies(seed)["least-waste"], seed)
-    for _ in replay.run():
-        pass  # `after` refuses what does not fit
-
-    assert all(0 <= gpu.free_cores <= 100 for room in replay.rooms for gpu in room.gpus)
-    assert all(room.cpu_milli >= 0 and room.memory_mib >= 0 for room in replay.rooms)
-
-
-def test_a_room_refuses_what_it_has_not() -> None:
-    node = idle_node("n", "T4", 1, cpu_milli=4000, memory_mib=4096)
-    ask = Ask((Request(60),), 1000, 1024)
-
-    once = after(node, ask, ((0,),))
-
-    assert kinds_on(once) == {"share"}
-    with pytest.raises(ValueError, match="does not fit"):
-        after(once, ask, ((0,),))
-
-
-def test_ties_by_name_go_to_the_first() -> None:
-    nodes = [idle_node(name, "T4", 1, cpu_milli=9000, memory_mib=9000) for name in "cab"]
-    pods = (TracePod("p", Ask((Request(100),), 1000, 1000), 1000),)
-    replay = Replay(Workload(tuple(nodes), pods), policies(0)["best-fit"], 0, names_decide=True)
-
-    replay.place(pods[0].ask)
-
-    assert [room.name for room in replay.rooms if not room.gpus[0].free_cores] == ["a"]
-
-
-def test_names_of_nodes_change_only_ties() -> None:
-    """Renamed and turned round, a run differs as one with another seed does."""
-    workload = made_up(nodes=60)
-    named = [
-        idle_node(f"{len(workload.nodes) - at:04}", n.model, len(n.gpus),
-                  cpu_milli=n.cpu_milli, memory_mib=n.memory_mib)
-        for at, n in enumerate(workload.nodes)
-    ]  # fmt: skip
-    renamed = Workload(tuple(reversed(named)), workload.pods)
-
-    assert abs(allocation(workload, "least-waste") - allocation(renamed, "least-waste")) < 1.0
-
-
-GOLDEN = {
-    "best-fit": 78.46,
-    "binpack": 78.46,
-    "dot-product": 77.56,
-    "fgd": 78.79,
-    "fgd-exact": 78.69,
-    "gpu-clustering": 77.46,
-    "gpu-packing": 78.79,
-    "least-waste": 79.05,
-    "random": 77.95,
-    "spread": 75.74,
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_small_trace_ends_as_it_always_did(name: str) -> None:
-    assert {name: round(allocation(made_up("shared", nodes=60), name), 2)} == {name: GOLDEN[name]}
-
-
-def test_the_default_policy_gives_away_more_than_the_baselines() -> None:
-    for mix in ("mixed", "shared", "constrained"):
-        workload = made_up(mix, nodes=60, load=1.3)
-        ours = allocation(workload, "least-waste")
-        assert ours > max(allocation(workload, name) for name in ("fgd", "best-fit", "random"))
-
-
-def test_a_curve_ends_where_the_run_did() -> None:
-    workload = made_up(load=1.1)
-    replay, recorder = Replay(workload, policies(1)["binpack"], 1), Recorder(workload)
-    for step in replay.run():
-        recorder.saw(step)
-    outcome = recorder.outcome(replay.rooms)
-
-    full = outcome.at(100)
-
-    assert full is not None
-    assert full <= outcome.allocation_percent == outcome.curve[-1][1]
-    assert outcome.at(120) is None
-    assert sum(gpus for gpus, _ in outcome.models.values()) * 1000 == workload.capacity_milli
-
-
-def test_a_drawing_has_a_line_and_a_name_for_each_policy() -> None:
-    drawn = chart({"a<b": [(90.0, 89.0), (130.0, 95.0)], "c": [(90.0, 88.0), (130.0, 91.0)]})
-
-    assert drawn.startswith("<svg")
-    assert "a&lt;b 95.0" in drawn
-    assert drawn.count("stroke-width='1.8'") == 2

@@ -10,17 +10,22 @@ from gpumanager.scheduler.certificates.values import CertificateTrouble, Identit
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Two PEM files. One that was changed just before the other does not fit it, for a moment."""
+    """PEM files. One that was changed just before the other does not fit it, for a moment.
+
+    callers: with the authorities of callers' certificates; None: callers need none.
+    """
 
     certificate: Path
     key: Path
+    callers: Path | None = None
 
     async def look(self, now: datetime) -> Identity:  # noqa: ARG002 - others need it
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> Identity:
         try:
-            return Identity(self.certificate.read_bytes(), self.key.read_bytes())
+            callers = self.callers.read_bytes() if self.callers else None
+            return Identity(self.certificate.read_bytes(), self.key.read_bytes(), callers)
         except OSError as error:
             cause = f"{error.filename}: cannot be read: {error.strerror}"
             raise CertificateTrouble(cause) from error

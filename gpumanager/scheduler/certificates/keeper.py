@@ -47,28 +47,41 @@ class Keeper:
             raise CertificateTrouble("there is no certificate yet")
         return self._context
 
+    @property
+    def ends(self) -> datetime | None:
+        """When the certificate does; None before there is one."""
+        return describe(self._identity.certificate).ends if self._identity else None
+
     async def run(self) -> None:
         """For as long as the task lives."""
         while True:
             await self.look()
             await asyncio.sleep(PERIOD if self.first.is_set() else FIRST_PERIOD)
 
+    async def begin(self) -> None:
+        """Take what the source has now; raises GpuManagerError where that cannot be served with."""
+        await self._take(self._clock())
+        self.first.set()
+
     async def look(self) -> None:
         """Take what the source has now; what goes wrong is said, once."""
         now = self._clock()
         try:
-            identity = await self._source.look(now)
-            if identity != self._identity:
-                about = _about(identity)
-                self._context = await asyncio.to_thread(identity.context)
-                self._identity = identity
-                log.info("serving with %s", about)
+            await self._take(now)
             self._said = ""
         except (GpuManagerError, KeyError, TypeError, AttributeError, ValueError) as error:
             self._complain(error)
         if self._context is not None:
             self.first.set()
             self._warn_of_end(now)
+
+    async def _take(self, now: datetime) -> None:
+        identity = await self._source.look(now)
+        if identity != self._identity:
+            about = _about(identity)
+            self._context = await asyncio.to_thread(identity.context)
+            self._identity = identity
+            log.info("serving with %s", about)
 
     def _complain(self, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}"

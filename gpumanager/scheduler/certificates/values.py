@@ -16,10 +16,14 @@ class CertificateTrouble(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate, or a chain that begins with it, and its key; both PEM."""
+    """A certificate, or a chain that begins with it, and its key; both PEM.
+
+    callers: the authorities of callers' certificates, PEM; None: callers need none.
+    """
 
     certificate: bytes
     key: bytes = field(repr=False)
+    callers: bytes | None = None
 
     def context(self) -> ssl.SSLContext:
         """For a server; raises CertificateTrouble. The ssl module takes files only."""
@@ -31,11 +35,21 @@ class Identity:
                 path.touch(0o600)
                 path.write_bytes(content)
             try:
-                context.load_cert_chain(*files)
+                context.load_cert_chain(*files, password="")  # nobody is asked for one
             except ssl.SSLError as error:
                 cause = f"the certificate and its key do not go together: {error}"
                 raise CertificateTrouble(cause) from error
+        if self.callers is not None:
+            _believe(context, self.callers)
         return context
+
+
+def _believe(context: ssl.SSLContext, authorities: bytes) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=authorities.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateTrouble(f"callers' authorities are no certificates: {error}") from error
 
 
 class Source(Protocol):

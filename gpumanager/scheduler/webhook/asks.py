@@ -100,6 +100,11 @@ class ContainerAsk:
         return Request(cores, blocks)
 
     @property
+    def cores(self) -> int:
+        """0 where they are not understood."""
+        return self.request.cores if self.request else 0
+
+    @property
     def is_share(self) -> bool:
         """It asks for a part of one GPU, or for memory alone."""
         request = self.request

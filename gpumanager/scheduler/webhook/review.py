@@ -50,11 +50,13 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """errors: refused for these. patch: what to change where it is let in."""
+    """errors: refused for these. patch: what to change where it is let in. failed: it could not be
+    looked at, and was let in or refused for that."""
 
     errors: Sequence[str] = ()
     warnings: Sequence[str] = ()
     patch: Sequence[Operation] = ()
+    failed: bool = False
 
 
 def read_review(body: bytes) -> Review:
@@ -73,23 +75,24 @@ def read_review(body: bytes) -> Review:
         ) from None
 
 
-def answer_to(review: Review, decide: Callable[[Review], Decision], *, fail_open: bool) -> bytes:
-    """The AdmissionReview to send back; whatever `decide` does, there is one."""
+def decided(review: Review, decide: Callable[[Review], Decision], *, fail_open: bool) -> Decision:
+    """Whatever `decide` does, there is a decision."""
     if not review.is_new_pod:
-        return _encoded(review, Decision())
+        return Decision()
     try:
-        decision = decide(review)
+        return decide(review)
     except PodUnreadable as error:
-        decision = _failed(str(error), fail_open=fail_open)
+        return _failed(str(error), fail_open=fail_open)
     except Exception:
         log.exception("looking at a pod of namespace %r", review.namespace[:100])
-        decision = _failed("internal error, see the webhook's log", fail_open=fail_open)
-    return _encoded(review, decision)
+        return _failed("internal error, see the webhook's log", fail_open=fail_open)
 
 
 def _failed(why: str, *, fail_open: bool) -> Decision:
     text = f"gpu-manager could not look at this pod: {why}"
-    return Decision(warnings=(text,)) if fail_open else Decision(errors=(text,))
+    if fail_open:
+        return Decision(warnings=(text,), failed=True)
+    return Decision(errors=(text,), failed=True)
 
 
 def _review(content: Any) -> Review:
@@ -109,7 +112,8 @@ def _review(content: Any) -> Review:
     )
 
 
-def _encoded(review: Review, decision: Decision) -> bytes:
+def encoded(review: Review, decision: Decision) -> bytes:
+    """The AdmissionReview to send back."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": not decision.errors}
     if decision.errors:
         message = "; ".join(decision.errors)[:LONGEST_MESSAGE]

@@ -1,11 +1,17 @@
 """What the webhook serves: two questions of the API server, and how it is itself."""
 
 import logging
+import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
-from gpumanager.scheduler.webhook.http import Routes
-from gpumanager.scheduler.webhook.http_words import JSON, Answer, Call
+from aiohttp import web
+
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import JSON, METRICS, Refused, Routes, plain
+from gpumanager.scheduler.quota import Quotas, could_never
+from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
 from gpumanager.scheduler.webhook.mutate import mutate
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
@@ -13,7 +19,8 @@ from gpumanager.scheduler.webhook.review import (
     Decision,
     Review,
     ReviewUnreadable,
-    answer_to,
+    decided,
+    encoded,
     read_review,
 )
 from gpumanager.scheduler.webhook.validate import validate
@@ -22,19 +29,27 @@ log = logging.getLogger(__name__)
 
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
+BOUNDS: Final = Bounds(
+    body=4 << 20, bodies=32 << 20, connections=128, head_seconds=5.0, answer_seconds=5.0
+)
+"""The API server takes objects of 3 MiB itself, and wraps them."""
 
 
 class Webhook:
-    """Answers by `policy`. nodes: asked anew for each pod; empty where nothing is known."""
+    """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known."""
 
     def __init__(
         self,
         policy: AdmissionPolicy,
         nodes: Callable[[], Collection[NodeKind]] = tuple,
+        quotas: Callable[[], Quotas] = dict,
+        metrics: WebhookMetrics | None = None,
         version: str = "",
     ) -> None:
         self._policy = policy
         self._nodes = nodes
+        self._quotas = quotas
+        self._metrics = metrics or WebhookMetrics()
         self._version = version
         self.leaving = False
         """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
@@ -45,6 +60,7 @@ class Webhook:
             VALIDATE: {"POST": self._validate},
             "/healthz": {"GET": self._well},
             "/readyz": {"GET": self._ready},
+            "/metrics": {"GET": self._tell_metrics},
             "/version": {"GET": self._tell_version},
         }
 
@@ -58,37 +74,52 @@ class Webhook:
 
     def judged(self, review: Review) -> Decision:
         """Whether a new pod is let in."""
-        verdict = validate(review.object, self._policy, self._nodes())
+        never = partial(could_never, self._quotas(), review.namespace)
+        verdict = validate(review.object, self._policy, self._nodes(), never)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
         return Decision(verdict.errors, verdict.warnings)
 
-    async def _mutate(self, call: Call) -> Answer:
-        return self._answer(call, self.changed)
+    async def _mutate(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer("mutate", self.changed, request, body)
 
-    async def _validate(self, call: Call) -> Answer:
-        return self._answer(call, self.judged)
+    async def _validate(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer("validate", self.judged, request, body)
 
-    def _answer(self, call: Call, decide: Callable[[Review], Decision]) -> Answer:
-        kind = call.fields.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != JSON:
-            return Answer.say(415, f"send {JSON}")
+    def _answer(
+        self,
+        endpoint: str,
+        decide: Callable[[Review], Decision],
+        request: web.BaseRequest,
+        body: bytes,
+    ) -> web.Response:
+        if request.content_type != JSON:
+            raise Refused(415, f"send {JSON}")
+        began, outcome = time.perf_counter(), MALFORMED
         try:
-            review = read_review(call.body)
+            review = read_review(body)
+            decision = decided(review, decide, fail_open=self._policy.fail_open)
+            outcome = outcome_of(decision)
         except ReviewUnreadable as error:
-            return Answer.say(400, str(error))
-        body = answer_to(review, decide, fail_open=self._policy.fail_open)
-        return Answer(body=body, kind=JSON)
+            raise Refused(400, str(error)) from None
+        finally:
+            self._metrics.took(endpoint, outcome, time.perf_counter() - began)
+        return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
 
-    async def _well(self, _call: Call) -> Answer:
+    async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         """There is a certificate, or nobody could ask."""
-        return Answer.say(200)
+        return plain("ok")
 
-    async def _ready(self, _call: Call) -> Answer:
-        return Answer.say(503, "about to stop") if self.leaving else Answer.say(200)
+    async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        if self.leaving:
+            raise Refused(503, "about to stop")
+        return plain("ready")
 
-    async def _tell_version(self, _call: Call) -> Answer:
-        return Answer.say(200, self._version)
+    async def _tell_metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": METRICS})
+
+    async def _tell_version(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        return plain(self._version)
 
 
 def name_of(review: Review) -> str:

@@ -6,7 +6,7 @@ Everything that is wrong is said at once.
 
 import difflib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -14,7 +14,9 @@ from typing import Any, Final
 from gpumanager import names
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
+    ANNOTATION_GPU_POLICY,
     ANNOTATION_PLAN,
+    ANNOTATION_POLICY,
     ANNOTATION_PREDICATE_GPU_INDEX,
     ANNOTATION_PROFILE,
     ANNOTATIONS_OURS,
@@ -23,7 +25,9 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.placement.place import check
+from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Request
+from gpumanager.scheduler.quota import cores_together
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,
     Amount,
@@ -40,9 +44,14 @@ from gpumanager.units import CORES_PER_GPU
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
 """Annotations of a pod that have one of few values."""
 
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    ANNOTATION_POLICY: read_preference,
+    ANNOTATION_GPU_POLICY: read_gpu_policy,
+}
+"""Annotations of a pod that have a grammar: the scheduler reads them so. They raise ValueError."""
+
 KNOWN: Final = tuple(text for name, text in vars(names).items() if name.startswith("ANNOTATION_"))
 """All annotations that anybody of us reads or writes."""
-
 
 MOST_STRANGE: Final = 5
 LONGEST_KEY: Final = 100
@@ -63,8 +72,17 @@ class Remark:
     fatal: bool = True
 
 
-def validate(pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()) -> Verdict:
-    """Nothing to say of a pod that asks for no GPU. Raises PodUnreadable."""
+def validate(
+    pod: Any,
+    policy: AdmissionPolicy,
+    nodes: Collection[NodeKind] = (),
+    never: Callable[[int], str] = lambda _: "",
+) -> Verdict:
+    """Nothing to say of a pod that asks for no GPU.
+
+    never: why so many cores exceed its namespace's quota by themselves; empty where they do not.
+    A warning, because quotas change more easily than nodes do. Raises PodUnreadable.
+    """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return Verdict()
@@ -73,6 +91,8 @@ def validate(pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
     if policy.unmeetable is not Unmeetable.IGNORE:
         fatal = policy.unmeetable is Unmeetable.DENY
         remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
+    if text := never(cores_together((ask.kind, ask.cores) for ask in asks)):
+        remarks.append(Remark(text, fatal=False))
     return Verdict(
         tuple(remark.text for remark in remarks if remark.fatal),
         tuple(remark.text for remark in remarks if not remark.fatal),
@@ -128,12 +148,24 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAsk]) -> It
     for key, words in CHOICES.items():
         if key in found and found[key] not in words:
             yield Remark(f"annotation {key}: {found[key]!r} is not known; there is {_or(words)}")
+    for key, read in READERS.items():
+        if key in found and (fault := _misread(read, found[key])):
+            yield Remark(f"annotation {key}: {fault}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
         yield Remark(f"annotation {ANNOTATION_PLAN} is not followed: {fault}", fatal=False)
     for key in islice(filter(_is_strange, found), MOST_STRANGE):
         near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
         hint = f"; is {near[0]} meant?" if near else ""
         yield Remark(f"annotation {key[:LONGEST_KEY]} means nothing here{hint}", fatal=False)
+
+
+def _misread(read: Callable[[str], object], text: Any) -> str:
+    """Why it cannot be read; empty where it can."""
+    try:
+        read(str(text))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _core_limit(text: str, asks: Collection[ContainerAsk]) -> Iterator[Remark]:

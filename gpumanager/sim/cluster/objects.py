@@ -19,6 +19,7 @@ KINDS: Final = {
     "nodes": "Node",
     "events": "Event",
     "leases": "Lease",
+    "configmaps": "ConfigMap",
     "secrets": "Secret",
     "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",

@@ -70,7 +70,7 @@ def gpu_clustering(room: NodeRoom, ask: Ask) -> float:
     if not ask.requests:
         return 0.0
     fullness = int(BEST / 4 * (LARGEST_CORES - free_cores(room)) / LARGEST_CORES)
-    kinds = kinds_on(room)
+    kinds = set(kinds_on(room))
     if not kinds:
         return BEST / 4 + fullness
     if kind_of(ask) not in kinds:

@@ -3,8 +3,10 @@
 Pure. Colours keep apart for colour-blind readers and have a second set for pages that are dark.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from statistics import mean
 from typing import Final
 
 Curve = Sequence[tuple[float, float]]
@@ -23,26 +25,42 @@ STYLE: Final = (
 )
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 56, 170, 40, 44
-FROM: Final = 80.0
-"""Percent at which both axes begin: below, all policies place all."""
+LATEST_START: Final = 80.0
+LINE: Final = 15
+"""From one name to the next."""
 
 
 class Frame:
-    """Where percents lie on the page."""
+    """Where percents lie on the page. start: at which both axes begin; below, all is placed."""
 
-    def __init__(self, most_asked: float) -> None:
-        self.most = max(most_asked, FROM + 10)
+    def __init__(self, ends: Sequence[tuple[float, float]]) -> None:
+        lowest = min((allocated for _, allocated in ends), default=100.0)
+        self.start = max(0.0, min(LATEST_START, 10 * (lowest // 10) - 10))
+        self.most = max((self.start + 10, *(asked for asked, _ in ends)))
+        self.step = 10 * math.ceil((self.most - self.start) / 100)
 
     def x(self, asked: float) -> float:
-        return LEFT + (asked - FROM) / (self.most - FROM) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (asked - self.start) / (self.most - self.start) * (WIDTH - LEFT - RIGHT)
 
     def y(self, allocated: float) -> float:
-        return TOP + (100 - allocated) / (100 - FROM) * (HEIGHT - TOP - BOTTOM)
+        return TOP + (100 - allocated) / (100 - self.start) * (HEIGHT - TOP - BOTTOM)
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Of several runs with the same load: at each whole percent asked, and where they end."""
+    whole = range(1, 1 + math.floor(min(curve[-1][0] for curve in curves)))
+    points = [[_at(curve, asked) for curve in curves] for asked in whole]
+    ends = [curve[-1] for curve in curves]
+    return tuple((mean(x for x, _ in of), mean(y for _, y in of)) for of in (*points, ends))
+
+
+def _at(curve: Curve, asked: float) -> tuple[float, float]:
+    return next(point for point in curve if point[0] >= asked)
 
 
 def chart(curves: Mapping[str, Curve]) -> str:
     """One SVG document. curves: by the name that is written at each."""
-    frame = Frame(max((curve[-1][0] for curve in curves.values() if curve), default=100.0))
+    frame = Frame([curve[-1] for curve in curves.values() if curve])
     body = "\n".join((*_axes(frame), *_lines(frame, curves), *_names(frame, curves)))
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' "
@@ -60,11 +78,11 @@ def _colours() -> str:
 
 def _axes(frame: Frame) -> Iterator[str]:
     yield _text(LEFT, 22, "GPUs given away (%) against GPUs asked for (%)", "font-size='14'")
-    for percent in range(int(FROM), 101, 5):
+    for percent in range(int(frame.start), 101, 5 if frame.start >= LATEST_START else 10):
         y = frame.y(percent)
         yield f"<path class='grid' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>"
         yield _text(LEFT - 8, y + 4, str(percent), "text-anchor='end'")
-    for percent in range(int(FROM), int(frame.most) + 1, 10):
+    for percent in range(int(frame.start), int(frame.most) + 1, frame.step):
         x = frame.x(percent)
         yield _text(x, HEIGHT - BOTTOM + 20, str(percent), "text-anchor='middle'")
     corner = frame.x(min(100, frame.most)), frame.y(min(100, frame.most))
@@ -74,7 +92,7 @@ def _axes(frame: Frame) -> Iterator[str]:
 
 def _lines(frame: Frame, curves: Mapping[str, Curve]) -> Iterator[str]:
     for number, curve in reversed(list(enumerate(curves.values()))):  # the first lies on top
-        shown = [(x, y) for x, y in curve if x >= FROM and y >= FROM]
+        shown = [(x, y) for x, y in curve if min(x, y) >= frame.start]
         points = "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in shown)
         if points:
             colour = f"class='l{number % len(COLOURS)}'"
@@ -84,13 +102,14 @@ def _lines(frame: Frame, curves: Mapping[str, Curve]) -> Iterator[str]:
 def _names(frame: Frame, curves: Mapping[str, Curve]) -> Iterator[str]:
     """At the right, as high as the lines end, none upon another."""
     ends = sorted(
-        (frame.y(max(FROM, curve[-1][1])), number, f"{name} {curve[-1][1]:.1f}")
+        (frame.y(max(frame.start, curve[-1][1])), number, f"{name} {curve[-1][1]:.1f}")
         for number, (name, curve) in enumerate(curves.items())
         if curve
     )
     before = float("-inf")
-    for y, number, words in ends:
-        before = max(y, before + 15)
+    for place, (y, number, words) in enumerate(ends, start=1):
+        lowest = HEIGHT - BOTTOM - LINE * (len(ends) - place)
+        before = max(min(y, lowest), before + LINE)
         colour = f"class='l{number % len(COLOURS)}' stroke-width='3'"
         right = WIDTH - RIGHT + 6
         yield f"<path {colour} d='M{right} {before:.1f}h10'/>"

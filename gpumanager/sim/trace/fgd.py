@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Score, mix_of
 from gpumanager.placement.rooms import put
 from gpumanager.placement.values import Request
 from gpumanager.sim.trace.values import TracePod
 from gpumanager.units import CORES_PER_GPU
+
+COVERAGE: Final = 0.95
+"""Part of all pods that are typical, as published."""
 
 Frees = tuple[int, ...]
 
@@ -81,7 +85,7 @@ def _usable(frees: Frees, request: Request) -> tuple[int, int]:
 def typical_of(pods: Sequence[TracePod]) -> Mix:
     """As published: shapes are told apart by GPUs, CPU and models, not by memory."""
     shapes = (Ask(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
-    return mix_of(tuple(Counter(shapes).items()))
+    return mix_of(tuple(Counter(shapes).items()), COVERAGE)
 
 
 @lru_cache(maxsize=8)

@@ -35,10 +35,22 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRoom(NodeRoom):
-    """A room that knows which kinds of pods run there; only one of the baselines asks."""
+class Step:
+    """After one more pod, in thousandths of GPUs. placed: this one was."""
 
-    kinds: frozenset[str] = frozenset()
+    asked_milli: int
+    allocated_milli: int
+    placed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRoom(NodeRoom):
+    """A room that knows of which kind each pod with GPUs is that runs there, in order of the kinds.
+
+    Only one of the baselines asks.
+    """
+
+    kinds: tuple[str, ...] = ()
 
 
 def kind_of(ask: Ask) -> str:
@@ -48,5 +60,5 @@ def kind_of(ask: Ask) -> str:
     return str(ask.cores // CORES_PER_GPU) if ask.cores >= CORES_PER_GPU else "share"
 
 
-def kinds_on(room: NodeRoom) -> frozenset[str]:
-    return room.kinds if isinstance(room, TraceRoom) else frozenset()
+def kinds_on(room: NodeRoom) -> tuple[str, ...]:
+    return room.kinds if isinstance(room, TraceRoom) else ()

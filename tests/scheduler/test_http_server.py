@@ -1,4 +1,4 @@
-"""The webhook's server: what it answers, that it lives, and that nobody can hold it up."""
+"""The server of extender and webhook: what it answers, and that nobody can hold it up."""
 
 import asyncio
 import contextlib
@@ -7,26 +7,30 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from aiohttp import web
 from served import Served, serving, until
 
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.values import Identity
-from gpumanager.scheduler.webhook.http import LONGEST_BODY, LONGEST_HEAD, Bounds, Routes
-from gpumanager.scheduler.webhook.http_words import Answer, Call
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import Routes
 
-SHORT = Bounds(head=0.2, body=0.2, answer=0.2, grace=0.2)
+SHORT = Bounds(head_seconds=0.2, body_seconds=0.2, answer_seconds=0.2, grace_seconds=0.2)
+LONGEST_HEAD = 256 << 10
+LONGEST_BODY = 1 << 20
+STORED = Bounds(body=LONGEST_BODY)
 
 
-async def echo(call: Call) -> Answer:
-    return Answer(body=call.body)
+async def echo(_request: web.BaseRequest, body: bytes) -> web.Response:
+    return web.Response(body=body)
 
 
-async def broken(_call: Call) -> Answer:
+async def broken(_request: web.BaseRequest, _body: bytes) -> web.Response:
     raise RuntimeError("no")
 
 
-async def long(_call: Call) -> Answer:
-    return Answer(body=b"x" * (64 << 20))
+async def long(_request: web.BaseRequest, _body: bytes) -> web.Response:
+    return web.Response(body=b"x" * (64 << 20))
 
 
 ROUTES: Routes = {
@@ -38,7 +42,7 @@ ROUTES: Routes = {
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    async with serving(ROUTES) as one:
+    async with serving(ROUTES, STORED) as one:
         yield one
 
 
@@ -61,7 +65,7 @@ async def test_a_connection_stays_for_one_request_after_another(served: Served) 
         writer.write(post(body))
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
-        assert b"Connection: keep-alive" in head
+        assert b"Connection: close" not in head
         assert await reader.readexactly(len(body)) == body
     writer.transport.abort()
 
@@ -77,36 +81,58 @@ async def test_requests_that_come_at_once_are_answered_in_their_order(served: Se
     ("words", "status"),
     [
         (b"hello\r\n\r\n", 400),
-        (b"POST /echo\r\n\r\n", 400),
-        (b"POST  /echo HTTP/1.1\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nHost", 400),
-        (b"POST /echo HTTP/1.1\r\nno field\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nHost : x\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\n folded\r\n\r\n", 400),
+        (b"POST /echo\r\n\r\n", 505),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nno field\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nHost : x\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", 400),
         (b"POST /echo HTTP/2.0\r\n\r\n", 505),
-        (b"POST /echo HTTP/1.1\r\n\r\n", 411),
-        (b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: " + b"9" * 50 + b"\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
-        (b"POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf", 400),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * LONGEST_HEAD + b"\r\n\r\n", 431),
-        (b"x" * (1 << 20), 431),
-        (b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
-        (b"PUT /echo HTTP/1.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 50 + b"\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nmany\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0", 400),
+        (b"POST /echo HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * LONGEST_HEAD + b"\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: x\r\n" * 1000 + b"\r\n", 400),
+        (b"x" * (1 << 20), 400),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+        (b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405),
     ],
     ids=lambda one: one[:60].decode("latin-1") if isinstance(one, bytes) else str(one),
 )
 async def test_what_cannot_be_carried_out_is_told_so_and_the_server_lives(
-    served: Served, words: bytes, status: int
+    served: Served, words: bytes, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await served.say(words)
 
-    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert answer.split(b" ")[1] == str(status).encode()
     assert (await served.post("/echo", b"hello"))[1] == b"hello"
+    assert [one for one in caplog.records if one.exc_info] == []
+
+
+async def test_who_leaves_in_the_middle_of_a_body_does_no_harm(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await served.open()
+    writer.write(post(b"x" * 10)[:-5])
+    await until(lambda: served.server.reading)
+    writer.transport.abort()
+
+    await until(lambda: not served.server.connections)
+
+    assert served.server.reading == 0
+    assert (await served.post("/echo", b"hello"))[1] == b"hello"
+    assert [one for one in caplog.records if one.exc_info] == []
+
+
+async def test_a_body_in_chunks_is_taken(served: Served) -> None:
+    fields = b"Transfer-Encoding: chunked\r\nConnection: close"
+    words = b"POST /echo HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n\r\n3\r\none\r\n0\r\n\r\n"
+
+    assert (await served.say(words)).endswith(b"\r\n\r\none")
 
 
 async def test_a_body_that_is_too_long_is_refused_before_it_is_read(served: Served) -> None:
@@ -120,7 +146,7 @@ async def test_all_bodies_together_are_bounded(served: Served) -> None:
     async with serving(ROUTES, Bounds(bodies=1000)) as small:
         reader, writer = await small.open()
         writer.write(post(b"x" * 800)[:-1])
-        await until(lambda: small.server._bodies == 800)
+        await until(lambda: small.server.reading == 800)
 
         assert (await small.post("/echo", b"y" * 300))[0] == 503
 
@@ -144,7 +170,7 @@ async def test_who_waits_to_be_asked_for_the_body_is_asked(served: Served) -> No
 async def test_head_is_answered_without_the_page(served: Served) -> None:
     answer = await served.say(b"HEAD /echo HTTP/1.0\r\n\r\n")
 
-    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.startswith(b"HTTP/1.0 200 ")
     assert answer.endswith(b"\r\n\r\n")
 
 
@@ -156,15 +182,15 @@ async def test_a_handler_that_fails_is_500_and_the_next_is_answered(
     assert "RuntimeError" in caplog.text
 
 
-@pytest.mark.parametrize("words", [b"P", post(b"x" * 10)[:-5], post()[:-5]])
-async def test_who_is_slow_is_told_so_and_let_go(hurried: Served, words: bytes) -> None:
-    answer = await hurried.say(words, end=False)
+async def test_who_is_slow_to_send_a_body_is_told_so_and_let_go(hurried: Served) -> None:
+    answer = await hurried.say(post(b"x" * 10)[:-5])
 
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-async def test_who_says_nothing_at_all_is_let_go(hurried: Served) -> None:
-    assert await hurried.say(b"", end=False) == b""
+@pytest.mark.parametrize("words", [b"", b"P", post()[:-5]])
+async def test_who_says_nothing_or_half_a_head_is_let_go(hurried: Served, words: bytes) -> None:
+    assert await hurried.say(words) == b""
 
 
 async def test_who_does_not_take_the_answer_is_let_go(hurried: Served) -> None:
@@ -179,7 +205,7 @@ async def test_who_does_not_take_the_answer_is_let_go(hurried: Served) -> None:
 
 
 async def test_the_idle_give_way_to_who_comes_when_all_places_are_taken() -> None:
-    async with serving(ROUTES, Bounds(connections=4, head=30)) as full:
+    async with serving(ROUTES, Bounds(connections=4, head_seconds=30)) as full:
         crowd = [await full.open() for _ in range(4)]
         await until(lambda: full.server.connections == 4)
 
@@ -193,10 +219,10 @@ async def test_the_idle_give_way_to_who_comes_when_all_places_are_taken() -> Non
 
 
 async def test_who_is_being_answered_is_not_cut_off_for_another() -> None:
-    async with serving(ROUTES, Bounds(connections=1, body=30)) as full:
+    async with serving(ROUTES, Bounds(connections=1, body_seconds=30)) as full:
         reader, writer = await full.open()
         writer.write(post(b"slow")[:-1])
-        await until(lambda: full.server._bodies)
+        await until(lambda: full.server.reading)
         waiting = asyncio.create_task(full.post("/echo", b"next"))
         await asyncio.sleep(0)
 
@@ -222,7 +248,7 @@ async def test_who_does_not_finish_a_handshake_is_let_go_and_counts_meanwhile(
         counts.append(one.server.connections)
         return context
 
-    async with serving(ROUTES, Bounds(handshake=0.1, connections=2), meeting) as one:
+    async with serving(ROUTES, Bounds(head_seconds=0.1, connections=2), meeting) as one:
         crowd = [await one.open() for _ in range(5)]
         for reader, writer in crowd:
             assert await reader.read() == b""
@@ -252,23 +278,24 @@ async def test_who_does_not_speak_tls_is_let_go_and_the_next_is_served(
 
 
 async def test_a_server_that_stops_answers_who_has_asked_and_lets_go_of_its_port() -> None:
-    go = asyncio.Event()
+    asked, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(_call: Call) -> Answer:
+    async def slow(_request: web.BaseRequest, _body: bytes) -> web.Response:
+        asked.set()
         await go.wait()
-        return Answer(body=b"done")
+        return web.Response(body=b"done")
 
     async with serving({"/slow": {"POST": slow}}) as one:
-        asked = asyncio.create_task(one.post("/slow", b""))
+        answer = asyncio.create_task(one.post("/slow", b""))
         idle_reader, idle_writer = await one.open()
         await until(lambda: one.server.connections == 2)
-        await until(lambda: any(not caller.idle for caller in one.server._callers))
+        await asked.wait()
         stopping = asyncio.create_task(one.server.stop())
         assert await idle_reader.read() == b""
         go.set()
         await stopping
 
-        assert await asked == (200, b"done")
+        assert await answer == (200, b"done")
         with pytest.raises(ConnectionRefusedError):
             await one.open()
         idle_writer.transport.abort()
@@ -277,7 +304,7 @@ async def test_a_server_that_stops_answers_who_has_asked_and_lets_go_of_its_port
 async def test_a_stop_waits_for_nobody_longer_than_its_grace(hurried: Served) -> None:
     reader, writer = await hurried.open()
     writer.write(post(b"x")[:-1])
-    await until(lambda: hurried.server._bodies)
+    await until(lambda: hurried.server.reading)
 
     async with asyncio.timeout(10):
         await hurried.server.stop()

@@ -1,0 +1,164 @@
+"""The parts of `gpumanager webhook`, and how they run together."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager import __version__
+from gpumanager.cli.background import Background
+from gpumanager.cluster.access import NoAccess, find_access
+from gpumanager.cluster.api import ApiServer
+from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.scheduler.certificates.api import Named
+from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.values import Source
+from gpumanager.scheduler.http.server import HttpServer
+from gpumanager.scheduler.quota import Quotas
+from gpumanager.scheduler.quota_keeper import QuotaKeeper
+from gpumanager.scheduler.webhook.known_nodes import KnownNodes
+from gpumanager.scheduler.webhook.metrics import WebhookMetrics
+from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.service import BOUNDS, Webhook
+
+log = logging.getLogger(__name__)
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """As the flags say. certificate, key: files, or None. signer: of a request, or empty.
+
+    quota: namespace and name of the ConfigMap with GPU quotas, or None.
+    drain: seconds between being told to stop and letting nobody in any more.
+    """
+
+    address: str
+    port: int
+    plain: bool
+    certificate: Path | None
+    key: Path | None
+    signer: str
+    service: Named
+    secret: Named
+    configurations: tuple[str, ...]
+    kubeconfig: Path | None
+    quota: tuple[str, str] | None
+    drain: float
+    policy: AdmissionPolicy
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the API server calls us, and others may."""
+        host = f"{self.service.name}.{self.service.namespace}.svc"
+        return host, f"{host}.cluster.local", host.removesuffix(".svc"), self.service.name
+
+
+class Parts:
+    """What runs. api: None where there is none and none is needed."""
+
+    def __init__(self, settings: WebhookSettings, api: ApiServer | None) -> None:
+        self.nodes = KnownNodes(api) if api else None
+        self.quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
+        self.keeper = None if settings.plain else Keeper(_source(settings, api))
+        metrics = WebhookMetrics(self.gauges)
+        self.hook = Webhook(settings.policy, self.kinds, self.quotas, metrics, __version__)
+        self.server = HttpServer(self.hook.routes(), BOUNDS)
+
+    def kinds(self) -> frozenset[NodeKind]:
+        return self.nodes.kinds() if self.nodes else frozenset()
+
+    def quotas(self) -> Quotas:
+        """Those that are known; a webhook judges by nothing else."""
+        return (self.quota.known().quotas if self.quota else None) or {}
+
+    def gauges(self) -> dict[str, float]:
+        """For metrics: of what there is."""
+        found: dict[str, float] = {"node_kinds": len(self.kinds())}
+        if self.quota:
+            known = self.quota.known()
+            found["quota_understood"] = float(known.read and not known.trouble)
+        if self.keeper and (ends := self.keeper.ends):
+            found["certificate_end_seconds"] = ends.timestamp()
+        return found
+
+    def run(self, background: Background) -> None:
+        """What goes on beside the server."""
+        for part in (self.nodes, self.quota, self.keeper):
+            if part is not None:
+                background.run(part.run())
+
+
+async def serve(settings: WebhookSettings, started: Callable[[int], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. started: told the port. Raises GpuManagerError."""
+    stopping = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    parts, background = Parts(settings, _api(settings)), Background()
+    try:
+        parts.run(background)
+        if parts.keeper:
+            await _either(parts.keeper.first, stopping)
+        if not stopping.is_set():
+            (started or _say)(await _listen(parts, settings))
+            await stopping.wait()
+            parts.hook.leaving = True
+            await asyncio.sleep(settings.drain)
+    finally:
+        await parts.server.stop()
+        await background.stop()
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+async def _listen(parts: Parts, settings: WebhookSettings) -> int:
+    tls = parts.keeper.context if parts.keeper else None
+    try:
+        return await parts.server.start(settings.address, settings.port, tls)
+    except OSError as error:
+        where = f"{settings.address or '*'} port {settings.port}"
+        raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _say(port: int) -> None:
+    log.info("listening on port %d", port)
+
+
+def _api(settings: WebhookSettings) -> ApiServer | None:
+    """None where there is none and none is needed."""
+    try:
+        return ApiServer(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
+    except NoAccess as error:
+        if settings.certificate or settings.plain:
+            log.info("nodes are not looked at: %s", error)
+            return None
+        raise
+
+
+def _source(settings: WebhookSettings, api: ApiServer | None) -> Source:
+    """Where the certificate comes from."""
+    if settings.certificate and settings.key:
+        from gpumanager.scheduler.certificates.files import Files
+
+        return Files(settings.certificate, settings.key)
+    if api is None:
+        raise InputError("--kubeconfig", "an API server is needed for a certificate")
+    if settings.signer:
+        from gpumanager.scheduler.certificates.requested import RequestedCertificate
+
+        return RequestedCertificate(api, settings.signer, settings.names)
+    from gpumanager.scheduler.certificates.bundle import Bundles
+    from gpumanager.scheduler.certificates.own import OwnCertificate
+
+    bundles = Bundles(api, settings.configurations)
+    return OwnCertificate(api, settings.secret, settings.names, bundles)

@@ -1,0 +1,138 @@
+"""Pages by path and method; what cannot be answered is said with a status and one sentence."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+
+from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.door import Contexts, Door
+
+log = logging.getLogger(__name__)
+
+JSON: Final = "application/json"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+CLOSE: Final = {"Connection": "close"}
+LATER: Final = {"Retry-After": "1"}
+SPOKEN: Final = (HttpVersion11, HttpVersion10)
+BODIES: Final = ("POST", "PUT", "PATCH")
+
+Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
+"""Answers a request with this body. Raises Refused."""
+Routes = Mapping[str, Mapping[str, Page]]
+"""By path, then by method. A path that ends in a slash stands for all that begin with it."""
+
+
+class Refused(Exception):
+    """The request is answered with this status."""
+
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+class HttpServer:
+    """Serves `routes`. Needs a running loop."""
+
+    def __init__(self, routes: Routes, bounds: Bounds | None = None) -> None:
+        self._routes = routes
+        self._prefixes = tuple(path for path in routes if path.endswith("/"))
+        self._bounds = bounds or Bounds()
+        self._door = Door(self._answer, self._bounds)
+        self._reading = 0
+
+    async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
+        """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
+        return await self._door.open(address, port, tls)
+
+    async def stop(self) -> None:
+        """Take no more; answer what is being answered."""
+        await self._door.close()
+
+    @property
+    def connections(self) -> int:
+        return self._door.callers
+
+    @property
+    def reading(self) -> int:
+        """Bytes that are kept for the bodies now being read."""
+        return self._reading
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._door.busy(request.protocol)
+        held = 0
+        try:
+            page = self._page(request)
+            self._reading += (held := self._share(request))
+            return await page(request, await self._body(request) if held else b"")
+        except Refused as error:
+            return refusal(error.status, str(error), **error.headers)
+        except Exception as error:
+            log.exception("%s %s", request.method, request.path)
+            return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
+        finally:
+            self._reading -= held
+            self._door.idle(request.protocol)
+
+    def _page(self, request: web.BaseRequest) -> Page:
+        if request.version not in SPOKEN:
+            raise Refused(505, "speak HTTP/1.1", **CLOSE)
+        path = request.path
+        pages = self._routes.get(path)
+        if pages is None:
+            prefix = next((one for one in self._prefixes if path.startswith(one)), None)
+            if prefix is None:
+                raise Refused(404, f"there are: {' '.join(self._routes)}")
+            pages = self._routes[prefix]
+        page = pages.get("GET" if request.method == "HEAD" else request.method)
+        if page is None:
+            allowed = ", ".join(pages)
+            raise Refused(405, f"{path}: send {allowed}", Allow=allowed)
+        return page
+
+    def _share(self, request: web.BaseRequest) -> int:
+        """Bytes to keep for its body, until it is answered; raises Refused."""
+        if request.method not in BODIES:
+            return 0
+        declared, bounds = request.content_length, self._bounds
+        if declared is not None and declared > bounds.body:
+            raise Refused(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
+        share = bounds.body if declared is None and request.body_exists else declared or 0
+        if self._reading + share > bounds.bodies:
+            raise Refused(503, "too many large requests at once", **LATER, **CLOSE)
+        return share
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """All of it, within the bounds."""
+        try:
+            async with asyncio.timeout(self._bounds.body_seconds):
+                return await self._read(request)
+        except TimeoutError:
+            raise Refused(408, "the request did not come to its end in time", **CLOSE) from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise Refused(400, "the body ends before its length", **CLOSE) from None
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        body = bytearray()
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > self._bounds.body:
+                raise Refused(413, f"more than {self._bounds.body} bytes", **CLOSE)
+        return bytes(body)
+
+
+def plain(text: str) -> web.Response:
+    return web.Response(text=f"{text}\n")
+
+
+def refusal(status: int, message: str, **headers: str) -> web.Response:
+    """In the field in which kube-scheduler looks for it."""
+    body = json.dumps({"Error": message}).encode()
+    return web.Response(status=status, body=body, headers={"Content-Type": JSON, **headers})

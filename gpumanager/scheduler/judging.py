@@ -1,0 +1,121 @@
+"""What is thought of one node for one shape of pod: by its policy, and by the node's own code.
+
+The policy says how good the node is, and on which GPU it would have a share; the node's own
+placement has the last word on whether and where the pod fits, several whole GPUs being its choice.
+How near those are to each other is weighed with the rest where the pod prefers something.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from gpumanager.placement.cluster import Mix, NodeRoom, Policy, Score
+from gpumanager.placement.near import nearness
+from gpumanager.placement.policies import POLICIES, policy_of
+from gpumanager.placement.preference import DEFAULT
+from gpumanager.placement.values import Refusal
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.habits import ask_for
+from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.packing import Packing, Positions
+from gpumanager.scheduler.phrases import Unfit, unfit
+
+LIKENESSES: Final = 256
+"""Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
+WORST: Final = -1e6
+"""Points of a node on which a pod fits only in a way that its policy does not see."""
+
+DECIMALS: Final = 4
+"""Of points: what is finer makes ten thousand ranks, and nothing better."""
+NOTHING_USUAL: Final = Mix()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A node that will do. points: of the policy, higher is better. packing: what it would take."""
+
+    points: float
+    packing: Packing
+
+
+Verdict = Fit | Unfit
+
+
+class Judge:
+    """For one shape of pod. models: names of GPUs that there are in the cluster."""
+
+    def __init__(
+        self, ask: PodAsk, models: frozenset[str] = frozenset(), mix: Mix = NOTHING_USUAL
+    ) -> None:
+        wish, preference = ask.wish, ask.preference
+        self.mix = mix
+        self._pod = ask
+        self._ask = ask_for(ask, wish.of_models(models))
+        self._places = ask.together
+        self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
+        self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._whole = all(one.request.whole_gpus for one in ask.containers)
+        self._alike: Kept[Verdict] = Kept()
+        self._packings: Kept[Packing | Refusal] = Kept()
+        self._same: Kept[Packing] = Kept()
+
+    def use(self, mix: Mix) -> None:
+        """From now on this is usual. It changes points, and on which GPU a share is best."""
+        self.mix = mix
+        self._alike = Kept()
+
+    def of(self, node: NodeState) -> Verdict:
+        if self._pod.wish.names_gpus:
+            return self.anew(node)
+        return self._alike.get((node.likeness, node.left), lambda: self.anew(node))
+
+    def anew(self, node: NodeState) -> Verdict:
+        """Without looking at what was found for others that are alike."""
+        room = node.room_for(self._pod)
+        score = self._policy.score(room, self._ask, self.mix)
+        packing = self._pack(node, self._wanted(room, score))
+        if isinstance(packing, Refusal):
+            return unfit(node, self._pod, packing)
+        points = WORST if score is None else score.points
+        if self._pod.preference.near:
+            points += nearness(node.topology, packing.gpus, self._pod.preference)
+        return Fit(round(points, DECIMALS), packing)
+
+    def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
+        if self._whole and not self._pod.wish.names_gpus:
+            key = node.make, node.untouched
+            packing = self._packings.get(key, lambda: node.place(self._pod))
+        else:
+            packing = node.place(self._pod, wanted)
+        if isinstance(packing, Refusal):
+            return packing
+        return self._same.get((packing.gpus, tuple(packing.uses.items())), lambda: packing)
+
+    def _wanted(self, room: NodeRoom, score: Score | None) -> tuple[Positions, ...]:
+        """For shares: links between whole GPUs are the node's affair."""
+        if score is not None and self._gpus is not None:
+            score = self._gpus.score(room, self._ask, self.mix)
+        wanted: list[Positions] = [()] * len(self._pod.containers)
+        for place, gpus in zip(self._places, score.gpus if score else (), strict=False):
+            if not self._pod.containers[place].request.whole_gpus:
+                wanted[place] = gpus
+        return tuple(wanted)
+
+
+class Kept(Generic[T]):
+    """What was found before, by what it depends on; the oldest goes when there is too much."""
+
+    def __init__(self, most: int = LIKENESSES) -> None:
+        self._most = most
+        self._found: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable, find: Callable[[], T]) -> T:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = find()
+            if len(self._found) > self._most:
+                self._found.popitem(last=False)
+        return found

@@ -1,0 +1,72 @@
+"""What the webhook tells Prometheus of itself. Series are there from the start."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gpumanager.scheduler.webhook.review import Decision
+
+BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
+ENDPOINTS: Final = ("mutate", "validate")
+MALFORMED: Final = "malformed"
+OUTCOMES: Final = ("allowed", "changed", "refused", "failed", MALFORMED)
+"""failed: the pod could not be looked at. malformed: what was sent is no review."""
+
+Gauges = Callable[[], dict[str, float]]
+"""By name, without `gpumanager_webhook_`: those of GAUGES that there are now."""
+GAUGES: Final = {
+    "certificate_end_seconds": "When the certificate ends, in seconds since the epoch.",
+    "node_kinds": "Kinds of nodes with GPUs that pods are judged by.",
+    "quota_understood": "0 where the ConfigMap of the quotas is not read or not understood.",
+}
+
+
+class WebhookMetrics:
+    """Counts answers; asks `gauges` anew each time."""
+
+    def __init__(self, gauges: Gauges = dict) -> None:
+        self._registry = CollectorRegistry()
+        reviews = Counter(
+            "gpumanager_webhook_reviews",
+            "Reviews by what became of them.",
+            ("endpoint", "outcome"),
+            registry=self._registry,
+        )
+        seconds = Histogram(
+            "gpumanager_webhook_seconds",
+            "Seconds a review took here, without reading it from the connection.",
+            ("endpoint",),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        pairs = ((endpoint, outcome) for endpoint in ENDPOINTS for outcome in OUTCOMES)
+        self._reviews = {pair: reviews.labels(*pair) for pair in pairs}
+        self._seconds = {endpoint: seconds.labels(endpoint) for endpoint in ENDPOINTS}
+        self._registry.register(_Gauges(gauges))
+
+    def took(self, endpoint: str, outcome: str, seconds: float) -> None:
+        self._reviews[endpoint, outcome].inc()
+        self._seconds[endpoint].observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+def outcome_of(decision: Decision) -> str:
+    if decision.failed:
+        return "failed"
+    if decision.errors:
+        return "refused"
+    return "changed" if decision.patch else "allowed"
+
+
+class _Gauges(Collector):
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, value in self._gauges().items():
+            yield GaugeMetricFamily(f"gpumanager_webhook_{name}", GAUGES[name], value)

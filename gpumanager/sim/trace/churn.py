@@ -1,0 +1,49 @@
+"""Pods come and go: what is given away once nobody stays for ever.
+
+Into an empty cluster pods come one at a time, drawn from the workload. When those that are there
+would ask for more than the load, pods leave first, drawn by chance from those that came, whether
+they had found a place or not. So what is asked for stays the same, and what is given away settles.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpumanager.sim.trace.replay import Replay, Spot
+from gpumanager.sim.trace.values import Step, TracePod
+
+
+@dataclass(slots=True)
+class Churn:
+    """load: GPUs asked for by those that are there, per GPU of the nodes."""
+
+    replay: Replay
+    load: float
+
+    def run(self, pods: int) -> Iterator[Step]:
+        """Steps of so many pods. Raises ValueError where the load is less than one pod."""
+        chance = random.Random(f"churn {self.replay.seed}")  # noqa: S311 - repeatable, not secret
+        most = self.load * self.replay.workload.capacity_milli
+        there: list[tuple[TracePod, Spot | None]] = []
+        asked = given = 0
+        for _ in range(pods):
+            pod = chance.choice(self.replay.workload.pods)
+            while there and asked + pod.gpu_milli > most:
+                gone, spot = _drawn(there, chance)
+                asked -= gone.gpu_milli
+                if spot is not None:
+                    self.replay.remove(gone.ask, spot)
+                    given -= gone.gpu_milli
+            spot = self.replay.place(pod.ask)
+            there.append((pod, spot))
+            asked += pod.gpu_milli
+            given += pod.gpu_milli if spot is not None else 0
+            yield Step(asked, given, spot is not None)
+
+
+def _drawn(
+    there: list[tuple[TracePod, Spot | None]], chance: random.Random
+) -> tuple[TracePod, Spot | None]:
+    place = chance.randrange(len(there))
+    there[place], there[-1] = there[-1], there[place]
+    return there.pop()

@@ -1,0 +1,80 @@
+"""What came of a replay: how much of the GPUs was given away, on the way and in the end."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpumanager.placement.cluster import NodeRoom
+from gpumanager.sim.trace.values import Step, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a run. curve: asked and allocated, percent of all GPUs, at each percent asked."""
+
+    pods: int
+    placed: int
+    allocation_percent: float
+    curve: tuple[tuple[float, float], ...]
+    models: dict[str, tuple[int, float]]
+
+    def at(self, load_percent: float) -> float | None:
+        """Allocation in percent when this much had been asked for; None where it never was."""
+        return next((got for asked, got in self.curve if asked >= load_percent), None)
+
+
+class Recorder:
+    """Makes an outcome of steps."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._capacity = workload.capacity_milli
+        self._curve: list[tuple[float, float]] = []
+        self._last = Step(0, 0, placed=False)
+        self._pods = self._placed = 0
+
+    def saw(self, step: Step) -> None:
+        self._pods += 1
+        self._placed += step.placed
+        before, now = (100 * one.asked_milli // self._capacity for one in (self._last, step))
+        self._last = step
+        if now > before:
+            asked, got = step.asked_milli, step.allocated_milli
+            self._curve.append((100 * asked / self._capacity, 100 * got / self._capacity))
+
+    def outcome(self, rooms: Sequence[NodeRoom]) -> Outcome:
+        percent = 100 * self._last.allocated_milli / self._capacity
+        return Outcome(
+            self._pods, self._placed, percent, tuple(self._curve), allocation_by_model(rooms)
+        )
+
+
+class SteadyRecorder:
+    """Makes an outcome of steps of a churn: the mean after each pod of the later half."""
+
+    def __init__(self, workload: Workload, pods: int) -> None:
+        self._capacity = workload.capacity_milli
+        self._pods = pods
+        self._seen = self._placed = self._sum = 0
+
+    def saw(self, step: Step) -> None:
+        self._seen += 1
+        self._placed += step.placed
+        if self._seen > self._pods // 2:
+            self._sum += step.allocated_milli
+
+    def outcome(self, rooms: Sequence[NodeRoom]) -> Outcome:
+        later = self._pods - self._pods // 2
+        percent = 100 * self._sum / later / self._capacity
+        return Outcome(self._pods, self._placed, percent, (), allocation_by_model(rooms))
+
+
+def allocation_by_model(rooms: Sequence[NodeRoom]) -> dict[str, tuple[int, float]]:
+    """GPUs, and percent of their cores that are given away, by model; most GPUs first."""
+    gpus: Counter[str] = Counter()
+    free: Counter[str] = Counter()
+    for room in rooms:
+        gpus[room.model] += len(room.gpus)
+        free[room.model] += sum(gpu.free_cores for gpu in room.gpus)
+    return {
+        model: (count, 100 - free[model] / count) for model, count in gpus.most_common() if count
+    }

@@ -1,0 +1,86 @@
+"""What each policy is for, as a table: of these nodes it takes this one, and on it these GPUs.
+
+Who adds a policy adds a row to it and to `gpumanager/placement/policies.py`.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.placement.cluster import Ask, Mix, NodeRoom
+from gpumanager.placement.policies import POLICIES, TABLE, Weighing, policy_of
+
+MIX = usual((50, 4, 1), (100, 8, 3))
+
+
+@dataclass(frozen=True)
+class Golden:
+    """nodes: by the free cores of their GPUs. node: which of them is taken."""
+
+    policy: str
+    nodes: tuple[tuple[int, ...], ...]
+    ask: Ask
+    node: int
+    gpus: tuple[int, ...]
+
+
+GOLDEN = (
+    Golden("least-waste", ((100, 100), (100, 50)), ask(50), 1, (1,)),
+    Golden("least-waste", ((100, 60, 50), (100, 100, 100)), ask(50), 0, (2,)),
+    Golden("least-waste", ((100, 100, 50), (100, 100, 100)), ask(200), 0, (0, 1)),
+    Golden("binpack", ((100, 70), (100, 40)), ask(30), 1, (1,)),
+    Golden("binpack", ((100, 100, 100, 100), (100, 100, 0, 0)), ask(100), 1, (0,)),
+    Golden("spread", ((100, 70), (100, 40)), ask(30), 0, (0,)),
+    Golden("spread", ((100, 100, 0, 0), (100, 100, 100, 100)), ask(100), 1, (0,)),
+)
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row.policy}-{row.ask.cores}")
+def test_a_policy_takes_the_node_and_the_gpus_of_its_row(row: Golden) -> None:
+    scores = [POLICIES[row.policy].score(room(*free), row.ask, MIX) for free in row.nodes]
+    best = max(range(len(scores)), key=lambda n: points(scores[n]))
+
+    assert (best, taken(scores[best])) == (row.node, (row.gpus,))
+
+
+def points(score: object) -> float:
+    return getattr(score, "points", float("-inf"))
+
+
+def taken(score: object) -> object:
+    return getattr(score, "gpus", None)
+
+
+def test_every_policy_has_its_rows() -> None:
+    assert {row.policy for row in GOLDEN} == set(POLICIES)
+    assert len(POLICIES) == len(TABLE)
+
+
+def test_what_counts_more_decides() -> None:
+    fuller, emptier = room(100, 40), room(100, 100)
+
+    def best(*weights: tuple[str, float]) -> NodeRoom:
+        policy = policy_of(weights)
+        return max((fuller, emptier), key=lambda one: points(policy.score(one, ask(30), MIX)))
+
+    assert best(("binpack", 0.1), ("spread", 9.0)) == emptier
+    assert best(("binpack", 9.0), ("spread", 0.1)) == fuller
+
+
+def test_the_gpu_is_chosen_by_what_counts_most() -> None:
+    here = room(100, 40)
+
+    assert taken(Weighing((("binpack", 1), ("spread", 2))).score(here, ask(30), MIX)) == ((0,),)
+    assert taken(Weighing((("binpack", 1), ("spread", 1))).score(here, ask(30), MIX)) == ((1,),)
+
+
+@given(rooms(), asks(), mixes, st.permutations(sorted(POLICIES)))
+def test_several_policies_name_what_can_be_kept_or_nothing(
+    here: NodeRoom, wanted: Ask, mix: Mix, names: list[str]
+) -> None:
+    score = Weighing(tuple((name, 1.0) for name in names)).score(here, wanted, mix)
+
+    assert score is None or flaws(here, wanted, score.gpus) == []

@@ -1,0 +1,268 @@
+"""A node is judged by the policy that the pod or its cluster names; its own code decides where."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduler_world import ask, machine, node_object, plan, pod
+
+from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.values import Bond, Topology, topology
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.cluster import Mix
+from gpumanager.placement.preference import Preference, read_preference
+from gpumanager.placement.usable import part_of_gpus
+from gpumanager.scheduler.asks import ask_of
+from gpumanager.scheduler.habits import Habits, ask_for, beside_others, difference
+from gpumanager.scheduler.judging import WORST, Fit, Judge
+from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
+from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.state import ClusterState
+
+POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
+
+
+def node(*held: int, name: str = "a", **more: Any) -> NodeState:
+    """Four GPUs, two on a switch; held: cores of each, and half as many blocks."""
+    state = ClusterState()
+    state.node(read_node(node_object(name, **more)))
+    for gpu, cores in enumerate(held):
+        if cores:
+            said = plan(app_0=[f"GPU-{name}-{gpu}"])
+            asked = pod(f"p{gpu}", (cores, cores // 2), node=name, vcuda_plan=said)
+            state.pod(asked, name)
+    return state.nodes[name]
+
+
+def linked(name: str, *pairs: tuple[int, int]) -> NodeState:
+    """The same GPUs, two of a kind on a NUMA node, with NVLink between these."""
+    plain = machine(name)
+    bonds = [list(row) for row in plain.bonds]
+    for a, b in pairs:
+        bond = plain.bond(a, b)
+        bonds[a][b] = bonds[b][a] = Bond(bond.level, 2)
+    gpus = [replace(gpu, numa_node=place // 2) for place, gpu in enumerate(plain.gpus)]
+    return of(topology(gpus, bonds), name)
+
+
+def of(there: Topology, name: str = "a") -> NodeState:
+    state = ClusterState()
+    (text,) = inventory(there).values()
+    state.node(NodeSaid(name, text))
+    return state.nodes[name]
+
+
+def fit(here: NodeState, *apps: tuple[int, int], **more: Any) -> Fit:
+    found = Judge(ask(*apps, **more)).of(here)
+    assert isinstance(found, Fit)
+    return found
+
+
+def refused(here: NodeState, *apps: tuple[int, int], **more: Any) -> Unfit:
+    found = Judge(ask(*apps, **more)).of(here)
+    assert isinstance(found, Unfit)
+    return found
+
+
+def test_the_policy_decides_which_gpu_a_share_gets() -> None:
+    here = node(50, 0, 20, 100)
+
+    assert fit(here, (30, 4), vcuda_policy="binpack").packing.gpus == ((0,),)
+    assert fit(here, (30, 4), vcuda_policy="spread").packing.gpus == ((1,),)
+
+
+def test_nodes_and_gpus_may_have_different_policies() -> None:
+    here, empty = node(50, 0, 20, 100), node()
+    how = {"vcuda_policy": "spread", "vcuda_gpu_policy": "binpack"}
+
+    assert fit(here, (30, 4), **how).packing.gpus == ((0,),)
+    assert fit(here, (30, 4), **how).points < fit(empty, (30, 4), **how).points
+
+
+def test_whole_gpus_are_the_choice_of_the_node() -> None:
+    here = node(30, 0, 0, 0)
+
+    for policy in ("least-waste", "binpack", "spread"):
+        assert fit(here, (200, 0), vcuda_policy=policy).packing.gpus == ((2, 3),)
+
+
+def test_better_linked_nodes_have_more_points_for_who_wants_them() -> None:
+    plain, better = linked("a"), linked("b", (0, 1))
+
+    assert fit(plain, (200, 0)).points == fit(better, (200, 0)).points
+    for policy in ("topology", "least-waste=0.7,topology=0.3", "link"):
+        points = [fit(one, (200, 0), vcuda_policy=policy).points for one in (plain, better)]
+        assert points[0] < points[1]
+
+
+def test_a_strict_pod_is_refused_in_words_that_say_what_is_missing() -> None:
+    island = linked("a", (0, 2))
+
+    assert fit(island, (200, 0), vcuda_policy="topology=strict").packing.gpus == ((0, 2),)
+    assert fit(island, (200, 0), vcuda_policy="numa=strict").packing.gpus == ((0, 1),)
+    assert fit(island, (100, 0), vcuda_policy="topology=strict,numa=strict")
+    why = refused(island, (300, 0), vcuda_policy="topology=strict")
+    assert why.phrase == "node(s) didn't have enough free GPUs connected by NVLink"
+    assert why.final
+    assert why.detail == "3 whole GPUs asked, strict about topology"
+    both = refused(island, (200, 0), vcuda_policy="numa=strict,topology=strict")
+    assert (both.phrase, both.final) == (why.phrase, True)
+
+
+def test_what_others_hold_for_now_is_no_reason_for_ever() -> None:
+    island = linked("a", (0, 1), (2, 3))
+    taken = pod("p", (100, 0), node="a", vcuda_plan=plan(app_0=["GPU-a-0"]))
+    other = pod("q", (100, 0), node="a", vcuda_plan=plan(app_0=["GPU-a-3"]))
+    holders = {one.uid: holder for one in (taken, other) if (holder := holder_of(island, one))}
+
+    why = refused(island.with_holders(holders), (200, 0), vcuda_policy="topology=strict")
+
+    assert (why.phrase.endswith("connected by NVLink"), why.final) == (True, False)
+
+
+def test_each_container_s_gpus_are_near_to_each_other_not_all_of_the_pod() -> None:
+    found = fit(linked("a"), (200, 0), (200, 0), vcuda_policy="numa=strict")
+
+    assert found.packing.gpus == ((0, 1), (2, 3))
+
+
+def test_cpu_and_memory_weigh_and_never_refuse() -> None:
+    poor, rich = node(cpus=1), node(cpus=64)
+
+    assert fit(poor, (100, 0), cpus=8).points < fit(rich, (100, 0), cpus=8).points
+
+
+def test_an_init_container_does_not_count_beside_those_that_come_after_it() -> None:
+    assert fit(node(0, 100, 100, 100), (60, 4), inits=[(60, 4)]).points > WORST
+
+
+def test_a_model_that_others_need_is_left_to_them() -> None:
+    plain = of(machine("a", model="NVIDIA A100"))
+    scarce = of(machine("b", model="NVIDIA H100"))
+    models = frozenset({"NVIDIA A100", "NVIDIA H100"})
+    wants = ask((100, 0), include_gpu_model="h100")
+    mix = Mix(((ask_for(wants, wants.wish.of_models(models)), 0.3), (ask_for(ask((100, 0))), 0.7)))
+
+    judge = Judge(ask((100, 0)), models, mix)
+    points = [judge.of(one) for one in (plain, scarce)]
+
+    assert all(isinstance(one, Fit) for one in points)
+    assert getattr(points[0], "points", 0) > getattr(points[1], "points", 0)
+
+
+ASK = st.one_of(
+    st.tuples(st.integers(1, 99), st.integers(1, 64)),
+    st.tuples(st.sampled_from([100, 200, 300]), st.integers(0, 64)),
+)
+
+
+@given(
+    st.tuples(*[st.sampled_from([0, 0, 20, 50, 70, 100])] * 4),
+    st.lists(ASK, min_size=1, max_size=3),
+    st.lists(ASK, max_size=2),
+    st.sampled_from(POLICIES),
+)
+def test_what_a_verdict_names_is_always_feasible_on_the_node(
+    held: tuple[int, ...], apps: list[Any], inits: list[Any], policy: str
+) -> None:
+    here, wanted = node(*held), ask(*apps, inits=inits, cpus=2, vcuda_policy=policy)
+
+    found = Judge(wanted).of(here)
+
+    own = here.place(wanted)
+    if isinstance(found, Fit):
+        left = {place: book_of(here, place) for place in range(4)}
+        for place, (cores, blocks, _) in found.packing.uses.items():
+            assert left[place][0] >= cores
+            assert left[place][1] >= blocks
+        for one, gpus in zip(wanted.containers, found.packing.gpus, strict=True):
+            assert len(gpus) == len(set(gpus)) == max(1, one.request.whole_gpus)
+    else:
+        assert not isinstance(own, Packing)
+
+
+def book_of(here: NodeState, place: int) -> tuple[int, int]:
+    book = here.books.of(here.topology.gpus[place])
+    return book.free_cores, book.free_blocks
+
+
+@pytest.mark.parametrize("policy", ["", "spread", "topology=strict"])
+def test_the_cluster_s_policy_is_that_of_pods_that_name_none(policy: str) -> None:
+    cluster = read_preference(policy)
+    asked = ask_of(pod("p", (30, 4)), cluster)
+    own = ask_of(pod("p", (30, 4), vcuda_policy="binpack"), cluster)
+
+    assert getattr(asked, "preference", None) == cluster
+    assert getattr(own, "preference", Preference()).nodes == (("binpack", 1.0),)
+
+
+def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None:
+    habits, one, other = Habits(), ask((30, 4)), ask((100, 0), cpus=4)
+    for _ in range(99):
+        habits.saw(one)
+    nothing = habits.mix
+    habits.saw(one)
+    first = habits.mix
+    assert not nothing.typical
+    assert [usual for usual, _ in first.typical] == [ask_for(one)]
+
+    for _ in range(1000):
+        habits.saw(one)
+    assert habits.mix is first
+
+    for _ in range(1000):
+        habits.saw(other)
+    assert {usual for usual, _ in habits.mix.typical} == {ask_for(one), ask_for(other)}
+
+
+def test_mixes_differ_by_the_pods_that_are_of_another_kind() -> None:
+    one, other = ask_for(ask((30, 4))), ask_for(ask((100, 0)))
+
+    assert difference(Mix(((one, 1.0),)), Mix(((one, 0.75), (other, 0.25)))) == 0.25
+    assert difference(Mix(), Mix(((one, 1.0),))) == 0.5
+
+
+def test_others_leave_pods_with_gpus_their_part_of_the_cpu() -> None:
+    one, other = ask_for(ask((30, 4), cpus=4)), ask_for(ask((100, 0), cpus=8))
+    usual = Mix(((one, 0.75), (other, 0.25)))
+
+    for part in (0.2, 0.5, 0.9):
+        assert part_of_gpus(beside_others(usual, part)) == pytest.approx(part, abs=0.001)
+    assert beside_others(usual, 1.0) is usual
+    assert part_of_gpus(beside_others(usual, 0.0)) == pytest.approx(0.05, abs=0.001)
+    assert difference(usual, beside_others(usual, 0.7)) == pytest.approx(0.3, abs=0.001)
+
+
+def test_who_takes_the_cpu_of_nodes_with_gpus_is_counted() -> None:
+    state = ClusterState()
+    for name in ("a", "b"):
+        state.node(read_node(node_object(name, cpus=64)))
+    assert state.part_of_gpus == 1.0
+
+    state.pod(pod("p", (30, 4), cpus=3, node="a"), "a")
+    state.pod(pod("plain", cpus=6, node="b"), "b")
+    state.pod(pod("elsewhere", cpus=60, node="c"), "c")
+    assert state.part_of_gpus == pytest.approx(1 / 3)
+
+    state.node_gone("b")
+    assert state.part_of_gpus == 1.0
+    state.node(read_node(node_object("b", gpus=2, cpus=64)))
+    assert state.part_of_gpus == pytest.approx(1 / 3)
+    state.pod_gone(PodUID("uid-plain"))
+    assert state.part_of_gpus == 1.0
+
+
+def test_a_pod_is_learnt_from_once_bound_or_not() -> None:
+    seen: list[Any] = []
+    state = ClusterState(saw=seen.append)
+    waiting, bound = pod("p", (30, 4)), pod("p", (30, 4), node="a")
+
+    for _ in range(2):
+        state.pod(waiting, "")
+        state.pod(bound, "a")
+    state.pod(pod("host-only", cpus=2, node="a"), "a")
+
+    assert seen == [ask((30, 4))]
