@@ -58,13 +58,13 @@ class Books(Region):
         """Open the books, begun anew if there are none of this boot."""
         path = directory / BOOKS_NAME
         if not lost_with_the_machine(path):
-            books = cls(path, writable=True)
+            books = cls(directory, writable=True)
             if bytes(ffi.buffer(books.words.boot)) == boot:
                 return books
             log.info("%s: of an earlier boot, begun anew", path)
             books.close()
         create(directory, BOOKS, _books_head(boot))
-        return cls(path, writable=True)
+        return cls(directory, writable=True)
 
     def claim(
         self,

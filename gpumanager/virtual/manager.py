@@ -24,7 +24,6 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import bare
-from gpumanager.names import CONFIG_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
@@ -154,6 +153,10 @@ class VirtualSockets:
         self._originals.stop()
         await self._gateway.stop()
 
+    def original_candidates(self) -> frozenset[str]:
+        """The UIDs of pods that may have begun under gpu-manager, and other names."""
+        return self._originals.candidates()
+
     def serve_originals(self, wards: Wards) -> None:
         """Those pods among them that began under gpu-manager; to be repeated each second."""
         self._originals.serve(wards)
@@ -229,7 +232,7 @@ class VirtualSockets:
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says, served or not; nothing where that cannot be read."""
         try:
-            with Config(self.directory(allocation) / CONFIG_NAME, writable=False) as config:
+            with Config(self.directory(allocation), writable=False) as config:
                 return config.limits()
         except GpuManagerError as error:
             log.warning("%s", error)

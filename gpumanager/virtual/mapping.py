@@ -55,18 +55,22 @@ class Layout:
 
 
 class Region:
-    """One file, mapped. `words` is the struct; it must not be used after close()."""
+    """One file of a directory, mapped. `words` is the struct; it must not be used after close()."""
 
     layout: Layout
 
-    def __init__(self, path: Path, *, writable: bool) -> None:
-        self.path = path
-        self._mapping = _map(path, self.layout.size, writable=writable)
+    def __init__(self, directory: Path, *, writable: bool) -> None:
+        self.directory = directory
+        self._mapping = _map(self.path, self.layout.size, writable=writable)
         self.words: Any = ffi.from_buffer(f"{self.layout.struct} *", self._mapping)
         problem = self._problem()
         if problem:
             self.close()
-            raise RegionBroken(path, problem)
+            raise RegionBroken(self.path, problem)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / self.layout.name
 
     def _problem(self) -> str | None:
         words, layout = self.words, self.layout

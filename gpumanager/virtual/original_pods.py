@@ -66,6 +66,10 @@ class OriginalPods:
         self._names = names
         self._doors: dict[str, _Door] = {}
 
+    def candidates(self) -> frozenset[str]:
+        """Who may be such a pod: whatever has a directory, and who is served already."""
+        return frozenset((*self._present(), *self._doors))
+
     def serve(self, wards: Wards) -> None:
         """These live now: open what is new, remove what has ended, keep the rest current."""
         for uid in set(self._doors) - set(wards):
