@@ -8,7 +8,6 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,14 +37,6 @@ def boot_id() -> bytes:
         return uuid.UUID(_BOOT_ID.read_text().strip()).bytes
     except (OSError, ValueError):
         return bytes(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
-
-    slot: int
-    stack: int
 
 
 class Books(Region):

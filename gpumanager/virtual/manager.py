@@ -41,7 +41,7 @@ from gpumanager.virtual.original import driver_numbers
 from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.peers import Neighbours, PeerCheck
-from gpumanager.virtual.processes import POLL_SECONDS
+from gpumanager.virtual.processes import POLL_SECONDS, Deaths
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
 from gpumanager.virtual.sharing import GLANCES, Sharing
@@ -111,6 +111,7 @@ class VirtualSockets:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._spares = Spares(self._directory, calm)
+        self._deaths: Deaths | None = None
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -123,6 +124,8 @@ class VirtualSockets:
             self._served[allocation] = self._serve(directory, allocation, limits)
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
+        finally:
+            self._let_go()
         self._sweep_later()
         return directory
 
@@ -132,6 +135,7 @@ class VirtualSockets:
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
+        self._let_go()
         try:
             await asyncio.to_thread(shutil.rmtree, directory)
         except FileNotFoundError:
@@ -144,6 +148,7 @@ class VirtualSockets:
         for served in self._served.values():
             served.close()
         self._served.clear()
+        self._let_go()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -251,6 +256,12 @@ class VirtualSockets:
             raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
         return self._directory / allocation
 
+    def _let_go(self) -> None:
+        """Of what is for all allocations, where none is served."""
+        if self._deaths is not None and not self._served:
+            self._deaths.close()
+            self._deaths = None
+
     def _sweep_later(self) -> None:
         if self._sweep is None and self._served:
             loop = asyncio.get_running_loop()
@@ -268,6 +279,8 @@ class VirtualSockets:
         spare = self._spares.take(directory)
         if spare is None:
             make_directory(directory)
+        if self._deaths is None:
+            self._deaths = Deaths()
         return ServedAllocation(
             directory,
             allocation,
@@ -277,6 +290,7 @@ class VirtualSockets:
             sizes=self._sizes,
             on_size=self._spread_sizes,
             clients=self._clients,
+            deaths=self._deaths,
             peers=self._peers,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,

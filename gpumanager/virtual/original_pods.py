@@ -146,7 +146,8 @@ class _Door:
         if isinstance(greeting, Http2):
             return self._clients.answer(connection, greeting.begun)
         with suppress(OSError):
-            connection.send(refusal(Refused(errno.EPROTO, "this socket is for gpu-client alone")))
+            refused = Refused(errno.EPROTO, "this socket is for gpu-client alone")
+            connection.send(refusal(refused), socket.MSG_DONTWAIT)
         return None
 
     def _limits_of(self, container: str) -> tuple[Limit, ...] | None:
