@@ -50,7 +50,7 @@ def forked(scenario: Scenario) -> int:
     """Run a scenario in a child process; returns its pid."""
     pid = os.fork()
     if pid == 0:
-        gc.freeze()  # what tests before this one have left is not for a process without their threads
+        gc.freeze()  # what tests before have left needs their threads, which are not here
         status = 1
         try:
             asyncio.run(scenario())
