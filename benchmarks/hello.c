@@ -4,8 +4,8 @@
  *
  * Each connects, says HELLO, receives the two descriptors and hangs up, as the shim does. They wait
  * for each other before each round, and for the last to be answered before they end: programs go on
- * when they have begun, and the end of a process costs more than its HELLO. Prints the nanoseconds from connect() to the descriptors, and
- * the round, one caller a line. */
+ * when they have begun, and the end of a process costs more than its HELLO. Prints the nanoseconds
+ * from connect() to the descriptors, and the round, one caller a line. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -224,7 +224,7 @@ async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_
     node.write_checkpoint()
 
     for _ in range(2):
-        with pytest.raises(NotSettled, match="in use: default/first .* runs with them"):
+        with pytest.raises(NotSettled, match=r"in use: default/first .* runs with them"):
             await node.start(second)
     held = [a for a in node.allocator.journal.live() if a.owner == first.uid]
     assert [(a.cores, a.doubted) for a in held] == [(30, False)]
