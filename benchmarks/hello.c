@@ -3,8 +3,9 @@
  *     hello SOCKET PROCESSES ROUNDS
  *
  * Each connects, says HELLO, receives the two descriptors and hangs up, as the shim does. They wait
- * for each other before each round. Prints the nanoseconds from connect() to the descriptors, and
- * the round, one caller a line. */
+ * for each other before each round, and for the last to be answered before they end: programs go on
+ * when they have begun, and the end of a process costs more than its HELLO. Prints the nanoseconds
+ * from connect() to the descriptors, and the round, one caller a line. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "vcuda_region.h"
 
 struct shared {
-    pthread_barrier_t start;
+    pthread_barrier_t start, answered;
     long nanoseconds[];
 };
 
@@ -83,10 +84,12 @@ int main(int argc, char **argv)
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     for (int round = 0; round < rounds && !failed; round++) {
         pthread_barrier_init(&shared->start, &attributes, (unsigned)processes);
+        pthread_barrier_init(&shared->answered, &attributes, (unsigned)processes);
         for (int process = 0; process < processes; process++)
             if (fork() == 0) {
                 pthread_barrier_wait(&shared->start);
                 shared->nanoseconds[process] = exchange(&address);
+                pthread_barrier_wait(&shared->answered);
                 _exit(0);
             }
         for (int process = 0, status; process < processes; process++)

@@ -4,8 +4,8 @@
 
 The manager is the real one in a process of its own, and looks at each caller's cgroup. The callers
 are processes that connect, say HELLO, receive the two descriptors and hang up: a small program in C
-(hello.c), as the shim is. Each is a new process to the manager. How many connections a process that
-does nothing but accept, read and answer them can serve on this machine stands beside it (--floor).
+(hello.c), as the shim is. Each is a new process to the manager. What a program in C takes that does
+no more than answer them stands beside it (--floor, hello_floor.c).
 """
 
 import argparse
@@ -13,7 +13,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -65,10 +64,10 @@ def start_manager(root: Path) -> tuple[int, str]:
     return pid, path
 
 
-def compiled(folder: Path) -> Path:
-    program = folder / "hello"
+def compiled(folder: Path, name: str) -> Path:
+    program = folder / name
     flags = ["gcc", "-std=gnu11", "-O2", "-pthread", f"-I{INCLUDE}"]
-    subprocess.run([*flags, "-o", program, HERE / "hello.c"], check=True)
+    subprocess.run([*flags, "-o", program, HERE / f"{name}.c"], check=True)
     return program
 
 
@@ -80,23 +79,13 @@ def callers(program: Path, path: str, processes: int, rounds: int) -> list[float
 
 
 def start_floor(root: Path) -> tuple[int, str]:
-    """Whoever calls gets a WELCOME and two descriptors: the least that anybody can do for them."""
+    """Whoever calls gets a WELCOME and two descriptors, from a program that does nothing else."""
     path = str(root / "floor.sock")
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(path)
-    listening.listen(1024)
-    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
-
-    def serve() -> None:
-        while True:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(64)
-                socket.send_fds(connection, [bytes(128)], opened)
-
-    pid = forked(serve)
-    listening.close()
-    return pid, path
+    words = [compiled(root, "hello_floor"), path]
+    served = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert served.stdout is not None
+    served.stdout.readline()
+    return served.pid, path
 
 
 def report(what: str, seconds: Sequence[float]) -> None:
@@ -118,7 +107,7 @@ def main() -> None:
     arguments.add_argument("--floor", action="store_true", help="who does next to nothing instead")
     options = arguments.parse_args()
     root = Path(tempfile.mkdtemp(prefix="gm"))
-    program = compiled(root)
+    program = compiled(root, "hello")
     served, path = start_floor(root) if options.floor else start_manager(root)
     try:
         print(machine_line())

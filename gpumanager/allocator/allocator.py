@@ -191,8 +191,9 @@ class Allocator:
         checkpoint, containers = await self._around.books.containers(
             resource, ids, view, self._promises.live(), admitting=self._admitting()
         )
+        running = await self._settler.running(containers, view)
         async with self._lock:
-            await self._settler.settle(containers, view, checkpoint)
+            await self._settler.settle(containers, view, checkpoint, running)
 
     async def reconcile(self) -> tuple[AllocationID, ...]:
         """Look at everybody's books and act; returns what was released.

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,6 +132,13 @@ class Promises:
         names = tuple(names)
         if names:
             self.journal = self.journal.doubt(names)
+
+    def trust(self, names: Iterable[AllocationID]) -> None:
+        """What these hold is theirs after all; on the disk with whatever comes next."""
+        known = (self.journal.get(name) for name in names)
+        doubted = [one for one in known if one is not None and one.doubted]
+        if doubted:
+            self.journal = self.journal.put(*(replace(one, doubted=False) for one in doubted))
 
     async def release(self, names: Iterable[AllocationID]) -> None:
         """They hold nothing any more. Raises JournalUnwritable, and then they still do."""

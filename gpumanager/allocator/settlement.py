@@ -216,6 +216,32 @@ def rivals(live: Iterable[Allocation], settled: Allocation, checkpoint: Checkpoi
     )
 
 
+def contested(
+    live: Iterable[Allocation], containers: Iterable[Container], view: View | None
+) -> tuple[Allocation, ...]:
+    """Promises of pods that have begun, which these containers would push aside if they start.
+
+    Those with the same devices, and those of which others have been given the devices already. Not
+    those of pods that have ended for certain.
+    """
+    starting = tuple(containers)
+    uids = {one.uid for one in starting}
+    return tuple(
+        a
+        for a in live
+        if a.state is State.SETTLED
+        and a.owner not in uids
+        and (a.doubted or takes(starting, a))
+        and not has_ended(a.owner, view)
+    )
+
+
+def takes(containers: Iterable[Container], allocation: Allocation) -> bool:
+    """Whether they have any of its devices."""
+    ids = {*allocation.core_ids, *allocation.memory_ids}
+    return any(ids & one.core_ids or ids & one.memory_ids for one in containers)
+
+
 def _is_booked(allocation: Allocation, checkpoint: Checkpoint) -> bool:
     """True if the kubelet's books say that its pod holds its cores."""
     uid, cores = owner(allocation, checkpoint), frozenset(allocation.core_ids)

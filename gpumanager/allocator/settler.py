@@ -10,13 +10,23 @@ import logging
 from gpumanager.allocator.admission import View
 from gpumanager.allocator.adoption import adopt_booked, unrecorded
 from gpumanager.allocator.answer import ENV_ALLOCATION
-from gpumanager.allocator.evidence import Evidence
+from gpumanager.allocator.evidence import Evidence, lived_on, who_lives
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.promises import Promises
-from gpumanager.allocator.settlement import Container, NotSettled, corrected, match, rivals, settle
+from gpumanager.allocator.settlement import (
+    Container,
+    NotSettled,
+    contested,
+    corrected,
+    match,
+    rivals,
+    settle,
+    takes,
+)
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +40,33 @@ class Settler:
         self._around = around
         self.mismatches = 0
 
+    async def running(
+        self, containers: tuple[Container, ...], view: View | None
+    ) -> frozenset[AllocationID]:
+        """Of the promises that would give way to them, those that a container runs with.
+
+        A kubelet that has lost its books gives devices of running containers again. Asked without
+        the lock, and only where the list of pods does not tell: the runtime takes its time.
+        """
+        if not contested(self._promises.live(), containers, view):
+            return frozenset()
+        return lived_on(await who_lives(self._around.runtime) or ())
+
     async def settle(
-        self, containers: tuple[Container, ...], view: View | None, checkpoint: Checkpoint
+        self,
+        containers: tuple[Container, ...],
+        view: View | None,
+        checkpoint: Checkpoint,
+        running: frozenset[AllocationID] = frozenset(),
     ) -> None:
-        """Every one of them has its limits. Safe to repeat. Raises NotSettled."""
+        """Every one of them has its limits. Safe to repeat. Raises NotSettled.
+
+        running: as of `running`, a moment ago.
+        """
+        self._promises.trust(running)
+        for one in contested(self._promises.live(), containers, view):
+            if one.allocation in running and takes(containers, one):
+                raise NotSettled(f"its devices are in use: {one.pod} runs with them")
         await self._take_up(containers, view, checkpoint)
         for allocation, container in match(self._promises.live(), containers):
             await self._settle(allocation, container, view, checkpoint)

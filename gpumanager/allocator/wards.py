@@ -1,15 +1,17 @@
 """Which pods the virtual manager may meet in directories that gpu-manager made. Pure."""
 
+from collections.abc import Collection
+
 from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.virtual.original_pods import Ward, Wards
 
 
-def wards(journal: Journal) -> Wards:
-    """All that are settled: whoever has no such directory is passed over there."""
+def wards(journal: Journal, uids: Collection[str]) -> Wards:
+    """Of these pods, those that are settled."""
     found: dict[str, tuple[Ward, ...]] = {}
     for allocation in journal.live():
-        if allocation.pod and allocation.state is State.SETTLED:
+        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.SETTLED:
             uid = allocation.pod.uid
             found[uid] = (*found.get(uid, ()), _ward(allocation, uid, allocation.pod.container))
     return found

@@ -198,11 +198,8 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
 
 async def follow_originals(virtual: VirtualSockets, allocator: Allocator) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
-    journal, found = allocator.journal, wards(allocator.journal)
     while True:
-        if allocator.journal is not journal:
-            journal, found = allocator.journal, wards(allocator.journal)
-        virtual.serve_originals(found)
+        virtual.serve_originals(wards(allocator.journal, virtual.original_candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

@@ -75,14 +75,20 @@ class Member:
             self.fled = now
         self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
-        self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
+        awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(now, reading.charged_ns - self.owed, reading.waits)
         if self.resting:
-            self.history.rest(mark)
+            self._rest(mark, began=awake)
             return
         self.history.enter(mark)
         self.demand.update(now, reading, self.history)
         self._read(now)
+
+    def _rest(self, mark: Mark, *, began: bool) -> None:
+        """Most containers do nothing most of the time: little is kept of those."""
+        self.history.rest(mark)
+        if began:
+            self.account = correction.rest(self.account)
 
     def claim(self) -> Claim:
         reading = self.reading

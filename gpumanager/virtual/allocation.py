@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.compute.values import Grant, Reading
-from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import BOOKS, Seat
+from gpumanager.virtual.books import BOOKS
 from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
-from gpumanager.virtual.mapping import descriptors
+from gpumanager.virtual.mapping import close_all, open_for
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
-from gpumanager.virtual.meters import Meters, People
+from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
 from gpumanager.virtual.peers import (
     PeerCheck,
@@ -29,7 +28,7 @@ from gpumanager.virtual.peers import (
     refuse_stranger,
     send_welcome,
 )
-from gpumanager.virtual.processes import POLL_SECONDS, Process, Watcher, find, stack_of
+from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process, Watcher
 from gpumanager.virtual.protocol import (
     NO_SLOT,
     Greeting,
@@ -40,6 +39,7 @@ from gpumanager.virtual.protocol import (
     refused_by_system,
 )
 from gpumanager.virtual.region import UsageReader
+from gpumanager.virtual.seats import Seats
 from gpumanager.virtual.spares import Spare, opened
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
@@ -73,6 +73,7 @@ class ServedAllocation:
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
         clients: ForGpuClients,
+        deaths: Deaths,
         spare: Spare | None = None,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
@@ -84,22 +85,19 @@ class ServedAllocation:
         self._peers = peers
         self._sizes = sizes or ContextSizes()
         self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
-        self._seats: dict[Process, Seat] = {}
-        self._pids: frozenset[int] | None = None
-        self._departed = self._fled = 0
         self._limits = tuple(limits)
         with ExitStack() as undo:
-            self._watcher = Watcher(poll_seconds)
-            undo.callback(self._watcher.close)
             regions = opened(undo, directory, allocation, limits, spare)
             self._config, self._books = regions
+            self._watcher = Watcher(deaths, poll_seconds)
+            undo.callback(self._watcher.close)
+            self._seats = Seats(self._books, self._watcher)
             self._usage = UsageReader(*regions)
             self._overheads = Overheads(
                 self._config, self._books, self._sizes, on_size or self.write_contexts
             )
             self._meters = Meters(allocation, self._config.limits(), self._books)
             self._exchange_sizes()
-            self._reconcile()
             self._clients = GpuClients(
                 clients,
                 directory,
@@ -139,10 +137,7 @@ class ServedAllocation:
 
     def readings(self) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs."""
-        if self._pids is None:
-            self._pids = frozenset(process.pid for process in self._seats)
-        unpaid = any(self._books.explores(seat.slot) for seat in self._seats.values())
-        return self._meters.read(People(self._pids, self._departed, self._fled, unpaid))
+        return self._meters.read(self._seats.people)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -156,7 +151,7 @@ class ServedAllocation:
 
     def marks(self) -> dict[Process, Mark]:
         """To be taken before a measurement of all its processes."""
-        return {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.items()}
+        return {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.all()}
 
     def enter(self, marks: dict[Process, Mark], held: Held) -> None:
         """What was measured after `marks`; who moved memory meanwhile is left for the next time."""
@@ -174,35 +169,10 @@ class ServedAllocation:
     def usage(self) -> AllocationUsage:
         return self._usage.read(seated=self.seated)
 
-    def _reconcile(self) -> None:
-        """Watch the living, empty all other slots: nobody was here to see the deaths."""
-        for slot, owner in self._books.owners():
-            if owner is not None and self._watcher.watch(owner, self._release):
-                self._seats[owner] = Seat(slot, stack_of(owner))
-            else:
-                self._books.free(slot)
-
     def sweep(self) -> None:
-        """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
-
-        What a program held went with it, though its process may run another one by now.
-        """
+        """See to what nobody tells of: programs and gpu-clients that have gone."""
         self._clients.refresh()
-        for process, seat in list(self._seats.items()):
-            found = find(process.pid)
-            if found != process or (
-                found.stack != seat.stack and 0 not in (found.stack, seat.stack)
-            ):
-                self._watcher.forget(process)
-                self._release(process)
-
-    def _release(self, process: Process) -> None:
-        seat = self._seats.pop(process, None)
-        if seat is not None:
-            self._pids = None
-            self._departed += 1
-            self._fled += self._books.explores(seat.slot)
-            self._books.release(seat.slot, process)
+        self._seats.sweep()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting
@@ -221,7 +191,7 @@ class ServedAllocation:
 
     async def _measure(self, pid: int) -> Refused | None:
         """Enter what the driver holds for this process."""
-        owner = next((process for process in self._seats if process.pid == pid), None)
+        owner = self._seats.of_pid(pid)
         if owner is None or self._measuring is None:
             return Refused(errno.ENODATA, "the manager does not measure")
         try:
@@ -234,12 +204,14 @@ class ServedAllocation:
         return _UNMEASURED[Outcome.MOVED]
 
     async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
-        slot = self._seats[owner].slot
-        mark = self._overheads.mark(slot)
+        seat = self._seats.get(owner)
+        if seat is None:
+            return Outcome.UNLISTED
+        mark = self._overheads.mark(seat.slot)
         held = plain(await measuring.fresh())
-        if owner not in self._seats or self._seats[owner].slot != slot:
+        if self._seats.get(owner) is not seat:
             return Outcome.UNLISTED  # it died, or is another program by now
-        outcome = self._overheads.enter(slot, owner.pid, mark, held)
+        outcome = self._overheads.enter(seat.slot, owner.pid, mark, held)
         if outcome is Outcome.UNLISTED:
             self._overheads.assume(owner.pid)
         return outcome
@@ -249,55 +221,50 @@ class ServedAllocation:
             outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
             if isinstance(outcome, Refused):
                 log.info("%s: refused: %s", self.directory, outcome.reason)
-                connection.send(refusal(outcome))
+                connection.send(refusal(outcome), socket.MSG_DONTWAIT)
         except OSError as error:
             log.info("%s: caller lost: %s", self.directory, error.strerror)
 
     def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
-        pid = peer_pid(connection)
         try:
-            with descriptors(*self._paths, observer=hello.observer) as opened:
-                if hello.observer:
-                    if stranger := refuse_observer(self._peers, self.allocation, pid):
-                        return stranger
-                    send_welcome(connection, NO_SLOT, opened)
-                    return None
-                return self._admit_process(connection, pid, hello, opened)
+            pid = peer_pid(connection)
+            if hello.observer:
+                return self._admit_observer(connection, pid)
+            return self._admit_process(connection, pid, hello)
         except OSError as error:
             return refused_by_system("opening the regions", error)
 
-    def _admit_process(
-        self, connection: socket.socket, pid: int, hello: Hello, descriptors: list[int]
-    ) -> Refused | None:
-        process = self._watch(pid)
-        if isinstance(process, Refused):
-            return process
-        seat = self._seats.get(process)
-        if seat is not None and (hello.keep or seat.stack == process.stack != 0):
-            send_welcome(connection, seat.slot, descriptors)  # another copy of the shim asks
-            return None
-        if hello.keep:
-            return Refused(errno.ESTALE, "the process has no slot to keep")
-        _config, books = descriptors
-        slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
-        if slot is None:
-            self._watcher.forget(process)
-            return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
-        self._seats[process] = Seat(slot, process.stack)
-        self._pids = None
-        if not send_welcome(connection, slot, descriptors):
-            self._watcher.forget(process)
-            self._release(process)
+    def _admit_observer(self, connection: socket.socket, pid: int) -> Refused | None:
+        if stranger := refuse_observer(self._peers, self.allocation, pid):
+            return stranger
+        opened = open_for(*self._paths, observer=True)
+        try:
+            send_welcome(connection, NO_SLOT, opened)
+        finally:
+            close_all(opened)
         return None
 
-    def _watch(self, pid: int) -> Process | Refused:
-        """The caller, watched from now on, if it may have a slot here."""
+    def _admit_process(self, connection: socket.socket, pid: int, hello: Hello) -> Refused | None:
         if pid == 0:
             return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
-        process = self._watcher.watch_pid(pid, self._release)
+        process = self._seats.watch(pid)
         if process is None:
             return Refused(errno.ESRCH, "the process has ended")
-        stranger = refuse_stranger(self._peers, self.allocation, process)
-        if stranger and process not in self._seats:
-            self._watcher.forget(process)
-        return stranger or process
+        try:
+            stranger = refuse_stranger(self._peers, self.allocation, process)
+            return stranger or self._seat(connection, process, hello)
+        finally:
+            self._seats.let_go(process)
+
+    def _seat(self, connection: socket.socket, process: Process, hello: Hello) -> Refused | None:
+        opened = open_for(*self._paths, observer=False)
+        try:
+            before = self._seats.get(process)
+            seat = self._seats.give(process, hello, books=opened[1])
+            if isinstance(seat, Refused):
+                return seat
+            if not send_welcome(connection, seat.slot, opened) and seat is not before:
+                self._seats.leave(process)
+        finally:
+            close_all(opened)
+        return None

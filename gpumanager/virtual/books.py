@@ -8,7 +8,6 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,14 +39,6 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
-
-    slot: int
-    stack: int
-
-
 class Books(Region):
     """The books, mapped."""
 
@@ -58,13 +49,13 @@ class Books(Region):
         """Open the books, begun anew if there are none of this boot."""
         path = directory / BOOKS_NAME
         if not lost_with_the_machine(path):
-            books = cls(path, writable=True)
+            books = cls(directory, writable=True)
             if bytes(ffi.buffer(books.words.boot)) == boot:
                 return books
             log.info("%s: of an earlier boot, begun anew", path)
             books.close()
         create(directory, BOOKS, _books_head(boot))
-        return cls(path, writable=True)
+        return cls(directory, writable=True)
 
     def claim(
         self,

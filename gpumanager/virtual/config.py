@@ -37,7 +37,7 @@ class Config(Region):
         path = directory / CONFIG_NAME
         if lost_with_the_machine(path):
             create(directory, CONFIG, _config_head(allocation))
-        config = cls(path, writable=True)
+        config = cls(directory, writable=True)
         try:
             config.write(limits)
         except GpuManagerError:

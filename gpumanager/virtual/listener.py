@@ -121,15 +121,31 @@ class Listener:
         self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        caller = Caller(connection, self)
-        self._callers.add(caller)
-        caller.read()
+        """Answer on the spot who has said HELLO already; the others become callers."""
+        received = _receive(connection, HELLO_SIZE)
+        greeting = parse_hello(received) if received else None
+        if greeting is not None:
+            self.answer(connection, greeting)
+        elif received is None or received:
+            connection.setblocking(False)
+            Caller(connection, self, received or b"").wait()
+        else:
+            connection.close()
 
-    def answer(
-        self, connection: socket.socket, hello: Greeting
-    ) -> Coroutine[None, None, None] | None:
-        return self._answer(connection, hello)
+    def answer(self, connection: socket.socket, greeting: Greeting) -> None:
+        """And hang up, now or later."""
+        rest = None
+        try:
+            rest = self._answer(connection, greeting)
+        finally:
+            if rest is None:
+                connection.close()
+        if rest is not None:
+            connection.setblocking(False)
+            Caller(connection, self).hear(rest)
+
+    def enter(self, caller: "Caller") -> None:
+        self._callers.add(caller)
 
     def forget(self, caller: "Caller") -> None:
         self._callers.discard(caller)
@@ -138,40 +154,27 @@ class Listener:
 
 
 class Caller:
-    """One connection, from accept to hang-up."""
+    """A connection that takes its time: for its HELLO, or for the answer."""
 
-    def __init__(self, connection: socket.socket, listener: Listener) -> None:
+    def __init__(
+        self, connection: socket.socket, listener: Listener, received: bytes = b""
+    ) -> None:
         self._connection = connection
         self._listener = listener
-        self._received = bytearray()
+        self._received = received
         self._deadline: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
+        listener.enter(self)
 
-    def read(self) -> None:
-        """Take what is there; answer when that is enough, wait when it is not."""
-        try:
-            chunk = self._connection.recv(HELLO_SIZE - len(self._received))
-        except BlockingIOError:
-            self._wait()
-            return
-        except OSError:
-            chunk = b""
-        self._received += chunk
-        hello = parse_hello(bytes(self._received)) if chunk else None
-        if chunk and hello is None:
-            self._wait()
-            return
-        rest = None
-        try:
-            if hello is not None:
-                rest = self._listener.answer(self._connection, hello)
-        finally:
-            if rest is None:
-                self.close()
-        if rest is not None:
-            self._stop_waiting()
-            self._answering = self._listener.loop.create_task(rest)
-            self._answering.add_done_callback(lambda _: self.close())
+    def wait(self) -> None:
+        """For the rest of what it has to say."""
+        loop = self._listener.loop
+        self._deadline = loop.call_later(self._listener.deadline_seconds, self.close)
+        loop.add_reader(self._connection.fileno(), self._read)
+
+    def hear(self, answer: Coroutine[None, None, None]) -> None:
+        self._answering = self._listener.loop.create_task(answer)
+        self._answering.add_done_callback(lambda _: self.close())
 
     def close(self) -> None:
         self._stop_waiting()
@@ -180,14 +183,32 @@ class Caller:
         self._connection.close()
         self._listener.forget(self)
 
+    def _read(self) -> None:
+        received = _receive(self._connection, HELLO_SIZE - len(self._received))
+        if received is None:
+            return
+        if not received:
+            self.close()
+            return
+        self._received += received
+        greeting = parse_hello(self._received)
+        if greeting is not None:
+            self._stop_waiting()
+            self._listener.forget(self)
+            self._listener.answer(self._connection, greeting)
+
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
             self._listener.loop.remove_reader(self._connection.fileno())
 
-    def _wait(self) -> None:
-        if self._deadline is None:
-            loop = self._listener.loop
-            self._deadline = loop.call_later(self._listener.deadline_seconds, self.close)
-            loop.add_reader(self._connection.fileno(), self.read)
+
+def _receive(connection: socket.socket, size: int) -> bytes | None:
+    """None where nothing has come yet, nothing at all where nothing will."""
+    try:
+        return connection.recv(size, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

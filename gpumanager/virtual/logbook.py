@@ -3,7 +3,6 @@
 An entry is read until it has ended, and then kept: most looks read one word.
 """
 
-from collections import deque
 from typing import Any, Final
 
 from gpumanager.compute.values import Flight
@@ -15,17 +14,21 @@ HEAD: Final[int] = ffi.offsetof("struct vcuda_logbook", "of")
 
 
 class Logbook:
-    """What was logged before it was made is nobody's news."""
+    """read: the last ticket that is nobody's news any more."""
 
-    def __init__(self, books: Books, place: int) -> None:
+    def __init__(self, books: Books, place: int, read: int = 0) -> None:
         self._words = books.words.logbooks[place]
         self.head: Any = ffi.buffer(ffi.addressof(self._words), HEAD)
         """The bytes that differ once something was logged."""
         self._slots = books.words.slots
-        self._last: int = self._words.last
+        self._last = read
         self._open: list[int] = []
-        self._ended: deque[Flight] = deque(maxlen=ENTRIES)
+        self._ended: list[Flight] = []  # a deque is 64 places from the start
         self._flights: tuple[Flight, ...] = ()
+
+    @classmethod
+    def from_now_on(cls, books: Books, place: int) -> "Logbook":
+        return cls(books, place, books.words.logbooks[place].last)
 
     @property
     def going(self) -> bool:
@@ -48,7 +51,8 @@ class Logbook:
         found = [flight for ticket in tickets if (flight := self._flight(ticket)) is not None]
         going = [flight for flight in found if not flight.ended]
         self._open = [flight.ticket for flight in going]
-        self._ended.extend(flight for flight in found if flight.ended)
+        self._ended += [flight for flight in found if flight.ended]
+        del self._ended[:-ENTRIES]
         self._flights = (*self._ended, *going)
         return self._flights
 

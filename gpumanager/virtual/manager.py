@@ -24,7 +24,6 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import bare
-from gpumanager.names import CONFIG_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
@@ -42,7 +41,7 @@ from gpumanager.virtual.original import driver_numbers
 from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.peers import Neighbours, PeerCheck
-from gpumanager.virtual.processes import POLL_SECONDS
+from gpumanager.virtual.processes import POLL_SECONDS, Deaths
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
 from gpumanager.virtual.sharing import GLANCES, Sharing
@@ -112,6 +111,7 @@ class VirtualSockets:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._spares = Spares(self._directory, calm)
+        self._deaths: Deaths | None = None
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -124,6 +124,8 @@ class VirtualSockets:
             self._served[allocation] = self._serve(directory, allocation, limits)
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
+        finally:
+            self._let_go()
         self._sweep_later()
         return directory
 
@@ -133,6 +135,7 @@ class VirtualSockets:
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
+        self._let_go()
         try:
             await asyncio.to_thread(shutil.rmtree, directory)
         except FileNotFoundError:
@@ -145,6 +148,7 @@ class VirtualSockets:
         for served in self._served.values():
             served.close()
         self._served.clear()
+        self._let_go()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -153,6 +157,10 @@ class VirtualSockets:
                 asking.close()
         self._originals.stop()
         await self._gateway.stop()
+
+    def original_candidates(self) -> frozenset[str]:
+        """The UIDs of pods that may have begun under gpu-manager, and other names."""
+        return self._originals.candidates()
 
     def serve_originals(self, wards: Wards) -> None:
         """Those pods among them that began under gpu-manager; to be repeated each second."""
@@ -229,7 +237,7 @@ class VirtualSockets:
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says, served or not; nothing where that cannot be read."""
         try:
-            with Config(self.directory(allocation) / CONFIG_NAME, writable=False) as config:
+            with Config(self.directory(allocation), writable=False) as config:
                 return config.limits()
         except GpuManagerError as error:
             log.warning("%s", error)
@@ -248,6 +256,12 @@ class VirtualSockets:
             raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
         return self._directory / allocation
 
+    def _let_go(self) -> None:
+        """Of what is for all allocations, where none is served."""
+        if self._deaths is not None and not self._served:
+            self._deaths.close()
+            self._deaths = None
+
     def _sweep_later(self) -> None:
         if self._sweep is None and self._served:
             loop = asyncio.get_running_loop()
@@ -265,6 +279,8 @@ class VirtualSockets:
         spare = self._spares.take(directory)
         if spare is None:
             make_directory(directory)
+        if self._deaths is None:
+            self._deaths = Deaths()
         return ServedAllocation(
             directory,
             allocation,
@@ -274,6 +290,7 @@ class VirtualSockets:
             sizes=self._sizes,
             on_size=self._spread_sizes,
             clients=self._clients,
+            deaths=self._deaths,
             peers=self._peers,
             deadline_seconds=self._deadline_seconds,
             poll_seconds=self._poll_seconds,

@@ -13,8 +13,8 @@ person to look at.
 
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,18 +55,22 @@ class Layout:
 
 
 class Region:
-    """One file, mapped. `words` is the struct; it must not be used after close()."""
+    """One file of a directory, mapped. `words` is the struct; it must not be used after close()."""
 
     layout: Layout
 
-    def __init__(self, path: Path, *, writable: bool) -> None:
-        self.path = path
-        self._mapping = _map(path, self.layout.size, writable=writable)
+    def __init__(self, directory: Path, *, writable: bool) -> None:
+        self.directory = directory
+        self._mapping = _map(self.path, self.layout.size, writable=writable)
         self.words: Any = ffi.from_buffer(f"{self.layout.struct} *", self._mapping)
         problem = self._problem()
         if problem:
             self.close()
-            raise RegionBroken(path, problem)
+            raise RegionBroken(self.path, problem)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / self.layout.name
 
     def _problem(self) -> str | None:
         words, layout = self.words, self.layout
@@ -132,20 +136,22 @@ def lost_with_the_machine(path: Path) -> bool:
     return True
 
 
-@contextmanager
-def descriptors(config: str, books: str, *, observer: bool) -> Iterator[list[int]]:
-    """Of the two files, to hand over; an observer may not write.
+def open_for(config: str, books: str, *, observer: bool) -> tuple[int, int]:
+    """Descriptors of the two files, to hand over; an observer may not write. The caller closes.
 
     Opened anew for each process: a lock of theirs belongs to the open file description.
     """
-    opened: list[int] = []
+    first = os.open(config, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        opened.append(os.open(config, os.O_RDONLY | os.O_CLOEXEC))
-        opened.append(os.open(books, (os.O_RDONLY if observer else os.O_RDWR) | os.O_CLOEXEC))
-        yield opened
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        return first, os.open(books, (os.O_RDONLY if observer else os.O_RDWR) | os.O_CLOEXEC)
+    except OSError:
+        os.close(first)
+        raise
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def begin(words: Any, layout: Layout) -> None:

@@ -2,7 +2,8 @@
 
 Read ten times a second for every container of the node. What a limit says is put into a reader's
 terms once, and again when it is changed. Most containers do nothing most of the time: a meter that
-has not moved is the reading of before, the same object.
+has not moved is the reading of before, the same object. Where nobody has launched yet nothing can
+be logged, and the page of the logbook is left alone.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,12 @@ class People(NamedTuple):
 
 NOBODY: Final = People()
 
+UNUSED: Final = bytes(ffi.sizeof("struct vcuda_meter"))
+"""A meter from which nobody has ever been charged, and that has counted no memory either."""
+
+NOTHING: Final = (UNUSED, b"")
+"""Seen of it, and of its logbook."""
+
 
 @dataclass(slots=True)
 class _Device:
@@ -38,26 +45,35 @@ class _Device:
     gpu: GpuUUID
     promise: float
     ceiling: float
-    words: Any
-    logbook: Logbook
+    books: Books
     meter: Any
     """The meter's bytes, as they are at the moment."""
+    logbook: Logbook | None
+    """None while the meter is unused."""
     seen: tuple[bytes, bytes] = (b"", b"")
     people: People = NOBODY
     reading: Reading | None = None
 
     def read(self, people: People) -> Reading:
         """What is seen comes before what is read: a change in between is seen the next time."""
-        seen = (self.meter[:], self.logbook.head[:])
-        known = self.reading
-        if known and seen == self.seen and people == self.people and not self.logbook.going:
+        seen = self._look()
+        known, going = self.reading, self.logbook is not None and self.logbook.going
+        if known and seen == self.seen and people == self.people and not going:
             return known
         self.seen, self.people = seen, people
         self.reading = self._read(people)
         return self.reading
 
+    def _look(self) -> tuple[bytes, bytes]:
+        meter = self.meter[:]
+        if self.logbook is None:
+            if meter == UNUSED:
+                return NOTHING
+            self.logbook = Logbook(self.books, self.holder[1])
+        return meter, self.logbook.head[:]
+
     def _read(self, people: People) -> Reading:
-        words = self.words
+        words, logbook = self.books.words.meters[self.holder[1]], self.logbook
         return Reading(
             holder=self.holder,
             gpu=self.gpu,
@@ -72,8 +88,8 @@ class _Device:
             unpaid=people.unpaid,
             departed=people.departed,
             fled=people.fled,
-            flights=self.logbook.read(),
-            long_ns=self.logbook.charged_ns,
+            flights=logbook.read() if logbook else (),
+            long_ns=logbook.charged_ns if logbook else 0,
         )
 
 
@@ -82,18 +98,23 @@ class Meters:
 
     def __init__(self, allocation: AllocationID, limits: Sequence[Limit], books: Books) -> None:
         self._devices = tuple(
-            _Device(
-                holder=(allocation, place),
-                gpu=bare(limit.gpu),
-                promise=limit.cores / CORES_PER_GPU,
-                ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
-                words=books.words.meters[place],
-                logbook=Logbook(books, place),
-                meter=ffi.buffer(ffi.addressof(books.words.meters[place])),
-            )
+            _device((allocation, place), limit, books)
             for place, limit in enumerate(limits)
             if limit.cores > 0
         )
 
     def read(self, people: People) -> tuple[Reading, ...]:
         return tuple([device.read(people) for device in self._devices])
+
+
+def _device(holder: tuple[AllocationID, int], limit: Limit, books: Books) -> _Device:
+    meter = ffi.buffer(ffi.addressof(books.words.meters[holder[1]]))
+    return _Device(
+        holder=holder,
+        gpu=bare(limit.gpu),
+        promise=limit.cores / CORES_PER_GPU,
+        ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
+        books=books,
+        meter=meter,
+        logbook=None if meter[:] == UNUSED else Logbook.from_now_on(books, holder[1]),
+    )

@@ -66,6 +66,10 @@ class OriginalPods:
         self._names = names
         self._doors: dict[str, _Door] = {}
 
+    def candidates(self) -> frozenset[str]:
+        """Who may be such a pod: whatever has a directory, and who is served already."""
+        return frozenset((*self._present(), *self._doors))
+
     def serve(self, wards: Wards) -> None:
         """These live now: open what is new, remove what has ended, keep the rest current."""
         for uid in set(self._doors) - set(wards):
@@ -142,7 +146,8 @@ class _Door:
         if isinstance(greeting, Http2):
             return self._clients.answer(connection, greeting.begun)
         with suppress(OSError):
-            connection.send(refusal(Refused(errno.EPROTO, "this socket is for gpu-client alone")))
+            refused = Refused(errno.EPROTO, "this socket is for gpu-client alone")
+            connection.send(refusal(refused), socket.MSG_DONTWAIT)
         return None
 
     def _limits_of(self, container: str) -> tuple[Limit, ...] | None:

@@ -7,6 +7,8 @@ mount of the host's file system, is told so.
 import errno
 import socket
 import struct
+from array import array
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from gpumanager.virtual.processes import Process, find
@@ -57,10 +59,11 @@ def refuse_observer(peers: PeerCheck | None, allocation: AllocationID, pid: int)
     return refuse_stranger(peers, allocation, process)
 
 
-def send_welcome(connection: socket.socket, slot: int, descriptors: list[int]) -> bool:
+def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:
     """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
-    message = welcome(slot)
+    message, rights = welcome(slot), array("i", descriptors)
+    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
     try:
-        return socket.send_fds(connection, [message], descriptors) == len(message)
+        return connection.sendmsg([message], control, socket.MSG_DONTWAIT) == len(message)
     except OSError:
         return False

@@ -6,9 +6,11 @@ the kernel gives none (before 5.3, or when descriptors run out) /proc is looked 
 
 import asyncio
 import os
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 POLL_SECONDS: Final = 0.5
@@ -78,11 +80,47 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-class Watcher:
-    """Tells of the death of processes, each once, in the running event loop."""
+class Deaths:
+    """All pidfds that a manager waits for, in one epoll that the running loop looks at.
 
-    def __init__(self, poll_seconds: float = POLL_SECONDS) -> None:
+    A place in the loop itself takes ten times as long to make, and a kilobyte.
+    """
+
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._told: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._loop.add_reader(self._epoll.fileno(), self._tell)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def add(self, pidfd: int, tell: Callable[[], None]) -> None:
+        """Call `tell` once it has died, until it is removed."""
+        self._epoll.register(pidfd, select.EPOLLIN)
+        self._told[pidfd] = tell
+
+    def remove(self, pidfd: int) -> None:
+        del self._told[pidfd]
+        self._epoll.unregister(pidfd)
+
+    def _tell(self) -> None:
+        for pidfd, _ in self._epoll.poll(0):
+            tell = self._told.get(pidfd)  # who is told may remove others
+            if tell is not None:
+                tell()
+
+
+class Watcher:
+    """Tells of the death of processes, each once, in the running event loop.
+
+    deaths: where their pidfds are; closed by who made it.
+    """
+
+    def __init__(self, deaths: Deaths, poll_seconds: float = POLL_SECONDS) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deaths = deaths
         self._poll_seconds = poll_seconds
         self._polled: dict[Process, Callable[[Process], None]] = {}
         self._pidfds: dict[Process, int] = {}
@@ -107,14 +145,14 @@ class Watcher:
             self._poll(process, on_death)
         else:
             self._pidfds[process] = pidfd
-            self._loop.add_reader(pidfd, self._died, process, on_death)
+            self._deaths.add(pidfd, partial(self._died, process, on_death))
         return process
 
     def forget(self, process: Process) -> None:
         self._polled.pop(process, None)
         pidfd = self._pidfds.pop(process, None)
         if pidfd is not None:
-            self._loop.remove_reader(pidfd)
+            self._deaths.remove(pidfd)
             os.close(pidfd)
 
     def close(self) -> None:

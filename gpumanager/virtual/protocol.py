@@ -18,6 +18,18 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What HTTP/2, and so gRPC, begins with (RFC 9113, 3.4)."""
 
 _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
+_PROGRAM: Final[int] = ffi.offsetof("struct vcuda_hello", "program")
+
+
+def _beginning() -> bytes:
+    hello: Any = ffi.new("struct vcuda_hello *")
+    hello.magic, hello.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
+    hello.kind, hello.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
+    return bytes(ffi.buffer(hello))[: ffi.offsetof("struct vcuda_hello", "flags")]
+
+
+_OURS: Final = _beginning()
+"""What a HELLO of our own version begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +75,25 @@ def parse_hello(received: bytes) -> Greeting | None:
     if len(received) < HELLO_SIZE:
         return None
     hello: Any = ffi.from_buffer("struct vcuda_hello *", received)
+    if not received.startswith(_OURS):
+        return _other_version(hello)
+    flags = hello.flags
+    program = received[_PROGRAM:].partition(b"\0")[0].decode(errors="replace")
+    return Hello(
+        bool(flags & lib.VCUDA_HELLO_OBSERVER),
+        bool(flags & lib.VCUDA_HELLO_MEASURE),
+        hello.pid,
+        program,
+        bool(flags & lib.VCUDA_HELLO_KEEP),
+    )
+
+
+def _other_version(hello: Any) -> Refused:
     spoken = (hello.version, hello.kind, hello.region_abi)
     ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
-    if spoken != ours:
-        words = "protocol {}, message {}, layout {}"
-        reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
-        return Refused(errno.EPROTO, reason)
-    program = bytes(ffi.buffer(hello.program)).partition(b"\0")[0]
-    observer = bool(hello.flags & lib.VCUDA_HELLO_OBSERVER)
-    measure = bool(hello.flags & lib.VCUDA_HELLO_MEASURE)
-    keep = bool(hello.flags & lib.VCUDA_HELLO_KEEP)
-    return Hello(observer, measure, hello.pid, program.decode(errors="replace"), keep)
+    words = "protocol {}, message {}, layout {}"
+    reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
+    return Refused(errno.EPROTO, reason)
 
 
 def welcome(slot: int) -> bytes:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from gpumanager.names import BOOKS_NAME, CONFIG_NAME
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.config import MAX_DEVICES, Config
 from gpumanager.virtual.usage import AllocationUsage
@@ -50,8 +49,8 @@ def read_usage(directory: Path) -> AllocationUsage:
     Raises RegionUnreadable and RegionBroken.
     """
     with (
-        Config(directory / CONFIG_NAME, writable=False) as config,
-        Books(directory / BOOKS_NAME, writable=False) as books,
+        Config(directory, writable=False) as config,
+        Books(directory, writable=False) as books,
     ):
         return usage(config, books)
 

@@ -78,7 +78,7 @@ class Spare:
         os.rename(self.directory, directory)  # noqa: PTH104 - a Path would be made of the answer
         self.directory = directory
         for region in (self.config, self.books):
-            region.path = directory / region.layout.name
+            region.directory = directory
 
     def close(self) -> None:
         self.config.close()

@@ -62,6 +62,8 @@ class PodHistories(RuleBasedStateMachine):
         """Whether pods were ever admitted, or promises taken up, without all there is to know."""
         self.was_counting = False
         """Whether of some promise only the amount was ever known."""
+        self.forgotten = False
+        """Whether the kubelet does not know of all that runs."""
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(coroutine)
@@ -150,6 +152,9 @@ class PodHistories(RuleBasedStateMachine):
         if not self.node.books_whole and "the kubelet's books do not say yet" in why:
             self.note("waits for the kubelet's books")
             return True
+        if "its devices are in use" in why:
+            self.note("waits for who runs")
+            return self.forgotten
         if "do not fit on its GPU now" not in why:
             return False
         found = {gpu.uuid for gpu in self.node.allocator.topology.gpus}

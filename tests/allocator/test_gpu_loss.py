@@ -1,16 +1,15 @@
 """GPUs that fall ill, go and come: nobody new gets them, and nobody loses what he has."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import JOURNAL, AdmissionRefused, Node, container, gpus, pod
+from admission_node import BLOCKS, JOURNAL, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.allocator.device_ids import Device
 from gpumanager.gpu.values import topology
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 BOTH = gpus(2)
 ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
@@ -162,23 +161,26 @@ async def test_a_gpu_that_appears_while_another_is_sick_changes_nothing_for_the_
 async def test_a_container_whose_devices_name_a_missing_gpu_has_its_limits_on_the_one_it_has(
     node: Node,
 ) -> None:
-    """The kubelet may take devices of one GPU for what there is room for on the other alone."""
-    named = [d.device_id for d in node.allocator.devices(VCORE)[CORES_PER_GPU:]][:30]
-    blocks = [d.device_id for d in node.allocator.devices(VMEMORY)[:4]]
+    """A kubelet may give devices of a GPU that is sick; the share is then on another."""
+    first, second = BOTH.gpus
+    cores = [d.device_id for d in node.allocator.devices(VCORE)][CORES_PER_GPU:][:30]
+    blocks = [d.device_id for d in node.allocator.devices(VMEMORY)][BLOCKS:][:4]
     held = pod("held", container(30, 4))
     node.listing.listed[held.uid] = held
+    node.allocator.mark_unhealthy([second.uuid])
+    node.answers[held.uid, "main"] = await node.allocator.allocate(VCORE, cores)  # type: ignore[assignment]
     await node.allocator.allocate(VMEMORY, blocks)
-    node.answers[held.uid, "main"] = await node.allocator.allocate(VCORE, named)  # type: ignore[assignment]
-    node.held = {(held.uid, "main", VCORE): {*named}, (held.uid, "main", VMEMORY): {*blocks}}
+    node.held = {(held.uid, "main", VCORE): {*cores}, (held.uid, "main", VMEMORY): {*blocks}}
     node.write_checkpoint()
-    here = node.gpus_of(held)
-    there = [gpu for gpu in BOTH.gpus if f"/dev/nvidia{gpu.minor}" in here]
+    assert node.gpus_of(held) == (f"/dev/nvidia{first.minor}",)
 
-    node.topology = topology([replace(gpu, index=0) for gpu in there], [[None]])
+    node.topology = topology([first], [[None]])
     await node.restart_agent()
+    assert not {*cores, *blocks} & {*node.allocator.ledger.ids.ordered([*cores, *blocks])}
     await node.start(held)
 
-    assert (node.limits(held)[0].gpu, node.limits(held)[0].cores) == (there[0].uuid, 30)
+    (limit,) = node.limits(held)
+    assert (limit.gpu, limit.cores, limit.memory) == (first.uuid, 30, 4 * MEMORY_BLOCK)
 
 
 async def test_of_a_whole_gpu_whose_container_alone_knows_it_is_held_when_it_is_seen(

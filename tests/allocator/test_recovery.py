@@ -24,6 +24,14 @@ def lose_the_journal(node: Node) -> None:
     (node.directory / JOURNAL).unlink()
 
 
+async def restart_with_directories_alone(node: Node) -> None:
+    """Nothing else tells of who holds what."""
+    lose_the_journal(node)
+    (node.directory / CHECKPOINT).unlink()
+    node.runtime.answers = False
+    await node.restart_agent()
+
+
 def damage_the_journal(node: Node) -> None:
     path = node.directory / JOURNAL
     path.write_bytes(path.read_bytes()[200:])
@@ -129,10 +137,7 @@ async def test_where_nobody_tells_anything_a_directory_is_enough_to_hold(node: N
 async def test_what_was_held_without_proof_is_free_once_the_kubelet_says_so(node: Node) -> None:
     share = pod("share", container(30, 4))
     await node.run(share)
-    lose_the_journal(node)
-    (node.directory / CHECKPOINT).unlink()
-    node.runtime.answers = False
-    await node.restart_agent()
+    await restart_with_directories_alone(node)
 
     node.delete(share.uid)
     node.held.clear()
@@ -248,10 +253,7 @@ async def test_the_kubelet_s_books_take_the_place_of_what_a_directory_only_count
 async def test_reconciling_keeps_whom_it_has_just_found_in_the_kubelet_s_books(node: Node) -> None:
     running = pod("running", container(30, 4))
     await node.run(running)
-    lose_the_journal(node)
-    (node.directory / CHECKPOINT).unlink()
-    node.runtime.answers = False
-    await node.restart_agent()
+    await restart_with_directories_alone(node)
 
     node.write_checkpoint()
     for readable in (False, True, True):

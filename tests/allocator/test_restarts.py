@@ -15,7 +15,9 @@ from admission_node import (
     pod,
 )
 
+from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.allocator.settlement import NotSettled
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
@@ -201,3 +203,34 @@ async def test_what_the_kubelet_gave_a_second_time_is_not_held_twice(node: Node)
 
     (held,) = node.allocator.journal.live()
     assert set(held.core_ids) == node.held[waiting.uid, "main", VCORE]
+
+
+async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_in_use(
+    node: Node,
+) -> None:
+    """Nobody tells in Allocate who has them; who starts with them waits until they are free."""
+    first, second = pod("first", container(30, 4)), pod("second", container(30, 4))
+    await node.run(first)
+    node.runtime.containers.append(node.live_container(first))
+    again = {r: sorted(node.held[first.uid, "main", r]) for r in (VCORE, VMEMORY)}
+    node.held.clear()
+    node.write_checkpoint()
+    node.listing.readable = False
+    await node.allocator.kubelet_started()
+    node.listing.listed[second.uid] = second
+    for resource, ids in again.items():
+        assert isinstance(await node.allocator.allocate(resource, ids), Answer)
+        node.held[second.uid, "main", resource] = {*ids}
+    node.write_checkpoint()
+
+    for _ in range(2):
+        with pytest.raises(NotSettled, match=r"in use: default/first .* runs with them"):
+            await node.start(second)
+    held = [a for a in node.allocator.journal.live() if a.owner == first.uid]
+    assert [(a.cores, a.doubted) for a in held] == [(30, False)]
+
+    node.runtime.containers.clear()
+    await node.start(second)
+
+    (settled,) = [a for a in node.allocator.journal.live() if a.pod]
+    assert settled.owner == second.uid

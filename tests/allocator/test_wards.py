@@ -7,14 +7,18 @@ from admission_node import Node, container, pod
 from gpumanager.allocator.wards import wards
 
 
-async def test_pods_that_are_settled_with_the_limits_of_each_container(tmp_path: Path) -> None:
+async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(
+    tmp_path: Path,
+) -> None:
     node = Node(tmp_path)
     two = pod("two", container(30, 8, "a"), container(100, 0, "b"))
     promised = pod("promised", container(10, 1))
+    other = pod("other", container(10, 1))
     await node.run(two)
+    await node.run(other)
     await node.admit(promised)
 
-    found = wards(node.allocator.journal)
+    found = wards(node.allocator.journal, {two.uid, promised.uid, "alloc"})
 
     assert set(found) == {two.uid}
     assert {(ward.uid, ward.container) for ward in found[two.uid]} == {

@@ -30,9 +30,7 @@ deaths = st.builds(die, st.sampled_from(STEPS), st.integers(0, 4), st.booleans()
 
 
 class TroubledHistories(PodHistories):
-    """Everything that can happen to one node. forgotten: the kubelet does not know what runs."""
-
-    forgotten = False
+    """Everything that can happen to one node."""
 
     def dying(self, death: Death, work: Callable[[], Coroutine[Any, Any, Any]], what: str) -> bool:
         """Whether an agent that is to die did so in `work`; another has taken over."""
@@ -143,9 +141,9 @@ class TroubledHistories(PodHistories):
     def the_kubelet_restarts(self) -> None:
         """Without its books it admits again who waits: none is new, and it is promised twice.
 
-        What runs then is known by the list of pods alone, so that this can be read.
+        What runs then is known by the list of pods or by the container runtime.
         """
-        if not (self.node.books_whole or self.node.listing.readable):
+        if not (self.node.books_whole or self.node.listing.readable or self.node.runtime.answers):
             return
         self.forgotten |= bool(self.running) and not self.node.books_whole
         self.note("kubelet restarts" + ("" if self.node.books_whole else " without its books"))
@@ -156,11 +154,13 @@ class TroubledHistories(PodHistories):
 
     @rule(answers=st.booleans())
     def the_container_runtime_is_lost_or_found(self, answers: bool) -> None:  # noqa: FBT001
+        if self.forgotten and not self.node.listing.readable:
+            return
         self.node.runtime.answers = answers
 
     @rule(readable=st.booleans())
     def the_list_of_pods_is_lost_or_found(self, readable: bool) -> None:  # noqa: FBT001
-        if self.forgotten:
+        if self.forgotten and not self.node.runtime.answers:
             return
         self.node.listing.readable = readable
         self.was_blind |= not readable

@@ -12,6 +12,7 @@ from gpumanager.compute.correction import (
     SCALE_MOST,
     follow,
     read,
+    rest,
     settle,
 )
 
@@ -264,3 +265,30 @@ def test_what_samples_gave_back_is_not_given_back_twice() -> None:
 
 def test_from_a_launch_that_is_not_paid_for_nothing_is_learnt() -> None:
     assert half_measured().scale == 1.0
+
+
+@pytest.mark.parametrize("busy", [0, PERIOD // 20, PERIOD])
+def test_what_is_forgotten_of_a_meter_at_rest_is_not_missed(busy: int) -> None:
+    account = begun()
+    for tick in range(2, 50):
+        moved = min(tick, 12)
+        charged = 1000 * MS + moved * 40 * MS
+        account = read(account, Reading(tick * TICK, charged, charged - 10 * MS, moved))
+    resting = rest(account)
+
+    for begin in range(0, 28 * PERIOD, PERIOD):
+        sample = Sample(begin, begin + PERIOD, busy)
+        account, wrong = follow(account, sample, 0.5)
+        resting, same = follow(resting, sample, 0.5)
+        assert (replace(resting, readings=()), same) == (replace(account, readings=()), wrong)
+
+    assert len(account.readings) == 1 + 48
+    assert [one.at // TICK for one in resting.readings] == [0, *range(2, 13), 49]
+
+
+def test_a_meter_that_never_moved_is_known_by_two_readings() -> None:
+    account = Account()
+    for tick in range(40):
+        account = rest(read(account, Reading(tick * TICK, 0, 0)))
+
+    assert [one.at for one in account.readings] == [0, 39 * TICK]

@@ -1,7 +1,8 @@
 """An event loop for histories: threads take no time, and a sleep is over when it begins.
 
 What would be done in a thread is done at once, and time moves only while everybody sleeps, so that
-a history goes the same way on every machine.
+a history goes the same way on every machine. Whoever has a thread of his own is waited for where
+nobody sleeps, without a look now and then: a loop that looks keeps that thread from its work.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from typing import Any
 
 
 class _Patient(selectors.DefaultSelector):
-    """Waits for nobody: `slept` says how long it should have."""
+    """Waits for no time to pass: `slept` says how long it should have."""
 
     slept = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
+        found = super().select(None if timeout is None else 0)
         if not found and timeout:
             self.slept += timeout
         return found

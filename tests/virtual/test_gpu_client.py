@@ -12,19 +12,14 @@ from pathlib import Path
 import grpc
 import pytest
 from container_process import HERE, StartProcess, eventually
+from gpu_client_calls import refused, register
 from gpu_client_play import FAILED, METHOD, call, dial
 from open_door import GPU, NAME, limit, open_descriptors, say
 
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.machines import load_machine
-from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.api import vcuda_pb2 as pb
 from gpumanager.virtual.manager import VirtualSockets
@@ -99,18 +94,6 @@ async def manager(node: Node) -> AsyncIterator[VirtualSockets]:
 @pytest.fixture
 async def door(manager: VirtualSockets) -> Path:
     return await manager.open(NAME, [limit()]) / "vcuda.sock"
-
-
-async def register(door: Path, **fields: str) -> None:
-    """By this very process. Raises grpc.aio.AioRpcError."""
-    async with dial(door) as channel:
-        await call(channel, pb.VDeviceRequest(**fields))
-
-
-async def refused(door: Path, **fields: str) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await register(door, **fields)
-    return caught.value
 
 
 async def test_a_container_gets_its_files_under_its_id(node: Node, door: Path) -> None:
@@ -371,61 +354,3 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
     assert await eventually(lambda: not (node.files / ID).exists())
     assert not (node.files / "other").exists()
     await manager.stop()
-
-
-SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
-
-
-@dataclass(frozen=True)
-class Running:
-    """A pod of one container on a simulated node with a real agent. files: its /etc/vcuda."""
-
-    uid: str
-    container_id: str
-    files: Path
-    virtual: Path
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[Running]:
-    if reason := namespaces_available():
-        pytest.skip(reason)
-    pod = Pod("default", "sleeper", (SLEEPER,))
-    async with SimulatedNode(load_machine("t4x4")) as node:
-        await node.admit(pod)
-        run = asyncio.create_task(node.run_admitted(pod))
-        runtime = ContainerRuntime([node.disk.runtime])
-        async with asyncio.timeout(20):
-            while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
-                await asyncio.sleep(0.01)
-        await runtime.close()
-        files = Path(live[0].source("/etc/vcuda") or "")
-        yield Running(pod.uid, live[0].container.container_id, files, node.disk.virtual)
-        node.kill_containers()
-        await asyncio.wait_for(run, 20)
-
-
-@pytest.mark.namespaces
-async def test_a_real_agent_answers_gpu_client_of_a_running_container(running: Running) -> None:
-    door, name = running.files / "vcuda.sock", running.container_id
-
-    await register(door, pod_uid=running.uid, container_id=name)
-    error = await refused(door, pod_uid="another", container_id=name)
-
-    config = decode_config((running.files / name / "vcuda.config").read_bytes())
-    assert (config.pod_uid, config.container) == (running.uid, "main")
-    assert (config.memory, config.cores, config.ceiling) == (GIB, 30, 0)
-    assert config.driver[0] > 0
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
-
-
-@pytest.mark.namespaces
-async def test_a_real_agent_listens_where_gpu_manager_did_for_the_pod(running: Running) -> None:
-    directory, name = running.virtual / running.uid, running.container_id
-    directory.mkdir()
-
-    assert await eventually((directory / "vcuda.sock").exists, within=10)
-    await register(directory / "vcuda.sock", pod_uid=running.uid, container_id=name)
-
-    config = decode_config((directory / name / "vcuda.config").read_bytes())
-    assert (config.container, config.memory, config.cores) == ("main", GIB, 30)

@@ -2,118 +2,27 @@
 
 import asyncio
 import errno
-import os
 import threading
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from container_process import eventually
-from hello_client import Answer, Regions, connect, hello, receive
-from hypothesis import given
-from hypothesis import strategies as st
+from hello_client import connect, receive
+from measured import GPU, MEASURE, NAME, Driver, Process
 
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.measuring import (
     ASSUMED,
-    ContextSizes,
     Held,
     Measuring,
     MeasuringUnavailable,
 )
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.virtual.values import Limit
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures"]
-
-NAME = AllocationID("a1")
-GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
-OTHER = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a1")
-MEASURE = hello(flags=lib.VCUDA_HELLO_MEASURE)
-
-
-class Driver:
-    """Tells what it is told to; `pid` is this test's own."""
-
-    def __init__(self) -> None:
-        self.held: dict[GpuUUID, dict[int, Bytes | None]] = {GPU: {}}
-        self.passes = 0
-        self.broken = False
-        self.meanwhile: Any = lambda: None
-
-    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
-        self.passes += 1
-        self.meanwhile()
-        if self.broken:
-            raise GpuManagerError("no driver")
-        return self.held
-
-
-class Process:
-    """This test as a process of the container."""
-
-    def __init__(self, manager: VirtualSockets, directory: Path) -> None:
-        self.manager, self.socket = manager, directory / "vcuda.sock"
-        self.slot = -1
-        self.regions: Regions | None = None
-
-    async def say(self, message: bytes) -> Answer:
-        def exchange() -> Answer:
-            with connect(self.socket) as connection:
-                connection.sendall(message)
-                answer = receive(connection)
-                assert answer is not None
-                return answer
-
-        return await asyncio.to_thread(exchange)
-
-    async def attach(self) -> None:
-        answer = await self.say(hello())
-        self.slot, self.regions = answer.slot, Regions.of(answer)
-        answer.close()
-
-    async def measure(self) -> int:
-        """The status of the WELCOME."""
-        answer = await self.say(MEASURE)
-        answer.close()
-        return answer.status
-
-    @property
-    def books(self) -> Any:
-        assert self.regions is not None
-        return self.regions.books
-
-    @property
-    def overhead(self) -> int:
-        return int(self.books.overhead[0][self.slot])
-
-    def context_size(self) -> int:
-        assert self.regions is not None
-        return int(self.regions.config.limits[0].context_bytes)
-
-
-@pytest.fixture
-def driver() -> Driver:
-    return Driver()
-
-
-@pytest.fixture
-async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
-    manager = VirtualSockets(root, meter=driver)
-    directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
-    made = Process(manager, directory)
-    await made.attach()
-    yield made
-    await manager.stop()
-
-
-@pytest.fixture
-def pid() -> int:
-    return os.getpid()
+pytest_plugins = ["virtual_fixtures", "measured_fixtures"]
 
 
 async def test_what_is_held_beyond_what_is_used_is_overhead(
@@ -362,80 +271,6 @@ async def test_nobody_is_asked_while_there_is_nobody_to_measure(root: Path, driv
 
     assert driver.passes == 0
     await manager.stop()
-
-
-async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives_the_manager(
-    root: Path, driver: Driver, pid: int
-) -> None:
-    models = {GPU: "T4", OTHER: "T4"}
-    manager = VirtualSockets(root, meter=driver, model_of=models.get)
-    both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
-    process = Process(manager, await manager.open(NAME, both))
-    await process.attach()
-    driver.held = {GPU: {pid: Bytes(300 * MIB)}, OTHER: {}}
-
-    assert await process.measure() == 0
-
-    assert process.regions is not None
-    sizes = [process.regions.config.limits[at].context_bytes for at in range(2)]
-    assert sizes == [300 * MIB] * 2
-    await manager.stop()
-    successor = VirtualSockets(root, meter=driver, model_of=models.get)
-    await successor.open(NAME, both)
-    late = Process(successor, await successor.open(AllocationID("late"), both))
-    await late.attach()
-    assert late.context_size() == 300 * MIB
-    await successor.stop()
-
-
-async def test_a_gpu_that_appears_late_has_what_is_known_of_its_model(
-    root: Path, driver: Driver, pid: int
-) -> None:
-    models = {GPU: "T4"}
-    manager = VirtualSockets(root, meter=driver, model_of=models.get)
-    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
-    await process.attach()
-    driver.held = {GPU: {pid: Bytes(300 * MIB)}}
-    await process.measure()
-
-    models[OTHER] = "T4"
-    limits = [Limit(OTHER, Bytes(GIB), 100, 100)]
-    late = Process(manager, await manager.open(AllocationID("late"), limits))
-    await late.attach()
-
-    assert late.context_size() == 300 * MIB
-    await manager.stop()
-
-
-async def test_a_first_context_that_a_regular_measurement_finds_is_learnt_from(
-    process: Process, driver: Driver, pid: int
-) -> None:
-    driver.held[GPU][pid] = Bytes(300 * MIB)
-
-    await process.manager.measure()
-
-    assert process.context_size() == 300 * MIB
-
-
-async def test_growth_of_a_process_that_has_a_context_is_not_taken_for_one(
-    process: Process, driver: Driver, pid: int
-) -> None:
-    driver.held[GPU][pid] = Bytes(300 * MIB)
-    assert await process.measure() == 0
-    driver.held[GPU][pid] = Bytes(301 * MIB)
-    assert await process.measure() == 0
-
-    assert process.context_size() == 300 * MIB
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1))
-def test_the_smallest_context_seen_is_what_a_context_takes(seen: list[int]) -> None:
-    sizes = ContextSizes()
-
-    changes = [sizes.learn(GPU, Bytes(size)) for size in seen if size > 0]
-
-    assert sizes.of(GPU) == min((size for size in seen if size > 0), default=0)
-    assert not changes or changes[0]
 
 
 async def test_an_instance_of_a_gpu_is_found_by_its_uuid(

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from container_process import eventually
 
-from gpumanager.virtual.processes import Process, Watcher, alive, find
+from gpumanager.virtual.processes import Deaths, Process, Watcher, alive, find
 
 PROGRAM = ["sleep", "60"]
 
@@ -18,6 +18,21 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(PROGRAM) as process:
         yield process
         process.kill()
+
+
+@pytest.fixture
+def sleepers() -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    with subprocess.Popen(PROGRAM) as one, subprocess.Popen(PROGRAM) as other:
+        yield one, other
+        one.kill()
+        other.kill()
+
+
+@pytest.fixture
+async def deaths() -> AsyncIterator[Deaths]:
+    deaths = Deaths()
+    yield deaths
+    deaths.close()
 
 
 @pytest.fixture(params=["pidfd", "polling"])
@@ -82,9 +97,11 @@ def test_a_process_whose_first_thread_has_ended_is_alive() -> None:
         assert find(process.pid) is not None
 
 
-async def test_a_death_is_told_once(watcher_kind: str, sleeper: subprocess.Popen[bytes]) -> None:
+async def test_a_death_is_told_once(
+    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
+) -> None:
     told: list[Process] = []
-    watcher = Watcher(poll_seconds=0.01)
+    watcher = Watcher(deaths, poll_seconds=0.01)
     process = find(sleeper.pid)
     assert process is not None
     assert watcher.watch(process, told.append)
@@ -99,10 +116,10 @@ async def test_a_death_is_told_once(watcher_kind: str, sleeper: subprocess.Popen
 
 
 async def test_a_process_dead_before_it_is_watched_is_not_watched(
-    watcher_kind: str, sleeper: subprocess.Popen[bytes]
+    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(poll_seconds=0.01)
+    watcher = Watcher(deaths, poll_seconds=0.01)
     process = find(sleeper.pid)
     assert process is not None
     sleeper.kill()
@@ -115,10 +132,10 @@ async def test_a_process_dead_before_it_is_watched_is_not_watched(
 
 
 async def test_a_forgotten_process_dies_untold(
-    watcher_kind: str, sleeper: subprocess.Popen[bytes]
+    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(poll_seconds=0.01)
+    watcher = Watcher(deaths, poll_seconds=0.01)
     process = find(sleeper.pid)
     assert process is not None
     watcher.watch(process, told.append)
@@ -132,14 +149,14 @@ async def test_a_forgotten_process_dies_untold(
 
 
 async def test_without_descriptors_to_spare_death_is_still_noticed(
-    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+    monkeypatch: pytest.MonkeyPatch, deaths: Deaths, sleeper: subprocess.Popen[bytes]
 ) -> None:
     def none_left(pid: int) -> int:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", none_left)
     told: list[Process] = []
-    watcher = Watcher(poll_seconds=0.01)
+    watcher = Watcher(deaths, poll_seconds=0.01)
     process = find(sleeper.pid)
     assert process is not None
     watcher.watch(process, told.append)
@@ -148,3 +165,44 @@ async def test_without_descriptors_to_spare_death_is_still_noticed(
 
     assert await eventually(lambda: told == [process])
     watcher.close()
+
+
+async def test_of_two_that_die_at_once_each_watcher_is_told_of_its_own(
+    deaths: Deaths, sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
+) -> None:
+    told: tuple[list[Process], list[Process]] = ([], [])
+    watchers = Watcher(deaths), Watcher(deaths)
+    one, other = sleepers
+    both = {watchers[0].watch_pid(process.pid, told[0].append) for process in sleepers}
+    second = watchers[1].watch_pid(other.pid, told[1].append)
+
+    one.kill()
+    other.kill()
+
+    assert await eventually(lambda: len(told[0]) == len(both))
+    assert await eventually(lambda: told[1] == [second])
+    assert set(told[0]) == both
+
+
+async def test_who_is_told_of_one_death_may_forget_another(
+    deaths: Deaths, sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
+) -> None:
+    told: list[Process] = []
+    watcher = Watcher(deaths)
+    watched: set[Process] = set()
+
+    def forget_all(process: Process) -> None:
+        told.append(process)
+        for one in watched:
+            watcher.forget(one)
+
+    for sleeper in sleepers:
+        found = watcher.watch_pid(sleeper.pid, forget_all)
+        assert found is not None
+        watched.add(found)
+    for sleeper in sleepers:
+        sleeper.kill()
+        sleeper.wait()  # both are told of by one look
+
+    assert await eventually(lambda: bool(told))
+    assert not await eventually(lambda: len(told) > 1, within=0.05)

@@ -96,7 +96,7 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
     manager = VirtualSockets(root, utilization=driver)
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
     sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
-    config = Config(directory / "config", writable=False)
+    config = Config(directory, writable=False)
     assert await eventually(lambda: config.words.limits[0].share_until > time.monotonic_ns())
     assert driver.passes == 0
 

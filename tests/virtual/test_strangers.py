@@ -13,25 +13,20 @@ from pathlib import Path
 import pytest
 from container_process import HERE, ContainerProcess
 from hello_client import OBSERVER, Answer, exchange, hello
+from running_pod import Running
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.machines import load_machine
-from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["virtual_fixtures", "running_pod_fixtures"]
 
 NAME = AllocationID("a1")
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
@@ -229,29 +224,15 @@ async def test_the_kernel_itself_tells_whose_a_caller_is(
     assert check.strangers == 1
 
 
-SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
-
-
 @pytest.mark.cgroups
 @pytest.mark.namespaces
-async def test_a_real_agent_knows_from_its_journal_whose_a_socket_is(cgroup: Path) -> None:
-    if reason := namespaces_available():
-        pytest.skip(reason)
-    pod = Pod("default", "sleeper", (SLEEPER,))
-    async with SimulatedNode(load_machine("t4x4")) as node:
-        await node.admit(pod)
-        running = asyncio.create_task(node.run_admitted(pod))
-        runtime = ContainerRuntime([node.disk.runtime])
-        async with asyncio.timeout(20):
-            while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
-                await asyncio.sleep(0.01)
-        await runtime.close()
-        door = Path(live[0].source("/etc/vcuda") or "", "vcuda.sock")
+async def test_a_real_agent_knows_from_its_journal_whose_a_socket_is(
+    cgroup: Path, running: Running
+) -> None:
+    door = running.files / "vcuda.sock"
 
-        own = await said_from(cgroup / f"kubepods/pod{pod.uid}" / ("a" * 64), door)
-        other = await said_from(cgroup / f"kubepods/pod{THEIRS}" / ("b" * 64), door)
+    own = await said_from(cgroup / f"kubepods/pod{running.uid}" / ("a" * 64), door)
+    other = await said_from(cgroup / f"kubepods/pod{THEIRS}" / ("b" * 64), door)
 
-        node.kill_containers()
-        await asyncio.wait_for(running, 20)
     assert own[0] == 0
     assert other[0] == -errno.EACCES

@@ -1,0 +1,114 @@
+"""Who sits where: the slots of an allocation's books, and the living processes that have them.
+
+A process has one slot, from its first HELLO to its death, or until another program runs in it. All
+of that stands in the books: opened again after a crash of the manager, slots of processes that live
+are watched again, and all others are emptied.
+"""
+
+import errno
+from collections.abc import ItemsView
+from dataclasses import dataclass
+
+from gpumanager.virtual.alive import locked
+from gpumanager.virtual.books import Books
+from gpumanager.virtual.meters import People
+from gpumanager.virtual.processes import Process, Watcher, find, stack_of
+from gpumanager.virtual.protocol import Hello, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A process's slot, and the stack of the program that took it: exec begins another."""
+
+    slot: int
+    stack: int
+
+
+class Seats:
+    """Of one allocation."""
+
+    def __init__(self, books: Books, watcher: Watcher) -> None:
+        self._books = books
+        self._watcher = watcher
+        self._taken: dict[Process, Seat] = {}
+        self._pids: frozenset[int] | None = None
+        self._departed = self._fled = 0
+        self._take_up()
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __contains__(self, process: Process) -> bool:
+        return process in self._taken
+
+    def all(self) -> ItemsView[Process, Seat]:
+        return self._taken.items()
+
+    def get(self, process: Process) -> Seat | None:
+        return self._taken.get(process)
+
+    def of_pid(self, pid: int) -> Process | None:
+        return next((process for process in self._taken if process.pid == pid), None)
+
+    @property
+    def people(self) -> People:
+        if self._pids is None:
+            self._pids = frozenset(process.pid for process in self._taken)
+        unpaid = any(self._books.explores(seat.slot) for seat in self._taken.values())
+        return People(self._pids, self._departed, self._fled, unpaid)
+
+    def watch(self, pid: int) -> Process | None:
+        """The living process of this pid, whose death is noticed from now on."""
+        return self._watcher.watch_pid(pid, self.leave)
+
+    def let_go(self, process: Process) -> None:
+        """Of one that was watched and has got no seat: its death is nobody's business."""
+        if process not in self._taken:
+            self._watcher.forget(process)
+
+    def give(self, process: Process, hello: Hello, books: int) -> Seat | Refused:
+        """The seat it has, to another copy of the shim in the same program; else a new one.
+
+        books: a descriptor of the file, to see who holds locks of it.
+        """
+        seat = self._taken.get(process)
+        if seat is not None and (hello.keep or seat.stack == process.stack != 0):
+            return seat
+        if hello.keep:
+            return Refused(errno.ESTALE, "the process has no slot to keep")
+        slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
+        if slot is None:
+            return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
+        self._taken[process] = seat = Seat(slot, process.stack)
+        self._pids = None
+        return seat
+
+    def leave(self, process: Process) -> None:
+        """It is dead, or never got to know that it has one: what it held is free."""
+        seat = self._taken.pop(process, None)
+        if seat is not None:
+            self._pids = None
+            self._departed += 1
+            self._fled += self._books.explores(seat.slot)
+            self._books.release(seat.slot, process)
+
+    def sweep(self) -> None:
+        """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
+
+        What a program held went with it, though its process may run another one by now.
+        """
+        for process, seat in list(self._taken.items()):
+            found = find(process.pid)
+            if found != process or (
+                found.stack != seat.stack and 0 not in (found.stack, seat.stack)
+            ):
+                self._watcher.forget(process)
+                self.leave(process)
+
+    def _take_up(self) -> None:
+        """Watch the living, empty all other slots: nobody was here to see the deaths."""
+        for slot, owner in self._books.owners():
+            if owner is not None and self._watcher.watch(owner, self.leave):
+                self._taken[owner] = Seat(slot, stack_of(owner))
+            else:
+                self._books.free(slot)

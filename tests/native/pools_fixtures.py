@@ -1,0 +1,12 @@
+"""For tests of pools."""
+
+from collections.abc import Iterator
+
+import pytest
+from pools_play import Pools
+
+
+@pytest.fixture
+def pools() -> Iterator[Pools]:
+    with Pools() as made:
+        yield made

@@ -1,0 +1,32 @@
+"""For tests of what is measured."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from measured import GPU, NAME, Driver, Process
+
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import Limit
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
+    manager = VirtualSockets(root, meter=driver)
+    directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    made = Process(manager, directory)
+    await made.attach()
+    yield made
+    await manager.stop()
+
+
+@pytest.fixture
+def pid() -> int:
+    return os.getpid()
