@@ -16,11 +16,12 @@ Object = Mapping[str, Any]
 
 
 class ApiError(Exception):
-    """The API server said no; status: the HTTP status, 0 where nobody answered."""
+    """The API server said no, in these words; status: of HTTP, 0 where nobody answered."""
 
     def __init__(self, what: str, status: int, said: str) -> None:
         super().__init__(f"{what}: {status} {said[:300]}")
         self.status = status
+        self.said = said
 
 
 class ApiClient:

@@ -115,6 +115,14 @@ class RealNode:
         log = self._directory / "logs" / f"{name}.log"
         return self._parts.setdefault(name, NodeProcess(name, log))
 
+    def program(self, name: str) -> Path:
+        """One of Kubernetes' own."""
+        return self._programs / name
+
+    def file(self, name: str) -> Path:
+        """A place for a file that goes with the node."""
+        return self._directory / name
+
     def token_of_account(self, name: str, rules: Sequence[Mapping[str, Any]]) -> str:
         """A service account's token; the account is made, with a role of these rules."""
         self.api.create(
@@ -137,7 +145,7 @@ class RealNode:
         """Also after `stop_kubelet`; settings: of its configuration, beside ours."""
         configuration = self._directory / "kubelet.json"
         configuration.write_text(json.dumps(self._kubelet_configuration() | settings))
-        flags = ["--config", configuration, "--kubeconfig", self._kubeconfig("kubelet")]
+        flags = ["--config", configuration, "--kubeconfig", self.kubeconfig("kubelet")]
         flags += ["--hostname-override", NODE, "--node-ip", enclosure.ADDRESS]
         if self.minor < FIRST_WITH_ENDPOINT_IN_CONFIGURATION:
             flags += ["--container-runtime=remote", "--pod-infra-container-image", node_image.NAME]
@@ -188,7 +196,7 @@ class RealNode:
         return self._certificate.exists() and silent(lambda: self.api.get("/readyz")) == "ok"
 
     def _start_scheduler(self) -> None:
-        flags = ["--kubeconfig", self._kubeconfig("scheduler"), "--leader-elect=false"]
+        flags = ["--kubeconfig", self.kubeconfig("scheduler"), "--leader-elect=false"]
         self.part("scheduler").start(self._programs / "kube-scheduler", *flags)
 
     def _start_containerd(self) -> None:
@@ -280,7 +288,8 @@ class RealNode:
             configuration["containerRuntimeEndpoint"] = f"unix://{self.containerd_socket}"
         return configuration
 
-    def _kubeconfig(self, user: str) -> Path:
+    def kubeconfig(self, user: str) -> Path:
+        """Of one of USERS."""
         return self.write_kubeconfig(user, self._tokens[user])
 
     def write_kubeconfig(self, user: str, token: str) -> Path:

@@ -1,0 +1,104 @@
+"""Who holds how much of which GPU, by what the API server says of nodes and pods alone.
+
+An account of its own: nothing of what placed the pods counts here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from api_client import Object
+
+from gpumanager.names import (
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_INVENTORY,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+
+ENDED: Final = {"Succeeded", "Failed"}
+Amount = tuple[int, int]
+"""Cores and blocks."""
+
+
+@dataclass
+class Accounts:
+    """room: what each GPU has, by node and UUID. cores, blocks: what is held of it."""
+
+    room: dict[tuple[str, str], Amount] = field(default_factory=dict)
+    cores: Counter[tuple[str, str]] = field(default_factory=Counter)
+    blocks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    bound: list[str] = field(default_factory=list)
+    waiting: dict[str, Amount] = field(default_factory=dict)
+
+    @property
+    def overbooked(self) -> list[tuple[str, str]]:
+        """GPUs of which more is held than they have."""
+        return [
+            gpu
+            for gpu, (cores, blocks) in self.room.items()
+            if self.cores[gpu] > cores or self.blocks[gpu] > blocks
+        ]
+
+    @property
+    def overlooked(self) -> list[str]:
+        """Pods that wait though a GPU has room for them. Of one container, and a GPU at most."""
+        return [
+            name
+            for name, asked in self.waiting.items()
+            if any(self._has_room(gpu, asked) for gpu in self.room)
+        ]
+
+    def _has_room(self, gpu: tuple[str, str], asked: Amount) -> bool:
+        cores, blocks = self.room[gpu]
+        left = cores - self.cores[gpu], blocks - self.blocks[gpu]
+        return left[0] >= asked[0] and left[1] >= asked[1]
+
+
+def accounts(nodes: list[Object], pods: list[Object]) -> Accounts:
+    """Of one moment. Pods of which nobody knows which GPUs they have raise KeyError."""
+    found = Accounts()
+    minors: dict[tuple[str, int], str] = {}
+    for node in nodes:
+        for gpu in _inventory(node):
+            name = node["metadata"]["name"]
+            found.room[name, gpu["uuid"]] = CORES_PER_GPU, gpu["memory"] // MEMORY_BLOCK
+            minors[name, gpu["minor"]] = gpu["uuid"]
+    for pod in (one for one in pods if one["status"]["phase"] not in ENDED):
+        name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
+        if not node:
+            found.waiting[name] = amount(pod["spec"]["containers"][0])
+            continue
+        found.bound.append(name)
+        for uuid, (cores, blocks) in holds(pod, minors):
+            found.cores[node, uuid] += cores
+            found.blocks[node, uuid] += blocks
+    return found
+
+
+def holds(pod: Object, minors: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, Amount]]:
+    """Each GPU of each container, and how much of it."""
+    said, node = pod["metadata"]["annotations"], pod["spec"]["nodeName"]
+    plan = json.loads(said[ANNOTATION_PLAN])["containers"]
+    for place, one in enumerate(pod["spec"]["containers"]):
+        uuids = plan[one["name"]]["gpus"]
+        if said[ANNOTATION_GPU_ASSIGNED] == "true":
+            words = said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"].split(",")
+            uuids = [minors[node, int(word)] for word in words]
+        cores, blocks = amount(one)
+        yield from ((uuid, (min(cores, CORES_PER_GPU), blocks)) for uuid in uuids)
+
+
+def amount(container: Mapping[str, Any]) -> Amount:
+    limits = container["resources"]["limits"]
+    return int(limits[VCORE]), int(limits.get(VMEMORY, 0))
+
+
+def _inventory(node: Object) -> list[dict[str, Any]]:
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_INVENTORY)
+    return list(json.loads(text)["gpus"]) if text else []
