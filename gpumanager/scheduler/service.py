@@ -16,6 +16,8 @@ from gpumanager.scheduler.decide import Filtered, filter_nodes, preempt, priorit
 from gpumanager.scheduler.explain import Explanation, Memory, reasons
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.policy import LeastLeftOver, Policy
+from gpumanager.scheduler.reminders import Reminders
+from gpumanager.scheduler.reminding import Reminding
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
@@ -72,6 +74,8 @@ class Extender:
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
+        self.reminders = Reminders(self._would_fit, lambda: self.state.changes, clock)
+        self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
         self._seen: OrderedDict[PodUID, PodView] = OrderedDict()
         self._binder = Binder(
@@ -87,8 +91,9 @@ class Extender:
     async def run(self) -> None:
         """For as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            for part in (self.nodes.run, self.pods.run, self.election.run, self._expire):
-                group.create_task(part())
+            for part in (self.nodes, self.pods, self.election, self._reminding):
+                group.create_task(part.run())
+            group.create_task(self._expire())
 
     def filter(self, pod: PodView, names: Sequence[str]) -> Filtered:
         """Raises NotReady."""
@@ -99,8 +104,12 @@ class Extender:
             wrong = Unfit(str(ask), final=True)
             found = Filtered((), dict.fromkeys(names, wrong))
         else:
-            found = filter_nodes(self.verdicts.of(ask), names)
+            found = self._judge(ask, names)
         self._remember(pod, len(names), found)
+        if found.fitting:
+            self.reminders.forget(pod.uid)
+        else:
+            self.reminders.refused(pod, names)
         return found
 
     def prioritize(self, pod: PodView, names: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -137,9 +146,23 @@ class Extender:
         )
         if refused is None:
             self._seen.pop(request.uid, None)
+            self.reminders.forget(request.uid)
         else:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused
+
+    def _judge(self, ask: PodAsk, names: Sequence[str]) -> Filtered:
+        return filter_nodes(self.verdicts.of(ask), names)
+
+    def _would_fit(self, pod: PodView, names: Sequence[str]) -> bool:
+        """Whether a pod that waits would be told of one of these nodes now."""
+        ask = ask_of(pod)
+        if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
+            return False
+        return bool(self._judge(ask, names).fitting)
+
+    def _is_ours(self) -> bool:
+        return self.election.leads and not self.missing
 
     def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
         ask = ask_of(pod)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -25,6 +26,7 @@ from gpumanager.names import (
     ANNOTATION_PREDICATE_NODE,
     ANNOTATION_PREDICATE_TIME,
 )
+from gpumanager.scheduler.phrases import SCATTERED
 
 pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
@@ -64,6 +66,10 @@ class Cluster:
     def accounts(self) -> Accounts:
         """Now; of all pods of the test."""
         return accounts(self._api.get(NODES)["items"], self._api.get(PODS)["items"])
+
+    def node_of(self, name: str) -> str:
+        """Empty while it waits."""
+        return str(self._api.get(f"{PODS}/{name}")["spec"].get("nodeName", ""))
 
     def some_are_bound(self, least: int) -> None:
         wait_for(lambda: len(self.accounts().bound) >= least, f"{least} pods are bound")
@@ -209,6 +215,26 @@ def test_when_the_leader_is_killed_the_other_replica_binds_what_is_left(
     assert not found.overbooked
     assert len(found.bound) + len(found.waiting) == BURST
     assert within_what_there_is(agent)
+
+
+def test_a_pod_that_waits_takes_the_place_of_one_that_goes(
+    cluster: Cluster, node: RealNode, more_nodes: None
+) -> None:
+    """There were cores enough before, but of several GPUs: only the extender saw that."""
+
+    def create(name: str) -> None:
+        asked = container("main", "true", 60, 8)
+        cluster.pods.create(cluster.pod(name, asked, affinity=on("t4")))
+
+    for n in range(4):
+        create(f"there-{n}")
+        wait_for(partial(cluster.node_of, f"there-{n}"), "it is bound")
+    create("waits")
+    assert f"1 {SCATTERED}" in cluster.why_it_waits("waits")
+
+    node.api.delete(f"{PODS}/there-2", 0)
+
+    assert wait_for(lambda: cluster.node_of("waits"), "it has found its place") == "t4"
 
 
 def test_who_is_more_important_takes_the_place_of_who_is_less(
