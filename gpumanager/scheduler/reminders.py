@@ -8,7 +8,7 @@ and was not asked about for a while, is due for a reminder (decision 0048).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -30,7 +30,7 @@ class Refused:
     """A pod that was told that none of these nodes has room. change: how many there had been."""
 
     pod: PodView
-    names: Sequence[str]
+    names: tuple[str, ...]
     change: int
     since: float
     patience: float
@@ -45,7 +45,7 @@ class Reminders:
 
     def __init__(
         self,
-        fits: Callable[[PodView, Sequence[str]], bool],
+        fits: Callable[[PodView, tuple[str, ...]], bool],
         changes: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
@@ -54,7 +54,7 @@ class Reminders:
         self._clock = clock
         self._waiting: OrderedDict[PodUID, Refused] = OrderedDict()
 
-    def refused(self, pod: PodView, names: Sequence[str]) -> None:
+    def refused(self, pod: PodView, names: Iterable[str]) -> None:
         """None of these nodes has room for it."""
         known = self._waiting.pop(pod.uid, None)
         patience = known.patience if known else PATIENCE

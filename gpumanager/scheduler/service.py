@@ -154,7 +154,7 @@ class Extender:
     def _judge(self, ask: PodAsk, names: Sequence[str]) -> Filtered:
         return filter_nodes(self.verdicts.of(ask), names)
 
-    def _would_fit(self, pod: PodView, names: Sequence[str]) -> bool:
+    def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
         """Whether a pod that waits would be told of one of these nodes now."""
         ask = ask_of(pod)
         if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:

@@ -1,6 +1,5 @@
 """Pods that were refused a moment too early are brought to kube-scheduler's mind."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +29,7 @@ class World:
         self.looks = 0
         self.reminders = Reminders(self._fits, lambda: self.changes, lambda: self.time)
 
-    def _fits(self, _: PodView, names: Sequence[str]) -> bool:
+    def _fits(self, _: PodView, names: tuple[str, ...]) -> bool:
         self.looks += 1
         return bool(self.room & set(names))
 
