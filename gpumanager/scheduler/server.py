@@ -210,7 +210,10 @@ class ExtenderServer:
             raise Refused(500, f"internal error: {type(error).__name__}") from error
         finally:
             self.metrics.took(name, outcome, time.perf_counter() - began)
-        return web.Response(body=answer, headers={"Content-Type": JSON})
+        response = web.Response(body=answer, headers={"Content-Type": JSON})
+        if not self._extender.election.leads:
+            response.force_close()  # so that who comes by a Service finds who leads
+        return response
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """All of it, within the bounds."""
