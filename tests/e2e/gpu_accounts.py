@@ -5,7 +5,7 @@ An account of its own: nothing of what placed the pods counts here.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,22 +28,22 @@ Amount = tuple[int, int]
 
 @dataclass
 class Accounts:
-    """room: what each GPU has, by node and UUID. cores, blocks: what is held of it."""
+    """room: what each GPU has, by node and UUID. cores, blocks: what is held of it.
+
+    bound, waiting: pods. elsewhere: those of the bound that were given other GPUs than planned.
+    """
 
     room: dict[tuple[str, str], Amount] = field(default_factory=dict)
     cores: Counter[tuple[str, str]] = field(default_factory=Counter)
     blocks: Counter[tuple[str, str]] = field(default_factory=Counter)
     bound: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
     waiting: dict[str, Amount] = field(default_factory=dict)
 
     @property
     def overbooked(self) -> list[tuple[str, str]]:
-        """GPUs of which more is held than they have."""
-        return [
-            gpu
-            for gpu, (cores, blocks) in self.room.items()
-            if self.cores[gpu] > cores or self.blocks[gpu] > blocks
-        ]
+        """GPUs of which more is held than they have; also those that are not there."""
+        return [gpu for gpu in {*self.room, *self.cores} if min(self._left(gpu)) < 0]
 
     @property
     def overlooked(self) -> list[str]:
@@ -55,9 +55,12 @@ class Accounts:
         ]
 
     def _has_room(self, gpu: tuple[str, str], asked: Amount) -> bool:
-        cores, blocks = self.room[gpu]
-        left = cores - self.cores[gpu], blocks - self.blocks[gpu]
-        return left[0] >= asked[0] and left[1] >= asked[1]
+        cores, blocks = self._left(gpu)
+        return cores >= asked[0] and blocks >= asked[1]
+
+    def _left(self, gpu: tuple[str, str]) -> Amount:
+        cores, blocks = self.room.get(gpu, (0, 0))
+        return cores - self.cores[gpu], blocks - self.blocks[gpu]
 
 
 def accounts(nodes: list[Object], pods: list[Object]) -> Accounts:
@@ -75,23 +78,34 @@ def accounts(nodes: list[Object], pods: list[Object]) -> Accounts:
             found.waiting[name] = amount(pod["spec"]["containers"][0])
             continue
         found.bound.append(name)
-        for uuid, (cores, blocks) in holds(pod, minors):
-            found.cores[node, uuid] += cores
-            found.blocks[node, uuid] += blocks
+        given = granted(pod, minors)
+        if given != planned(pod):
+            found.elsewhere.append(name)
+        for container, uuids in given.items():
+            (one,) = (each for each in pod["spec"]["containers"] if each["name"] == container)
+            cores, blocks = amount(one)
+            for uuid in uuids:
+                found.cores[node, uuid] += min(cores, CORES_PER_GPU)
+                found.blocks[node, uuid] += blocks
     return found
 
 
-def holds(pod: Object, minors: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, Amount]]:
-    """Each GPU of each container, and how much of it."""
+def planned(pod: Object) -> dict[str, set[str]]:
+    """The GPUs of each container by its plan, UUIDs."""
+    plan = json.loads(pod["metadata"]["annotations"][ANNOTATION_PLAN])["containers"]
+    return {name: set(one["gpus"]) for name, one in plan.items()}
+
+
+def granted(pod: Object, minors: Mapping[tuple[str, int], str]) -> dict[str, set[str]]:
+    """Those that the node gave it, by their minors; as planned where it has not said yet."""
     said, node = pod["metadata"]["annotations"], pod["spec"]["nodeName"]
-    plan = json.loads(said[ANNOTATION_PLAN])["containers"]
+    if said[ANNOTATION_GPU_ASSIGNED] != "true":
+        return planned(pod)
+    found = {}
     for place, one in enumerate(pod["spec"]["containers"]):
-        uuids = plan[one["name"]]["gpus"]
-        if said[ANNOTATION_GPU_ASSIGNED] == "true":
-            words = said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"].split(",")
-            uuids = [minors[node, int(word)] for word in words]
-        cores, blocks = amount(one)
-        yield from ((uuid, (min(cores, CORES_PER_GPU), blocks)) for uuid in uuids)
+        words = said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"].split(",")
+        found[one["name"]] = {minors[node, int(word)] for word in words}
+    return found
 
 
 def amount(container: Mapping[str, Any]) -> Amount:

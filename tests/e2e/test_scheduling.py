@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 import pytest
 from api_client import silent
 from cluster_nodes import node_object
-from gpu_accounts import Accounts, accounts
+from cluster_view import NODES, ClusterView
+from gpu_accounts import Accounts
 from node_process import wait_for
 from real_agent import RealAgent
 from real_node import NODE, RealNode
-from real_pods import PODS, RealPods, container, pod
+from real_pods import PODS, RealPods, container
 from real_scheduler import RealScheduler, role
 from replica import Replica
 from service_door import https
@@ -31,79 +31,17 @@ from gpumanager.scheduler.phrases import SCATTERED
 pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-NODES: Final = "/api/v1/nodes"
 PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MACHINES: Final = {"t4": "t4x4", "v100": "v100x4-nvlink"}
-SIZES: Final = ((50, 16), (30, 8), (100, 0), (20, 8), (60, 24))
 BURST: Final = 40
-CLIENTS: Final = 16
 Record = Callable[[str, object], None]
 
 
-class Cluster:
-    """The node and what is made beside it, as one sees it who asks the API server."""
-
-    def __init__(self, node: RealNode, scheduler: RealScheduler, pods: RealPods) -> None:
-        self._api = node.api
-        self.scheduler = scheduler
-        self.pods = pods
-
-    def pod(self, name: str, *containers: object, **fields: Any) -> dict[str, Any]:
-        return pod(name, *containers, schedulerName=self.scheduler.name, **fields)
-
-    def burst(self, name: str) -> list[dict[str, Any]]:
-        """More than there is room for."""
-        return [
-            self.pod(f"{name}-{n}", container("main", "sleep 600", *SIZES[n % len(SIZES)]))
-            for n in range(BURST)
-        ]
-
-    def create(self, described: list[dict[str, Any]]) -> None:
-        """All at once."""
-        with ThreadPoolExecutor(CLIENTS) as clients:
-            list(clients.map(self.pods.create, described))
-
-    def accounts(self) -> Accounts:
-        """Now; of all pods of the test."""
-        return accounts(self._api.get(NODES)["items"], self._api.get(PODS)["items"])
-
-    def node_of(self, name: str) -> str:
-        """Empty while it waits."""
-        return str(self._api.get(f"{PODS}/{name}")["spec"].get("nodeName", ""))
-
-    def some_are_bound(self, least: int) -> None:
-        wait_for(lambda: len(self.accounts().bound) >= least, f"{least} pods are bound")
-
-    def settled(self) -> Accounts:
-        """Once nobody waits for whom there is room, and the node has said what it gave."""
-
-        def asked() -> Accounts | None:
-            now = silent(self.accounts)
-            return now if now and not now.overlooked and self._all_given() else None
-
-        return wait_for(asked, "everybody for whom there is room is bound, and runs")
-
-    def _all_given(self) -> bool:
-        on_node = [
-            one for one in self._api.get(PODS)["items"] if one["spec"].get("nodeName") == NODE
-        ]
-        said = (one["metadata"]["annotations"] for one in on_node)
-        return all(one[ANNOTATION_GPU_ASSIGNED] == "true" for one in said)
-
-    def why_it_waits(self, name: str) -> str:
-        """The scheduler's own words in the pod's status."""
-
-        def asked() -> str:
-            conditions = self.pods.status(name).get("conditions", [])
-            found = (one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
-            return next(found, "")
-
-        return wait_for(asked, f"it is said why {name} waits")
-
-
 @pytest.fixture
-def cluster(node: RealNode, agent: RealAgent, scheduler: RealScheduler, pods: RealPods) -> Cluster:
-    return Cluster(node, scheduler, pods)
+def cluster(
+    node: RealNode, agent: RealAgent, scheduler: RealScheduler, pods: RealPods
+) -> ClusterView:
+    return ClusterView(node.api, scheduler.name, pods)
 
 
 @pytest.fixture
@@ -118,15 +56,15 @@ def more_nodes(node: RealNode, pods: RealPods) -> Iterator[None]:
 
 
 @pytest.fixture
-def second(cluster: Cluster) -> Iterator[Replica]:
-    """Another replica of the extender."""
-    yield cluster.scheduler.add_replica()
-    cluster.scheduler.extender.start()
-    cluster.scheduler.remove_replica()
+def replicas(scheduler: RealScheduler) -> Iterator[tuple[Replica, Replica]]:
+    """Two of the extender, of which the first leads, and may be killed."""
+    yield scheduler.extender, scheduler.add_replica()
+    scheduler.extender.start()
+    scheduler.remove_replica()
 
 
 def test_a_pod_gets_the_gpus_that_were_planned_when_it_was_bound(
-    cluster: Cluster, node: RealNode, agent: RealAgent, pods: RealPods
+    cluster: ClusterView, node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
     asked = [container("a", "sleep 600", 30, 8), container("b", "sleep 600", 200, 0)]
     uid = pods.create(cluster.pod("planned", *asked))
@@ -146,24 +84,23 @@ def test_a_pod_gets_the_gpus_that_were_planned_when_it_was_bound(
 
 
 def test_what_is_written_at_bind_comes_with_the_node_in_one_write(
-    cluster: Cluster, node: RealNode, more_nodes: None
+    cluster: ClusterView, node: RealNode, more_nodes: None
 ) -> None:
-    """On a node without an agent nobody else writes: the pod's first version with a node has it."""
+    """On a node without an agent; of all versions of the pod the first with a node has it."""
+    before = node.api.get(PODS)["metadata"]["resourceVersion"]
     cluster.pods.create(cluster.pod("written", container("main", "true", 50, 8), affinity=on("t4")))
+    wait_for(lambda: cluster.node_of("written"), "it is bound")
 
-    def bound() -> dict[str, Any] | None:
-        found: dict[str, Any] = node.api.get(f"{PODS}/written")
-        return found if found["spec"].get("nodeName") else None
+    versions = [one["object"] for one in node.api.changes(PODS, before)]
 
-    said = wait_for(bound, "it is bound")["metadata"]["annotations"]
-
+    said = next(one for one in versions if one["spec"].get("nodeName"))["metadata"]["annotations"]
     assert [uuid[:6] for uuid in plan(said)["main"]["gpus"]] == ["GPU-t4"]
     assert said[ANNOTATION_PREDICATE_NODE] == "t4"
     assert said[ANNOTATION_GPU_ASSIGNED] == "false"
 
 
-def test_gpu_admission_s_paths_are_answered(cluster: Cluster) -> None:
-    endpoint = cluster.scheduler.extender.endpoint
+def test_gpu_admission_s_paths_are_answered(cluster: ClusterView, scheduler: RealScheduler) -> None:
+    endpoint = scheduler.extender.endpoint
     asking = cluster.pod("asked", container("main", "true", 30, 8))
     asking["metadata"]["uid"] = "asked"
 
@@ -175,15 +112,32 @@ def test_gpu_admission_s_paths_are_answered(cluster: Cluster) -> None:
     assert https(endpoint, "GET", "/version") == (200, f"{__version__}\n")
 
 
-def test_a_burst_is_placed_without_booking_twice_while_the_extender_is_killed(
-    cluster: Cluster, agent: RealAgent, more_nodes: None, record_property: Record
+def test_pods_without_gpus_do_not_need_the_extender(
+    cluster: ClusterView, scheduler: RealScheduler, more_nodes: None
 ) -> None:
-    described = cluster.burst("burst")
+    scheduler.extender.kill()
+    try:
+        plain = {"name": "main", "image": "local"}
+        cluster.pods.create(cluster.pod("plain", plain, affinity=on("t4")))
+
+        assert wait_for(lambda: cluster.node_of("plain"), "it is bound") == "t4"
+    finally:
+        scheduler.extender.start()
+
+
+def test_a_burst_is_placed_without_booking_twice_while_the_extender_is_killed(
+    cluster: ClusterView,
+    scheduler: RealScheduler,
+    agent: RealAgent,
+    more_nodes: None,
+    record_property: Record,
+) -> None:
+    described = cluster.burst("burst", BURST)
     cluster.create(described[: BURST // 2])
     cluster.some_are_bound(BURST // 5)
-    cluster.scheduler.extender.kill()
+    scheduler.extender.kill()
     cluster.create(described[BURST // 2 :])
-    cluster.scheduler.extender.start()
+    scheduler.extender.start()
 
     found = cluster.settled()
 
@@ -197,12 +151,16 @@ def test_a_burst_is_placed_without_booking_twice_while_the_extender_is_killed(
 
 
 def test_when_the_leader_is_killed_the_other_replica_binds_what_is_left(
-    cluster: Cluster, agent: RealAgent, more_nodes: None, second: Replica, record_property: Record
+    cluster: ClusterView,
+    agent: RealAgent,
+    more_nodes: None,
+    replicas: tuple[Replica, Replica],
+    record_property: Record,
 ) -> None:
-    first = cluster.scheduler.extender
+    first, second = replicas
     assert (role(first), role(second)) == ("leader", "standby")
 
-    described = cluster.burst("handed")
+    described = cluster.burst("handed", BURST)
     cluster.create(described[: BURST // 2])
     cluster.some_are_bound(BURST // 5)
     first.kill()
@@ -218,7 +176,7 @@ def test_when_the_leader_is_killed_the_other_replica_binds_what_is_left(
 
 
 def test_a_pod_that_waits_takes_the_place_of_one_that_goes(
-    cluster: Cluster, node: RealNode, more_nodes: None
+    cluster: ClusterView, node: RealNode, more_nodes: None
 ) -> None:
     """There were cores enough before, but of several GPUs: only the extender saw that."""
 
@@ -238,7 +196,7 @@ def test_a_pod_that_waits_takes_the_place_of_one_that_goes(
 
 
 def test_who_is_more_important_takes_the_place_of_who_is_less(
-    cluster: Cluster, node: RealNode, agent: RealAgent, pods: RealPods
+    cluster: ClusterView, node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
     whole = 100 * len(agent.machine.topology.gpus)
     node.api.create(PRIORITIES, {"metadata": {"name": "urgent"}, "value": 1000})
@@ -285,6 +243,7 @@ def figures(found: Accounts) -> dict[str, int]:
     return {
         "bound": len(found.bound),
         "waiting": len(found.waiting),
+        "on other GPUs than planned": len(found.elsewhere),
         "cores given": sum(found.cores.values()),
         "cores there": sum(cores for cores, _ in found.room.values()),
     }
