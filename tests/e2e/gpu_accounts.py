@@ -5,7 +5,7 @@ An account of its own: nothing of what placed the pods counts here.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ class Accounts:
         return cores - self.cores[gpu], blocks - self.blocks[gpu]
 
 
-def accounts(nodes: list[Object], pods: list[Object]) -> Accounts:
+def accounts(nodes: Sequence[Object], pods: Sequence[Object]) -> Accounts:
     """Of one moment. Pods of which nobody knows which GPUs they have raise KeyError."""
     found = Accounts()
     minors: dict[tuple[str, int], str] = {}
