@@ -12,7 +12,7 @@ from real_pods import PODS, RealPods, container, pod
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED
 
 NODES: Final = "/api/v1/nodes"
-SIZES: Final = ((50, 16), (30, 8), (100, 0), (20, 8), (60, 24))
+SIZES: Final = ((50, 16), (30, 8), (100, 8), (20, 8), (60, 24))
 """Cores and blocks."""
 CLIENTS: Final = 16
 """How many ask for pods at once."""

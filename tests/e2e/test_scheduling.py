@@ -66,7 +66,9 @@ def replicas(scheduler: RealScheduler) -> Iterator[tuple[Replica, Replica]]:
 def test_a_pod_gets_the_gpus_that_were_planned_when_it_was_bound(
     cluster: ClusterView, node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
-    asked = [container("a", "sleep 600", 30, 8), container("b", "sleep 600", 200, 0)]
+    # Where memory is asked for first, the end of who had none is only seen by the journal's keeper.
+    wait_for(lambda: all(one.memory_ids for one in agent.promises()), "those are forgotten")
+    asked = [container("a", "sleep 600", 30, 8), container("b", "sleep 600", 200, 8)]
     uid = pods.create(cluster.pod("planned", *asked))
 
     pods.running("planned")
@@ -200,10 +202,10 @@ def test_who_is_more_important_takes_the_place_of_who_is_less(
 ) -> None:
     whole = 100 * len(agent.machine.topology.gpus)
     node.api.create(PRIORITIES, {"metadata": {"name": "urgent"}, "value": 1000})
-    pods.create(cluster.pod("low", container("main", "sleep 600", whole, 0)))
+    pods.create(cluster.pod("low", container("main", "sleep 600", whole, 8)))
     pods.running("low")
 
-    urgent = cluster.pod("urgent", container("main", "sleep 600", 100, 0))
+    urgent = cluster.pod("urgent", container("main", "sleep 600", 100, 8))
     uid = pods.create(urgent | {"spec": urgent["spec"] | {"priorityClassName": "urgent"}})
 
     pods.running("urgent")
