@@ -35,6 +35,10 @@ ANNOTATION_PLAN: Final = "tencent.com/vcuda-plan"
 
 ANNOTATION_GPU_ASSIGNED: Final = "tencent.com/gpu-assigned"
 
+ANNOTATION_ROOM_FOUND: Final = "tencent.com/gpu-room-found"
+"""Pod annotation by our scheduler, new: when a pod that waits would have fitted, so that
+kube-scheduler looks at it again."""
+
 ANNOTATION_MODEL_WANTED: Final = "tencent.com/include-gpu-model"
 """Pod annotation by the user, new: words of which a GPU's product has one, `A100,H100`."""
 ANNOTATION_MODEL_EXCLUDED: Final = "tencent.com/exclude-gpu-model"

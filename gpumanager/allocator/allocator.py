@@ -3,8 +3,9 @@
 One admission at a time, under one lock. A promise is written to the journal before it is answered;
 whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
 nothing but memory, the disk and the local kubelet's list of pods (200 ms at most), because
-the kubelet calls them without a timeout and stands still meanwhile. What can be decided without the
-world is decided in the pure modules beside this one.
+the kubelet calls them without a timeout and stands still meanwhile; the container runtime is asked
+only where a pod would be refused, for good, because of pods that look ended. What can be decided
+without the world is decided in the pure modules beside this one.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
 from gpumanager.allocator.advertised import advertised
@@ -21,7 +23,7 @@ from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import Device, UnknownDeviceID
-from gpumanager.allocator.evidence import Eyes
+from gpumanager.allocator.evidence import Eyes, lived_on, who_lives
 from gpumanager.allocator.foresight import Foreseen, Foresight, Ground
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_file import JournalUnwritable
@@ -30,6 +32,7 @@ from gpumanager.allocator.lifecycle import (
     UNDISPUTED,
     Conflict,
     conflict,
+    ended,
     never_given,
     rejected,
 )
@@ -47,6 +50,9 @@ from gpumanager.names import VCORE
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
+
+HURRY: Final = 1.0
+"""Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
 
 class Allocator:
@@ -170,7 +176,7 @@ class Allocator:
             await self._promise(foreseen.decided, open_)
             return foreseen.answer
         decided = await self._decide(open_, resource, ids)
-        if isinstance(decided, Refused) and await self._forget_rejected(open_):
+        if isinstance(decided, Refused) and await self._make_room(open_):
             decided = await self._decide(open_, resource, ids)
         other = apart(open_, self._call(resource, len(ids)))
         if isinstance(decided, Refused) and other:
@@ -343,16 +349,25 @@ class Allocator:
         promises = self._promises
         return conflict(promises.live(), open_.admission, ids, self._view, promises.lingering)
 
-    async def _forget_rejected(self, open_: Transaction) -> bool:
+    async def _make_room(self, open_: Transaction) -> bool:
         """Whether there is more room now.
 
-        An agent that died in an admission left a promise to a pod that was rejected for that.
+        An agent that died in an admission left a promise to a pod that was rejected for that. And
+        of a pod that has ended the kubelet's offer only shows the resource that it asks for: who
+        had a whole GPU and no memory is not seen to be gone when memory is asked for first.
         """
         checkpoint = await self._around.books.read()
         live = self._promises.live()
-        names = never_given(live, open_.admission, checkpoint, self._view)
+        names = {*never_given(live, open_.admission, checkpoint, self._view)}
+        names |= await self._proved_over(open_)
         await self._promises.release(names)
         return bool(names)
+
+    async def _proved_over(self, open_: Transaction) -> frozenset[AllocationID]:
+        """Promises to pods that look ended and with which no container runs."""
+        over = ended(self._promises.live(), open_.admission, self._view)
+        running = await who_lives(self._around.runtime, HURRY) if over else None
+        return frozenset() if running is None else over - lived_on(running)
 
     async def _abandon(self, open_: Transaction) -> None:
         """The pod is refused for good: what else it was promised is free.

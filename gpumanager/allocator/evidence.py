@@ -54,12 +54,14 @@ class Evidence:
         return self.checkpoint is not None and self.live is not None
 
 
-async def who_lives(runtime: LiveContainers | None) -> tuple[LiveContainer, ...] | None:
-    """The running containers; None where nobody tells in time."""
+async def who_lives(
+    runtime: LiveContainers | None, patience: float = PATIENCE
+) -> tuple[LiveContainer, ...] | None:
+    """The running containers; None where nobody tells in time. patience: seconds."""
     if runtime is None:
         return None
     try:
-        return await asyncio.wait_for(runtime.list(), PATIENCE)
+        return await asyncio.wait_for(runtime.list(), patience)
     except (GpuManagerError, TimeoutError) as error:
         logger.debug("who runs is not known: %s", error or "no answer in time")
         return None

@@ -96,6 +96,15 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
     return all(pod.ended for pod in view if pod.uid == owner)
 
 
+def ended(live: Iterable[Allocation], admission: str, view: View | None) -> frozenset[AllocationID]:
+    """Promises to pods that the list says have ended, seen while `admission` is under way.
+
+    Of what gpu-manager promised no container tells.
+    """
+    others = (a for a in live if a.admission != admission and not a.inherited)
+    return frozenset(a.allocation for a in others if has_ended(a.owner, view))
+
+
 def never_given(
     live: Iterable[Allocation], admission: str, checkpoint: Checkpoint | None, view: View | None
 ) -> tuple[AllocationID, ...]:

@@ -84,7 +84,10 @@ class ExtenderServer:
                 raise Refused(503, str(error), **LATER) from None
             finally:
                 self.metrics.took(name, outcome, time.perf_counter() - began)
-            return web.Response(body=said, headers={"Content-Type": JSON})
+            response = web.Response(body=said, headers={"Content-Type": JSON})
+            if not self._extender.election.leads:
+                response.force_close()  # so that who comes by a Service finds who leads
+            return response
 
         return answer
 

@@ -26,6 +26,8 @@ from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, re
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.reminders import Reminders
+from gpumanager.scheduler.reminding import Reminding
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
@@ -89,6 +91,8 @@ class Extender:
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
+        self.reminders = Reminders(self._would_fit, lambda: self.state.changes, clock)
+        self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
         self._seen: OrderedDict[PodUID, PodView] = OrderedDict()
         self._binder = Binder(
@@ -112,9 +116,10 @@ class Extender:
     async def run(self) -> None:
         """For as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            parts = self.nodes.run, self.pods.run, self.election.run, self._expire, self._renew
-            for part in parts:
-                group.create_task(part())
+            for part in (self.nodes, self.pods, self.election, self._reminding):
+                group.create_task(part.run())
+            group.create_task(self._expire())
+            group.create_task(self._renew())
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
@@ -125,10 +130,12 @@ class Extender:
             wrong = Unfit(str(ask), final=True)
             found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
-            policy = ask.preference.spelled
-            found = filter_nodes(self.verdicts.of(ask, names), names)
-            found = permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
+            found, policy = self._judge(pod, ask, names), ask.preference.spelled
         self._remember(pod, len(names), found, policy)
+        if found.fitting:
+            self.reminders.forget(pod.uid)
+        else:
+            self.reminders.refused(pod, names)
         return found
 
     def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
@@ -176,6 +183,7 @@ class Extender:
         )
         if refused is None:
             self._seen.pop(request.uid, None)
+            self.reminders.forget(request.uid)
         else:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused
@@ -205,6 +213,20 @@ class Extender:
             for one, places in pairs
             for place in places
         )
+
+    def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
+        found = filter_nodes(self.verdicts.of(ask, names), names)
+        return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
+
+    def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
+        """Whether a pod that waits would be told of one of these nodes now."""
+        ask = self.ask_of(pod)
+        if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
+            return False
+        return bool(self._judge(pod, ask, names).fitting)
+
+    def _is_ours(self) -> bool:
+        return self.election.leads and not self.missing
 
     def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
         ask = self.ask_of(pod)

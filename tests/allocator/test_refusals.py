@@ -69,3 +69,36 @@ async def test_a_shared_gpu_is_never_given_whole(tmp_path: Path) -> None:
 
     with pytest.raises(AdmissionRefused):
         await node.admit(pod("b", container(100, 0)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_whole_gpu_whose_pod_has_ended_is_free_whatever_is_asked_for_first(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """It held no memory, so that an offer of memory does not show that it is gone."""
+    node = Node(tmp_path, gpus(1))
+    whole, share = pod("whole", container(100, 0)), pod("share", container(30, 4))
+    await node.run(whole)
+    node.delete(whole.uid)
+
+    await node.admit(share, order=order)
+
+    assert [one.owner for one in node.allocator.journal.live()] == [share.uid]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_whole_gpu_with_which_a_container_runs_or_may_run_is_not_free(
+    tmp_path: Path, *, answers: bool
+) -> None:
+    """A kubelet that has just started may not list a pod that lives."""
+    node = Node(tmp_path, gpus(1))
+    whole = pod("whole", container(100, 0))
+    await node.run(whole)
+    node.runtime.containers.append(node.live_container(whole))
+    node.runtime.answers = answers
+    node.delete(whole.uid)
+
+    with pytest.raises(AdmissionRefused, match="no free GPU"):
+        await node.admit(pod("share", container(30, 4)), order=(VMEMORY, VCORE))
+
+    assert [one.owner for one in node.allocator.journal.live()] == [whole.uid]

@@ -2,7 +2,7 @@
 
     network   only a loopback of its own: every port is free, nothing leaves
     mounts    `/var/lib`, `/var/log` and `/run` are directories of the test; the kernel settings
-              that a kubelet writes are copies
+              that a kubelet writes, and the names of hosts, are copies
     processes all end with the first of them, whatever happens
 
 What namespaces do not cover, the node's cgroups, goes below one name and is removed by whoever
@@ -37,6 +37,15 @@ TOOLS: Final = {
 
 ADDRESS: Final = "192.0.2.2"
 """The node's own, beside loopback, which a node must not have alone (an address for examples)."""
+
+SERVICES: Final = {
+    "gpumanager-extender.kube-system.svc": "10.96.0.81",
+    "gpu-manager-webhook.kube-system.svc": "10.96.0.82",
+}
+"""Names and addresses of Services, where a cluster has its DNS; `service_door` answers there."""
+
+REPLICAS: Final = ("192.0.2.11", "192.0.2.12", "192.0.2.13")
+"""Addresses of pods that are processes here."""
 
 MASKED: Final = ("/var/lib", "/var/log", "/run")
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -114,8 +123,14 @@ def furnish(directory: Path) -> None:
         own = directory / path.strip("/").replace("/", "-")
         own.mkdir(exist_ok=True)
         kernel.bind(str(own), path)
-    for words in (("link", "set", "lo", "up"), ("address", "add", f"{ADDRESS}/32", "dev", "lo")):
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=60)
+    for address in (ADDRESS, *REPLICAS, *SERVICES.values()):
+        words = ("address", "add", f"{address}/32", "dev", "lo")
         subprocess.run(["ip", *words], check=True, timeout=60)
+    names = directory / "hosts"
+    rows = (f"{address} {name}\n" for name, address in SERVICES.items())
+    names.write_text(Path("/etc/hosts").read_text() + "\n" + "".join(rows))
+    kernel.bind(str(names), "/etc/hosts")
 
 
 def first_process(command: list[str]) -> int:

@@ -19,6 +19,7 @@ import pytest
 from real_agent import RealAgent
 from real_node import RealNode
 from real_pods import CHEAT, RealPods
+from real_scheduler import RealScheduler
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import furnish, make_disk
@@ -112,6 +113,28 @@ def pods(node: RealNode) -> Iterator[RealPods]:
     made = RealPods(node.api)
     yield made
     made.delete()
+
+
+@pytest.fixture(scope="session")
+def scheduler(
+    stage: tuple[RealNode, RealAgent, SimulatedGpus], facts: Facts
+) -> Iterator[RealScheduler]:
+    """A kube-scheduler that asks our extender, beside the node's own."""
+    if stage[0].minor < FIRST_AS_DOCUMENTED:
+        pytest.skip(f"kube-scheduler {stage[0].version} reads no v1 of its configuration")
+    began = time.monotonic()
+    made = RealScheduler(stage[0])
+    try:
+        made.start()
+        facts["seconds"]["until kube-scheduler asks the extender"] = round(
+            time.monotonic() - began, 1
+        )
+        yield made
+    finally:
+        made.stop()
+
+
+FIRST_AS_DOCUMENTED: Final = 25
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

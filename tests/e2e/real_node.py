@@ -10,7 +10,6 @@ import os
 import resource
 import secrets
 import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,8 @@ import enclosure
 import node_image
 import yaml
 from api_client import ApiClient, silent
-from node_process import SECONDS, NodeProcess
+from node_process import NodeProcess
+from node_runtime import Containerd, run, said_by
 
 NODE: Final = "node1"
 API_PORT: Final = 6443
@@ -35,15 +35,6 @@ USERS: Final = {
 NOT_WITHOUT_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition"
 """Admission plugins that wait for what a controller manager would do."""
 
-NO_NETWORK: Final = """#!/bin/sh
-# A pod's network: an address that leads nowhere.
-case $CNI_COMMAND in
-VERSION) echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.3.1", "0.4.0"]}' ;;
-ADD) echo '{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],
-    "ips": [{"version": "4", "address": "192.0.2.1/32", "interface": 0}]}' ;;
-esac
-"""
-
 
 class RealNode:
     """One node, its programs from `programs`, its files below `directory`.
@@ -55,14 +46,14 @@ class RealNode:
     def __init__(self, programs: Path, directory: Path, device_state: Path) -> None:
         self._programs = programs
         self._directory = directory
-        self._device_state = device_state
+        self._containerd = Containerd(directory, device_state)
         self._tokens = {name: secrets.token_hex(16) for name in USERS}
         self._parts: dict[str, NodeProcess] = {}
         self.api = ApiClient(API_PORT, self._tokens["admin"], self._certificate)
 
     @property
     def version(self) -> str:
-        return _said_by(self._programs / "kubelet", "--version").split()[-1].removeprefix("v")
+        return said_by(self._programs / "kubelet", "--version").split()[-1].removeprefix("v")
 
     @property
     def minor(self) -> int:
@@ -73,15 +64,15 @@ class RealNode:
         """Of everything that runs here."""
         return {
             "kubelet": self.version,
-            "containerd": _said_by("containerd", "--version").split()[2],
-            "runc": _said_by("runc", "--version").split()[2],
-            "etcd": _said_by("etcd", "--version").split()[2],
+            "containerd": said_by("containerd", "--version").split()[2],
+            "runc": said_by("runc", "--version").split()[2],
+            "etcd": said_by("etcd", "--version").split()[2],
             "kernel": os.uname().release,
         }
 
     @property
     def containerd_socket(self) -> Path:
-        return self._directory / "containerd.sock"
+        return self._containerd.socket
 
     @property
     def logs(self) -> Path:
@@ -97,9 +88,11 @@ class RealNode:
     def start(self, stage: Callable[[str], None]) -> None:
         """Until the node is ready; tells `stage` what is reached."""
         self.logs.mkdir(exist_ok=True)
-        for step in (self._start_etcd, self._start_api, self._start_containerd):
+        for step in (self._start_etcd, self._start_api):
             step()
             stage(step.__name__.removeprefix("_start_"))
+        self._containerd.start(self.part("containerd"))
+        stage("containerd")
         self.start_kubelet()
         self.part("kubelet").wait_for(self._ready, "the node is ready")
         stage("kubelet")
@@ -114,6 +107,14 @@ class RealNode:
     def part(self, name: str) -> NodeProcess:
         log = self._directory / "logs" / f"{name}.log"
         return self._parts.setdefault(name, NodeProcess(name, log))
+
+    def program(self, name: str) -> Path:
+        """One of Kubernetes' own."""
+        return self._programs / name
+
+    def file(self, name: str) -> Path:
+        """A place for a file that goes with the node."""
+        return self._directory / name
 
     def token_of_account(self, name: str, rules: Sequence[Mapping[str, Any]]) -> str:
         """A service account's token; the account is made, with a role of these rules."""
@@ -137,7 +138,7 @@ class RealNode:
         """Also after `stop_kubelet`; settings: of its configuration, beside ours."""
         configuration = self._directory / "kubelet.json"
         configuration.write_text(json.dumps(self._kubelet_configuration() | settings))
-        flags = ["--config", configuration, "--kubeconfig", self._kubeconfig("kubelet")]
+        flags = ["--config", configuration, "--kubeconfig", self.kubeconfig("kubelet")]
         flags += ["--hostname-override", NODE, "--node-ip", enclosure.ADDRESS]
         if self.minor < FIRST_WITH_ENDPOINT_IN_CONFIGURATION:
             flags += ["--container-runtime=remote", "--pod-infra-container-image", node_image.NAME]
@@ -167,7 +168,7 @@ class RealNode:
         tokens.write_text("\n".join(rows) + "\n")
         key = self._directory / "accounts.key"
         if not key.exists():  # accounts keep their tokens over a restart
-            _run("openssl", "genrsa", "-out", key, "2048")
+            run("openssl", "genrsa", "-out", key, "2048")
         api = self.part("api")
         api.start(
             self._programs / "kube-apiserver",
@@ -188,68 +189,8 @@ class RealNode:
         return self._certificate.exists() and silent(lambda: self.api.get("/readyz")) == "ok"
 
     def _start_scheduler(self) -> None:
-        flags = ["--kubeconfig", self._kubeconfig("scheduler"), "--leader-elect=false"]
+        flags = ["--kubeconfig", self.kubeconfig("scheduler"), "--leader-elect=false"]
         self.part("scheduler").start(self._programs / "kube-scheduler", *flags)
-
-    def _start_containerd(self) -> None:
-        archive = self._directory / "image.tar"
-        node_image.write_image(archive)
-        self._write_network()
-        configuration = self._directory / "containerd.toml"
-        configuration.write_text(_toml(self._containerd_configuration()))
-        containerd = self.part("containerd")
-        containerd.start("containerd", "--config", configuration)
-        ctr = ["ctr", "--address", self.containerd_socket, "--namespace", "k8s.io"]
-        containerd.wait_for(lambda: _succeeds(*ctr, "version"), "containerd answers")
-        _run(*ctr, "images", "import", archive)
-
-    def _write_network(self) -> None:
-        for name in ("loopback", "nowhere"):
-            plugin = self._directory / "cni" / name
-            plugin.parent.mkdir(exist_ok=True)
-            plugin.write_text(NO_NETWORK)
-            plugin.chmod(0o755)
-        network = {"cniVersion": "0.4.0", "name": "nowhere", "plugins": [{"type": "nowhere"}]}
-        (self._directory / "cni" / "nowhere.conflist").write_text(json.dumps(network))
-
-    def _containerd_configuration(self) -> Mapping[str, Any]:
-        runtime = {
-            "runtime_type": "io.containerd.runc.v2",
-            "base_runtime_spec": str(self._base_specification()),
-        }
-        cri = {
-            "sandbox_image": node_image.NAME,
-            "restrict_oom_score_adj": True,
-            "stream_server_address": "127.0.0.1",
-            "cni": {key: str(self._directory / "cni") for key in ("bin_dir", "conf_dir")},
-            "containerd": {"snapshotter": "overlayfs", "runtimes": {"runc": runtime}},
-        }
-        return {
-            "version": 2,
-            "root": str(self._directory / "containerd"),
-            "state": "/run/containerd",
-            "oom_score": 0,
-            "grpc": {"address": str(self.containerd_socket)},
-            "plugins": {
-                "io.containerd.grpc.v1.cri": cri,
-                "io.containerd.internal.v1.opt": {"path": str(self._directory / "opt")},
-            },
-        }
-
-    def _base_specification(self) -> Path:
-        """The runtime's own, and the simulated GPUs' state where a driver would have its node."""
-        specification = json.loads(_said_by("ctr", "oci", "spec"))
-        specification["mounts"].append(
-            {
-                "destination": "/dev/nvidiactl",
-                "type": "bind",
-                "source": str(self._device_state),
-                "options": ["bind", "rw"],
-            }
-        )
-        path = self._directory / "base-spec.json"
-        path.write_text(json.dumps(specification))
-        return path
 
     def _kubelet_configuration(self) -> dict[str, Any]:
         root = f"/{self._directory.name}"
@@ -280,7 +221,8 @@ class RealNode:
             configuration["containerRuntimeEndpoint"] = f"unix://{self.containerd_socket}"
         return configuration
 
-    def _kubeconfig(self, user: str) -> Path:
+    def kubeconfig(self, user: str) -> Path:
+        """Of one of USERS."""
         return self.write_kubeconfig(user, self._tokens[user])
 
     def write_kubeconfig(self, user: str, token: str) -> Path:
@@ -320,29 +262,3 @@ def _binding(name: str) -> Mapping[str, Any]:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}],
     }
-
-
-def _toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """As TOML; JSON's values are TOML's."""
-    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    head = [f"[{'.'.join(map(json.dumps, path))}]"] if path and values else []
-    lines = [*head, *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-    return "\n".join([*lines, *(_toml(table, (*path, key)) for key, table in tables.items())])
-
-
-def _said_by(*command: object) -> str:
-    return subprocess.run(
-        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=SECONDS
-    ).stdout
-
-
-def _run(*command: object) -> None:
-    subprocess.run(
-        [str(word) for word in command], check=True, capture_output=True, timeout=SECONDS
-    )
-
-
-def _succeeds(*command: object) -> bool:
-    ran = subprocess.run([str(w) for w in command], check=False, capture_output=True, timeout=30)
-    return ran.returncode == 0

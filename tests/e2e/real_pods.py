@@ -9,6 +9,7 @@ from typing import Any, Final
 import yaml
 from api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
 from node_process import wait_for
+from real_node import NODE
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
@@ -125,10 +126,18 @@ class RealPods:
     def delete(self, *names: str) -> None:
         """Until none of them is there any more."""
         for name in names or tuple(self._made):
-            self._api.delete(f"{PODS}/{name}", GRACE_SECONDS)
+            self._api.delete(f"{PODS}/{name}", self._grace(name))
         for name in names or tuple(self._made):
             wait_for(partial(self._is_gone, name), f"{name} is gone")
             self._made.pop(name)
+
+    def exists(self, name: str) -> bool:
+        return not self._is_gone(name)
+
+    def _grace(self, name: str) -> int:
+        """None where no kubelet would say that it has ended: a node may be found meanwhile."""
+        pod = silent(lambda: self._api.get(f"{PODS}/{name}")) or {"spec": {}}
+        return GRACE_SECONDS if pod["spec"].get("nodeName") == NODE else 0
 
     def _is_gone(self, name: str) -> bool:
         try:

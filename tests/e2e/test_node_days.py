@@ -86,7 +86,7 @@ def test_a_restarted_agent_knows_what_it_promised(
     agent.stop()
     agent.start()
 
-    agent.wait_until_advertised()
+    wait_for(lambda: admits(pods, beside={uid}), "the kubelet admits again")
     beside = pods.create(pod("beside", container("main", WAITS, 60, 8)))
     pods.running("beside")
     assert agent.promised_to(uid) == promised

@@ -47,6 +47,21 @@ async def test_the_standby_answers_all_but_bind_and_takes_over(api: SimulatedApi
             assert "Insufficient" in await second.bind(another, "a")
 
 
+async def test_who_does_not_lead_keeps_no_connection(api: SimulatedApiServer) -> None:
+    """A Service leads new connections to the leader; old ones stay with whom they have."""
+    await api.create("nodes", node_object("a"))
+    async with AsyncExitStack() as leaving:
+        first = await leaving.enter_async_context(serving(api, election=elected(api, "first")))
+        await until(lambda: first.extender.election.leads and not first.extender.missing)
+        second = await leaving.enter_async_context(serving(api, election=elected(api, "second")))
+        asked = {"Pod": await first.make("pods", pod_object("p", (30, 4))), "NodeNames": ["a"]}
+
+        async with second.session.post("/scheduler/filter", json=asked) as answer:
+            assert answer.headers.get("Connection") == "close"
+        async with first.session.post("/scheduler/filter", json=asked) as answer:
+            assert "Connection" not in answer.headers
+
+
 async def test_the_pod_s_label_says_who_leads(api: SimulatedApiServer) -> None:
     await api.create("pods", pod_object("extender-0"))
     server = ApiServer(Access("127.0.0.1", api.port))

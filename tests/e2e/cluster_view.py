@@ -1,0 +1,79 @@
+"""Pods for kube-scheduler with our extender, and what became of them, as the API server has it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from api_client import ApiClient, silent
+from gpu_accounts import Accounts, accounts
+from node_process import wait_for
+from real_node import NODE
+from real_pods import PODS, RealPods, container, pod
+
+from gpumanager.names import ANNOTATION_GPU_ASSIGNED
+
+NODES: Final = "/api/v1/nodes"
+SIZES: Final = ((50, 16), (30, 8), (100, 8), (20, 8), (60, 24))
+"""Cores and blocks."""
+CLIENTS: Final = 16
+"""How many ask for pods at once."""
+
+
+class ClusterView:
+    """scheduler: whom the pods name."""
+
+    def __init__(self, api: ApiClient, scheduler: str, pods: RealPods) -> None:
+        self.pods = pods
+        self._api = api
+        self._scheduler = scheduler
+
+    def pod(self, name: str, *containers: object, **fields: Any) -> dict[str, Any]:
+        return pod(name, *containers, schedulerName=self._scheduler, **fields)
+
+    def burst(self, name: str, count: int) -> list[dict[str, Any]]:
+        """Of several sizes."""
+        return [
+            self.pod(f"{name}-{n}", container("main", "sleep 600", *SIZES[n % len(SIZES)]))
+            for n in range(count)
+        ]
+
+    def create(self, described: list[dict[str, Any]]) -> None:
+        """All at once."""
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            list(clients.map(self.pods.create, described))
+
+    def accounts(self) -> Accounts:
+        """Now; of all pods of the test."""
+        return accounts(self._api.get(NODES)["items"], self._api.get(PODS)["items"])
+
+    def node_of(self, name: str) -> str:
+        """Empty while it waits."""
+        return str(self._api.get(f"{PODS}/{name}")["spec"].get("nodeName", ""))
+
+    def some_are_bound(self, least: int) -> None:
+        wait_for(lambda: len(self.accounts().bound) >= least, f"{least} pods are bound")
+
+    def settled(self) -> Accounts:
+        """Once nobody waits for whom there is room, and the node has said what it gave."""
+
+        def asked() -> Accounts | None:
+            now = silent(self.accounts)
+            return now if now and not now.overlooked and self._all_given() else None
+
+        return wait_for(asked, "everybody for whom there is room is bound, and runs")
+
+    def _all_given(self) -> bool:
+        on_node = [
+            one for one in self._api.get(PODS)["items"] if one["spec"].get("nodeName") == NODE
+        ]
+        said = (one["metadata"]["annotations"] for one in on_node)
+        return all(one[ANNOTATION_GPU_ASSIGNED] == "true" for one in said)
+
+    def why_it_waits(self, name: str) -> str:
+        """The scheduler's own words in the pod's status."""
+
+        def asked() -> str:
+            conditions = self.pods.status(name).get("conditions", [])
+            found = (one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
+            return next(found, "")
+
+        return wait_for(asked, f"it is said why {name} waits")

@@ -1,0 +1,251 @@
+"""A real kube-scheduler asks our extender: where pods go, and that no GPU is given away twice."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pytest
+from api_client import silent
+from cluster_nodes import node_object
+from cluster_view import NODES, ClusterView
+from gpu_accounts import Accounts
+from node_process import wait_for
+from real_agent import RealAgent
+from real_node import NODE, RealNode
+from real_pods import PODS, RealPods, container
+from real_scheduler import RealScheduler, role
+from replica import Replica
+from service_door import https
+
+from gpumanager import __version__
+from gpumanager.names import (
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PREDICATE_NODE,
+    ANNOTATION_PREDICATE_TIME,
+)
+from gpumanager.scheduler.phrases import SCATTERED
+
+pytest_plugins = ["node_fixtures"]
+pytestmark = pytest.mark.e2e
+
+PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+MACHINES: Final = {"t4": "t4x4", "v100": "v100x4-nvlink"}
+BURST: Final = 40
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture
+def cluster(
+    node: RealNode, agent: RealAgent, scheduler: RealScheduler, pods: RealPods
+) -> ClusterView:
+    return ClusterView(node.api, scheduler.name, pods)
+
+
+@pytest.fixture
+def more_nodes(node: RealNode, pods: RealPods) -> Iterator[None]:
+    """Beside the real one."""
+    for name, machine in MACHINES.items():
+        node.api.create(NODES, node_object(name, machine))
+    yield
+    pods.delete()
+    for name in MACHINES:
+        node.api.delete(f"{NODES}/{name}", 0)
+
+
+@pytest.fixture
+def replicas(scheduler: RealScheduler) -> Iterator[tuple[Replica, Replica]]:
+    """Two of the extender, of which the first leads, and may be killed."""
+    yield scheduler.extender, scheduler.add_replica()
+    scheduler.extender.start()
+    scheduler.remove_replica()
+
+
+def test_a_pod_gets_the_gpus_that_were_planned_when_it_was_bound(
+    cluster: ClusterView, node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    # Where memory is asked for first, the end of who had none is only seen by the journal's keeper.
+    wait_for(lambda: all(one.memory_ids for one in agent.promises()), "those are forgotten")
+    asked = [container("a", "sleep 600", 30, 8), container("b", "sleep 600", 200, 8)]
+    uid = pods.create(cluster.pod("planned", *asked))
+
+    pods.running("planned")
+
+    said = assigned(node, "planned")
+    planned = {name: one["gpus"] for name, one in plan(said).items()}
+    granted = {one.pod.container: list(one.gpus) for one in agent.promised_to(uid) if one.pod}
+    assert granted == planned
+    minors = {gpu.uuid: gpu.minor for gpu in agent.machine.topology.gpus}
+    for place, name in enumerate(("a", "b")):
+        words = said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"].split(",")
+        assert sorted(map(int, words)) == sorted(minors[uuid] for uuid in granted[name])
+    assert said[ANNOTATION_PREDICATE_NODE] == NODE
+    assert int(said[ANNOTATION_PREDICATE_TIME]) > 0
+
+
+def test_what_is_written_at_bind_comes_with_the_node_in_one_write(
+    cluster: ClusterView, node: RealNode, more_nodes: None
+) -> None:
+    """On a node without an agent; of all versions of the pod the first with a node has it."""
+    before = node.api.get(PODS)["metadata"]["resourceVersion"]
+    cluster.pods.create(cluster.pod("written", container("main", "true", 50, 8), affinity=on("t4")))
+    wait_for(lambda: cluster.node_of("written"), "it is bound")
+
+    versions = [one["object"] for one in node.api.changes(PODS, before)]
+
+    said = next(one for one in versions if one["spec"].get("nodeName"))["metadata"]["annotations"]
+    assert [uuid[:6] for uuid in plan(said)["main"]["gpus"]] == ["GPU-t4"]
+    assert said[ANNOTATION_PREDICATE_NODE] == "t4"
+    assert said[ANNOTATION_GPU_ASSIGNED] == "false"
+
+
+def test_gpu_admission_s_paths_are_answered(cluster: ClusterView, scheduler: RealScheduler) -> None:
+    endpoint = scheduler.extender.endpoint
+    asking = cluster.pod("asked", container("main", "true", 30, 8))
+    asking["metadata"]["uid"] = "asked"
+
+    arguments = {"Pod": asking, "NodeNames": [NODE, "nowhere"]}
+    status, text = https(endpoint, "POST", "/scheduler/predicates", json.dumps(arguments).encode())
+
+    assert (status, json.loads(text)["NodeNames"]) == (200, [NODE])
+    assert json.loads(text)["FailedNodes"].keys() == {"nowhere"}
+    assert https(endpoint, "GET", "/version") == (200, f"{__version__}\n")
+
+
+def test_pods_without_gpus_do_not_need_the_extender(
+    cluster: ClusterView, scheduler: RealScheduler, more_nodes: None
+) -> None:
+    scheduler.extender.kill()
+    try:
+        plain = {"name": "main", "image": "local"}
+        cluster.pods.create(cluster.pod("plain", plain, affinity=on("t4")))
+
+        assert wait_for(lambda: cluster.node_of("plain"), "it is bound") == "t4"
+    finally:
+        scheduler.extender.start()
+
+
+def test_a_burst_is_placed_without_booking_twice_while_the_extender_is_killed(
+    cluster: ClusterView,
+    scheduler: RealScheduler,
+    agent: RealAgent,
+    more_nodes: None,
+    record_property: Record,
+) -> None:
+    described = cluster.burst("burst", BURST)
+    cluster.create(described[: BURST // 2])
+    cluster.some_are_bound(BURST // 5)
+    scheduler.extender.kill()
+    cluster.create(described[BURST // 2 :])
+    scheduler.extender.start()
+
+    found = cluster.settled()
+
+    record_property("measured", figures(found))
+    assert not found.overbooked
+    assert len(found.bound) + len(found.waiting) == BURST
+    assert found.waiting
+    for name in found.waiting:
+        assert "0/3 nodes are available: " in cluster.why_it_waits(name)
+    assert within_what_there_is(agent)
+
+
+def test_when_the_leader_is_killed_the_other_replica_binds_what_is_left(
+    cluster: ClusterView,
+    agent: RealAgent,
+    more_nodes: None,
+    replicas: tuple[Replica, Replica],
+    record_property: Record,
+) -> None:
+    first, second = replicas
+    assert (role(first), role(second)) == ("leader", "standby")
+
+    described = cluster.burst("handed", BURST)
+    cluster.create(described[: BURST // 2])
+    cluster.some_are_bound(BURST // 5)
+    first.kill()
+    cluster.create(described[BURST // 2 :])
+
+    found = cluster.settled()
+
+    record_property("measured", figures(found))
+    assert role(second) == "leader"
+    assert not found.overbooked
+    assert len(found.bound) + len(found.waiting) == BURST
+    assert within_what_there_is(agent)
+
+
+def test_a_pod_that_waits_takes_the_place_of_one_that_goes(
+    cluster: ClusterView, node: RealNode, more_nodes: None
+) -> None:
+    """There were cores enough before, but of several GPUs: only the extender saw that."""
+
+    def create(name: str) -> None:
+        asked = container("main", "true", 60, 8)
+        cluster.pods.create(cluster.pod(name, asked, affinity=on("t4")))
+
+    for n in range(4):
+        create(f"there-{n}")
+        wait_for(partial(cluster.node_of, f"there-{n}"), "it is bound")
+    create("waits")
+    assert f"1 {SCATTERED}" in cluster.why_it_waits("waits")
+
+    node.api.delete(f"{PODS}/there-2", 0)
+
+    assert wait_for(lambda: cluster.node_of("waits"), "it has found its place") == "t4"
+
+
+def test_who_is_more_important_takes_the_place_of_who_is_less(
+    cluster: ClusterView, node: RealNode, agent: RealAgent, pods: RealPods
+) -> None:
+    whole = 100 * len(agent.machine.topology.gpus)
+    node.api.create(PRIORITIES, {"metadata": {"name": "urgent"}, "value": 1000})
+    pods.create(cluster.pod("low", container("main", "sleep 600", whole, 8)))
+    pods.running("low")
+
+    urgent = cluster.pod("urgent", container("main", "sleep 600", 100, 8))
+    uid = pods.create(urgent | {"spec": urgent["spec"] | {"priorityClassName": "urgent"}})
+
+    pods.running("urgent")
+    node.api.delete(f"{PRIORITIES}/urgent", 0)
+    assert [one.cores for one in agent.promised_to(uid)] == [100]
+    wait_for(lambda: not pods.exists("low"), "the other is gone")
+
+
+def assigned(node: RealNode, name: str) -> dict[str, str]:
+    """The annotations, once the agent has said what the pod has."""
+
+    def asked() -> dict[str, str] | None:
+        said: dict[str, str] = node.api.get(f"{PODS}/{name}")["metadata"]["annotations"]
+        return said if said[ANNOTATION_GPU_ASSIGNED] == "true" else None
+
+    return wait_for(lambda: silent(asked), f"{name} has its GPUs")
+
+
+def plan(said: dict[str, str]) -> dict[str, Any]:
+    return dict(json.loads(said[ANNOTATION_PLAN])["containers"])
+
+
+def on(node: str) -> dict[str, Any]:
+    """A node affinity to one node."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def within_what_there_is(agent: RealAgent) -> bool:
+    """By the node's own journal: no device twice."""
+    held = [name for one in agent.promises() for name in (*one.core_ids, *one.memory_ids)]
+    return len(held) == len(set(held))
+
+
+def figures(found: Accounts) -> dict[str, int]:
+    return {
+        "bound": len(found.bound),
+        "waiting": len(found.waiting),
+        "on other GPUs than planned": len(found.elsewhere),
+        "cores given": sum(found.cores.values()),
+        "cores there": sum(cores for cores, _ in found.room.values()),
+    }
