@@ -87,10 +87,13 @@ async def test_a_real_resource_quota_counts_our_resources_without_help(
     assert f"requests.{VMEMORY}=100, used: requests.{VMEMORY}=960" in str(memory.value)
 
 
-async def test_the_rights_of_the_page_are_enough_at_a_real_api_server(access: Access) -> None:
+async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_server(
+    access: Access,
+) -> None:
     api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
     made: list[str] = []
-    ours = await account(access, name, [one_of_kind("Role")], made)
+    (role,) = (one for one in manifests("extender.md") if one.get("kind") == "ClusterRole")
+    ours = await account(access, name, [role], made)
     events = QuotaEvents(ours, "me")
     keeper = QuotaKeeper(ours, "kube-system", name, tell=events.tell)
     running = [asyncio.create_task(one.run()) for one in (keeper, events)]
