@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 PODS_REMEMBERED: Final = 8192
 """Between their filter and their bind."""
+SURE_SECONDS: Final = 5.0
+"""That a bind waits for a new leader to have read all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
 RENEW_SECONDS: Final = 0.02
 IDLE_SECONDS: Final = 1.0
@@ -164,6 +166,7 @@ class Extender:
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""
         self._check()
+        await self._be_sure()
         points = self._points(request)
         refused = await self._binder.bind(request)
         known = self.memory.of(request.namespace, request.name)
@@ -240,6 +243,14 @@ class Extender:
     def _check(self) -> None:
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
+
+    async def _be_sure(self) -> None:
+        """What the leader before us bound has come here too."""
+        try:
+            async with asyncio.timeout(SURE_SECONDS):
+                await self.pods.sure.wait()
+        except TimeoutError:
+            raise NotReady("the cluster's pods are being read again: try again") from None
 
     def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
         why = reasons(found.left)

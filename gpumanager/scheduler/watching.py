@@ -99,7 +99,9 @@ class Follower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.listed = asyncio.Event()
-        """Everything there was has been read once since this was last cleared."""
+        """Everything there was has been read once."""
+        self.sure = asyncio.Event()
+        """And since it was last said to be doubtful."""
         self.heard = float("-inf")
         self.lists = self.failures = 0
         self._api = api
@@ -112,8 +114,8 @@ class Follower:
         self._said = ""
 
     def anew(self) -> None:
-        """What is known may be old: list everything, now."""
-        self.listed.clear()
+        """What is known may be old, though not by much: list everything, now."""
+        self.sure.clear()
         self._again.set()
 
     async def run(self) -> None:
@@ -182,6 +184,7 @@ class Follower:
         self._version = str(metadata.get("resourceVersion", ""))
         self.lists += 1
         self.listed.set()
+        self.sure.set()
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)  # noqa: S311

@@ -47,6 +47,23 @@ async def test_the_standby_answers_all_but_bind_and_takes_over(api: SimulatedApi
             assert "Insufficient" in await second.bind(another, "a")
 
 
+async def test_who_reads_the_pods_once_more_answers_and_binds_afterwards(
+    api: SimulatedApiServer,
+) -> None:
+    await api.create("nodes", node_object("a"))
+    async with serving(api) as one:
+        pod = await one.make("pods", pod_object("p", (30, 4)))
+        one.extender.pods.sure.clear()
+        answer = await one.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a"]})
+        binding = asyncio.create_task(one.bind(pod, "a"))
+        done, _ = await asyncio.wait({binding}, timeout=0.1)
+
+        assert answer["NodeNames"] == ["a"]
+        assert not done
+        one.extender.pods.sure.set()
+        assert await binding == ""
+
+
 async def test_who_does_not_lead_keeps_no_connection(api: SimulatedApiServer) -> None:
     """A Service leads new connections to the leader; old ones stay with whom they have."""
     await api.create("nodes", node_object("a"))

@@ -112,8 +112,9 @@ async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -
 
         one.pods.anew()
 
-        assert not one.pods.listed.is_set()
-        await one.pods.listed.wait()
+        assert one.pods.listed.is_set()
+        assert not one.pods.sure.is_set()
+        await one.pods.sure.wait()
         assert one.pods.lists == lists + 1
 
 
