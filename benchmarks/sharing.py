@@ -52,7 +52,7 @@ class Node:
             limit = Limit(gpu, Bytes(GIB), cores, 100)
             directory = await self.manager.open(AllocationID(f"c{number}"), [limit])
             await asyncio.to_thread(exchange, str(directory / "vcuda.sock"))
-            self.books.append(Books(directory / "books", writable=True))
+            self.books.append(Books(directory, writable=True))
 
     def launch(self, busy: int) -> None:
         for books in self.books[:busy]:

@@ -10,7 +10,6 @@ import pytest
 from shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.names import BOOKS_NAME
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
@@ -68,7 +67,7 @@ class Paced:
 
     def meter(self, device: int = 0) -> Meter:
         assert self._container.allocation is not None
-        with Books(self._container.allocation / BOOKS_NAME, writable=False) as books:
+        with Books(self._container.allocation, writable=False) as books:
             words = books.words.meters[device]
             return Meter(
                 charged=words.charged_ns,

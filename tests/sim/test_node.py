@@ -386,7 +386,7 @@ async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
     configs = node.disk.virtual / "alloc"
     await until(lambda: any(configs.glob("[!.]*/config")))
     (path,) = configs.glob("[!.]*/config")
-    with Config(path, writable=False) as config:
+    with Config(path.parent, writable=False) as config:
         await until(lambda: rate(config) == 800_000)
         assert config.limits()[0].burst_us == 250_000
 
