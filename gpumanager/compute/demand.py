@@ -7,8 +7,10 @@ nothing wants nothing: that, too, shows within a moment.
 
 Who comes back and waits for the end of each launch may not use much, however much it wants: it
 waits for the time slices of others, which no meter shows. So who works steadily again has a moment
-with all it may have, to show what it uses then. Of who waits for the end of long launches it is
-known when they were there: all the time means that it never had enough.
+with all it may have, to show what it uses then. The host's processors may have kept it from using
+that one, so it has another after a second, then after two, four, up to half a minute. Of who waits
+for the end of long launches it is known when they were there: all the time means that it never had
+enough.
 """
 
 from collections.abc import Iterable
@@ -20,6 +22,10 @@ from gpumanager.compute.values import SECOND, Flight, Reading
 
 MOMENT_NS: Final = SECOND // 5
 """What counts as now: two looks, and less than half of the time idle share may take to be used."""
+
+AGAIN_NS: Final = SECOND
+DOUBLED: Final = 5
+"""After a moment with all it may have comes another so much later, and twice as late so often."""
 
 PAID_NS: Final = 3 * SECOND
 """How long at most a container is believed to wait for what its last launch has cost it."""
@@ -33,20 +39,25 @@ PRESENT: Final = 0.9
 
 @dataclass(slots=True)
 class Demand:
-    """Of one container on one GPU. tried: it had its moment since it was idle."""
+    """Of one container on one GPU. moments: that it had since it was idle. next: when it has
+    another, if it works steadily."""
 
     eager_until: int = 0
     want: float = 0.0
-    tried: bool = False
+    moments: int = 0
+    next: int = 0
 
     def update(self, now: int, reading: Reading, history: History) -> float:
         """The share it would use now, its ceiling at most; the reading is in the history."""
         used = history.share(MOMENT_NS)
-        self.tried &= used > 0
-        if self._presses(history) or presence(reading.flights, now) > PRESENT:
+        if used == 0:
+            self.moments, self.next = 0, now
+        due = history.steady and now >= self.next
+        if due or self._presses(history) or presence(reading.flights, now) > PRESENT:
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
-            self.tried = True
+            self.moments += due
+            self.next = self.eager_until + (AGAIN_NS << min(max(self.moments - 1, 0), DOUBLED))
         most = max(reading.ceiling, reading.promise)
         kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
         self.want = most if now < self.eager_until else kept
@@ -55,7 +66,7 @@ class Demand:
     def _presses(self, history: History) -> bool:
         """Whether more may be wanted than was kept for it."""
         rose = history.newest > RISE * self.want + ROOM_MORE
-        return history.waited or rose or (history.steady and not self.tried)
+        return history.waited or rose
 
 
 def presence(flights: Iterable[Flight], now: int) -> float:

@@ -1,6 +1,7 @@
 """What a container is taken to want, from what its meter said at the last looks."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,18 @@ def test_who_works_steadily_again_has_a_moment_with_all_it_may_have() -> None:
     assert wants[4:] == pytest.approx([0.031] * 4)
     assert container.tick(count=3) == 0
     assert [container.tick(MS) for _ in range(3)][-1] == 0.5
+
+
+def test_who_goes_on_working_has_another_moment_ever_more_rarely() -> None:
+    container = Container()
+    container.tick(count=10)
+
+    wants = [container.tick(MS) for _ in range(400)]
+
+    begins = [look for look in range(1, 400) if wants[look - 1] < wants[look] == 0.5]
+    pauses = [later - look for look, later in pairwise(begins)]
+    assert pauses[:5] == [12, 22, 42, 82, 162]
+    assert sum(want == 0.5 for want in wants) < 2 * 7 + 3
 
 
 def test_a_launch_now_and_then_is_no_steady_work() -> None:
