@@ -9,8 +9,8 @@ Who comes back and waits for the end of each launch may not use much, however mu
 waits for the time slices of others, which no meter shows. So who works steadily again has a moment
 with all it may have, to show what it uses then. The host's processors may have kept it from using
 that one, so it has another after a second, then after two, four, up to half a minute. Of who waits
-for the end of long launches it is known when they were there: all the time means that it never had
-enough.
+for the end of long launches it is known when they were there, and of who waits for short ones, how
+long: all the time means that it never had enough.
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,9 @@ class Demand:
         if used == 0:
             self.moments, self.next = 0, now
         due = history.steady and now >= self.next
-        if due or self._presses(history) or presence(reading.flights, now) > PRESENT:
+        lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT
+        present = presence(reading.flights, now) > PRESENT
+        if due or lacks or present or self._presses(history):
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
             self.moments += due

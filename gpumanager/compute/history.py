@@ -47,11 +47,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One look. waits: a number that grows whenever a launch was made to wait."""
+    """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
+    long threads have waited for the end of work so far."""
 
     time: int
     charged: int
     waits: int
+    awaited: int = 0
 
 
 @dataclass(slots=True)
@@ -73,6 +75,12 @@ class History:
         """A look at which nothing has happened for long."""
         self.marks.clear()
         self.marks.append(mark)
+
+    def awaits(self, span: int) -> float:
+        """Of the last `span`, the part in which it waited for the end of its work on the GPU."""
+        last = self.marks[-1]
+        first = next((one for one in reversed(self.marks) if one.time <= last.time - span), last)
+        return (last.awaited - first.awaited) / max(span, last.time - first.time)
 
     @property
     def waited(self) -> bool:

@@ -76,7 +76,7 @@ class Member:
         self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
         awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
-        mark = Mark(now, reading.charged_ns - self.owed, reading.waits)
+        mark = Mark(now, reading.charged_ns - self.owed, reading.waits, reading.awaited_ns)
         if self.resting:
             self._rest(mark, began=awake)
             return

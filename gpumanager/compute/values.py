@@ -40,7 +40,8 @@ class Reading:
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: a number that
     grows whenever a launch was made to wait. launches: that were paid for. unpaid: one is under way
-    whose cost is not known before it ends. departed: how many of its processes have ended so far;
+    whose cost is not known before it ends. awaited_ns: for how long its threads have waited for
+    the end of work. departed: how many of its processes have ended so far;
     fled: of them, with such a launch under way.
     flights: the last long launches, those included that have not ended; long_ns: what of charged_ns
     was for such.
@@ -57,6 +58,7 @@ class Reading:
     waits: int
     launches: int = 0
     unpaid: bool = False
+    awaited_ns: int = 0
     departed: int = 0
     fled: int = 0
     flights: tuple[Flight, ...] = ()

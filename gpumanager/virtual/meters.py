@@ -86,6 +86,7 @@ class _Device:
             waits=words.throttled + words.throttled_ns,
             launches=words.launches,
             unpaid=people.unpaid,
+            awaited_ns=words.awaited_ns,
             departed=people.departed,
             fled=people.fled,
             flights=logbook.read() if logbook else (),

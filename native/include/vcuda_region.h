@@ -124,7 +124,8 @@ struct vcuda_meter {
                    neighbours */
     VCUDA_ATOMIC(uint64_t)
     alone_since; /* limiter: drained_at, when the turn last went to another process */
-    uint8_t reserved[8];
+    VCUDA_ATOMIC(uint64_t)
+    awaited_ns; /* beside others: time threads waited for their work to end */
 };
 
 /* One launch longer than the GPU's time slices, as the process saw it that made it. Each word is a

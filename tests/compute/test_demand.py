@@ -26,6 +26,7 @@ class Container:
     charged: int = 0
     waits: int = 0
     paid_until: int = 0
+    awaited: int = 0
     flights: tuple[Flight, ...] = ()
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
@@ -36,7 +37,7 @@ class Container:
             self.now += TICK
             self.charged += charged
             self.waits += waits
-            self.history.enter(Mark(self.now, self.charged, self.waits))
+            self.history.enter(Mark(self.now, self.charged, self.waits, self.awaited))
             want = self.demand.update(self.now, self.reading(), self.history)
         return want
 
@@ -241,6 +242,20 @@ def test_who_had_long_launches_there_half_of_the_time_wants_what_it_got() -> Non
     container.flights = tuple(flight(at, at + 20 * MS) for at in edges)
 
     assert container.tick(50 * MS) < 0.6
+
+
+@pytest.mark.parametrize(("part", "wanted"), [(0.95, 0.9), (0.8, 0.075)])
+def test_who_waits_for_the_gpu_nearly_all_the_time_wants_all_however_little_it_got(
+    part: float, wanted: float
+) -> None:
+    container = Container(promise=0.6, ceiling=0.9)
+    container.tick(5 * MS, count=8)
+
+    for _ in range(4):
+        container.awaited += round(part * TICK)
+        want = container.tick(5 * MS)
+
+    assert want == pytest.approx(wanted)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * MOMENT_NS), st.integers(0, MOMENT_NS))))

@@ -104,6 +104,7 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
     with node.part("containerd").paused():  # no container, hence no PreStart
         uid = pods.create(pod("orphan", container("main", WAITS, 20, 4)))
         promised = wait_for(answered, "both resources are answered")
+        pods.wait("orphan", lambda s: bool(waiting(s)), "the kubelet has the answers")
         agent.kill()
     with_nobody = pods.wait("orphan", lambda s: bool(waiting(s)), "its container waits")
     assert with_nobody["phase"] == "Pending"

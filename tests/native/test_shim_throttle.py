@@ -50,6 +50,7 @@ class Meter:
     throttled: int
     throttled_ns: int
     launches: int
+    awaited_ns: int
 
 
 class Paced:
@@ -75,6 +76,7 @@ class Paced:
                 throttled=words.throttled,
                 throttled_ns=words.throttled_ns,
                 launches=words.launches,
+                awaited_ns=words.awaited_ns,
             )
 
 
@@ -241,6 +243,22 @@ for turn in range(60):
     first, second = paced.meter(0), paced.meter(1)
     assert 40 * 100 * MICROSECOND <= first.charged <= 40 * 100 * MICROSECOND + ALLOWANCE
     assert 20 * 100 * MICROSECOND <= second.charged <= 20 * 100 * MICROSECOND + ALLOWANCE
+
+
+async def test_the_meter_says_for_how_long_a_program_waited_for_its_work(paced: Paced) -> None:
+    told = await paced.run(
+        """
+import time
+length(20)
+go(), go()
+before = time.monotonic_ns()
+waited = driver.cuStreamSynchronize(0)
+tell(result=waited, longest=time.monotonic_ns() - before)
+"""
+    )
+
+    assert told["result"] == 0
+    assert 0 < paced.meter().awaited_ns <= told["longest"]
 
 
 async def test_after_a_wait_what_was_launched_is_known_to_have_ended(paced: Paced) -> None:

@@ -178,36 +178,46 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     return trim_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
 }
 
-/* And what was launched before it has ended. */
-static CUresult end_wait(struct wait wait, CUresult result, uint64_t stream)
+struct pause {
+    struct wait wait;
+    uint64_t begun;
+};
+
+static struct pause pause_begin(void)
 {
-    result = wait_end(wait, result, stream);
-    throttle_waited();
+    return (struct pause){.wait = wait_begin(), .begun = throttle_wait()};
+}
+
+/* And what was launched before it has ended. */
+static CUresult pause_end(struct pause pause, CUresult result, uint64_t stream)
+{
+    result = wait_end(pause.wait, result, stream);
+    throttle_waited(pause.begun);
     return result;
 }
 
 CUresult cuCtxSynchronize(void)
 {
-    struct wait wait = wait_begin();
-    return end_wait(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
+    struct pause pause = pause_begin();
+    return pause_end(pause, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
-    struct wait wait = wait_begin();
-    return end_wait(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
+    struct pause pause = pause_begin();
+    return pause_end(pause, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    struct wait wait = wait_begin();
-    return end_wait(wait, REAL(cuStreamSynchronize_ptsz)(stream),
-                    pool_stream_key(process_own_stream(stream)));
+    struct pause pause = pause_begin();
+    return pause_end(pause, REAL(cuStreamSynchronize_ptsz)(stream),
+                     pool_stream_key(process_own_stream(stream)));
 }
 
 /* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */
 CUresult cuEventSynchronize(CUevent event)
 {
-    struct wait wait = wait_begin();
-    return end_wait(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
+    struct pause pause = pause_begin();
+    return pause_end(pause, REAL(cuEventSynchronize)(event), GAP_CLOSED);
 }

@@ -197,15 +197,40 @@ CUresult throttle_end(struct launch *launch, CUresult result)
     return result;
 }
 
-void throttle_waited(void)
+/* Are there others on a GPU on which it is limited? */
+static bool contested(const struct vcuda_config *config)
+{
+    for (uint32_t device = 0; device < config->device_count; device++)
+        if (throttle_limited(&config->limits[device]) &&
+            atomic_load_explicit(&config->limits[device].neighbours, memory_order_relaxed) > 0)
+            return true;
+    return false;
+}
+
+uint64_t throttle_wait(void)
+{
+    const struct process *process = process_limited();
+    return process == NULL || !contested(process->session.config) ? 0 : clock_now();
+}
+
+static void count_awaited(struct process *process, int device, uint64_t begun, uint64_t now)
+{
+    if (begun > 0)
+        atomic_fetch_add_explicit(&process->session.books.page->meters[device].awaited_ns,
+                                  now - begun, memory_order_relaxed);
+}
+
+void throttle_waited(uint64_t begun)
 {
     struct process *process = process_limited();
     int device;
-    if (process == NULL || throttle_idle() || !flights_any(&process->timing.flights))
+    if (process == NULL || throttle_idle() ||
+        (begun == 0 && !flights_any(&process->timing.flights)))
         return;
     process_depth++;
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
         uint64_t now = clock_now();
+        count_awaited(process, device, begun, now);
         timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, now);
         hold_turn(process, (unsigned)device, now);
     }

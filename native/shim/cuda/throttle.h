@@ -50,7 +50,11 @@ CUresult throttle_begin(struct launch *launch);
 /* The driver has answered. Returns its answer. */
 CUresult throttle_end(struct launch *launch, CUresult result);
 
-/* The program has waited for the GPU: what was watched is probably done. */
-void throttle_waited(void);
+/* The program is going to wait for the GPU. Returns when that began; 0: nobody else is there, so
+ * that it is of no interest. */
+uint64_t throttle_wait(void);
+
+/* It has waited: what was watched is probably done. */
+void throttle_waited(uint64_t begun);
 
 #endif
