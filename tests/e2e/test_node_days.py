@@ -104,7 +104,7 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
     with node.part("containerd").paused():  # no container, hence no PreStart
         uid = pods.create(pod("orphan", container("main", WAITS, 20, 4)))
         promised = wait_for(answered, "both resources are answered")
-        pods.wait("orphan", lambda s: bool(waiting(s)), "the kubelet has the answers")
+        wait_for(lambda: resources_booked(uid) == 2, "the kubelet has both answers")
         agent.kill()
     with_nobody = pods.wait("orphan", lambda s: bool(waiting(s)), "its container waits")
     assert with_nobody["phase"] == "Pending"
@@ -255,6 +255,12 @@ def admits(pods: RealPods, beside: Collection[str] = ()) -> bool:
     held_by = {holder.pod_uid for holder in read_checkpoint(DEVICE_PLUGINS / KUBELET_CHECKPOINT)}
     pods.delete("asking")
     return status["phase"] == "Running" and held_by <= {uid, *beside}
+
+
+def resources_booked(uid: str) -> int:
+    """Of how many resources the kubelet has the answer for a pod."""
+    holders = read_checkpoint(DEVICE_PLUGINS / KUBELET_CHECKPOINT)
+    return len({holder.resource for holder in holders if holder.pod_uid == uid})
 
 
 def stem(device_id: str) -> str:
