@@ -13,6 +13,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
+from gpumanager.virtual.config import Config
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import Limit
 from vcuda_shim import SIMULATED_DRIVER
@@ -62,6 +63,12 @@ class Paced:
     async def allow(self, cores: int, gpus: tuple[GpuUUID, ...] = (GPU,)) -> None:
         limits = [Limit(gpu, Bytes(LIMIT), cores, cores) for gpu in gpus]
         await self._manager.open(ALLOCATION, limits)
+
+    def tell_of(self, neighbours: int) -> None:
+        """So many processes of others may have work on the GPU."""
+        assert self._container.allocation is not None
+        with Config(self._container.allocation, writable=True) as config:
+            config.words.limits[0].neighbours = neighbours
 
     async def run(self, script: str) -> dict[str, Any]:
         return await self._container.run(CLIENT + script)
@@ -245,7 +252,11 @@ for turn in range(60):
     assert 20 * 100 * MICROSECOND <= second.charged <= 20 * 100 * MICROSECOND + ALLOWANCE
 
 
-async def test_the_meter_says_for_how_long_a_program_waited_for_its_work(paced: Paced) -> None:
+@pytest.mark.parametrize("neighbours", [0, 1])
+async def test_beside_others_the_meter_says_for_how_long_a_program_waited_for_its_work(
+    paced: Paced, neighbours: int
+) -> None:
+    paced.tell_of(neighbours)
     told = await paced.run(
         """
 import time
@@ -258,7 +269,8 @@ tell(result=waited, longest=time.monotonic_ns() - before)
     )
 
     assert told["result"] == 0
-    assert 0 < paced.meter().awaited_ns <= told["longest"]
+    assert (paced.meter().awaited_ns > 0) == (neighbours > 0)
+    assert paced.meter().awaited_ns <= told["longest"]
 
 
 async def test_after_a_wait_what_was_launched_is_known_to_have_ended(paced: Paced) -> None:
