@@ -68,6 +68,11 @@ class ClusterView:
         said = (one["metadata"]["annotations"] for one in on_node)
         return all(one[ANNOTATION_GPU_ASSIGNED] == "true" for one in said)
 
+    def told(self, name: str, words: str) -> bool:
+        """Whether a pod that waits comes to be told so: what was tried while the extender was away
+        says something else, until it is tried again."""
+        return wait_for(lambda: words in self.why_it_waits(name), f"{name} is told: {words}")
+
     def why_it_waits(self, name: str) -> str:
         """The scheduler's own words in the pod's status."""
 

@@ -148,7 +148,7 @@ def test_a_burst_is_placed_without_booking_twice_while_the_extender_is_killed(
     assert len(found.bound) + len(found.waiting) == BURST
     assert found.waiting
     for name in found.waiting:
-        assert "0/3 nodes are available: " in cluster.why_it_waits(name)
+        assert cluster.told(name, "0/3 nodes are available: ")
     assert within_what_there_is(agent)
 
 
