@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
 from gpumanager.allocator.advertised import advertised
@@ -23,7 +22,7 @@ from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import Device, UnknownDeviceID
-from gpumanager.allocator.evidence import Eyes, lived_on, who_lives
+from gpumanager.allocator.evidence import Eyes
 from gpumanager.allocator.foresight import Foreseen, Foresight, Ground
 from gpumanager.allocator.journal import Allocation, Journal, State
 from gpumanager.allocator.journal_file import JournalUnwritable
@@ -32,14 +31,13 @@ from gpumanager.allocator.lifecycle import (
     UNDISPUTED,
     Conflict,
     conflict,
-    ended,
-    never_given,
     rejected,
 )
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciler import Reconciler
 from gpumanager.allocator.reconciliation import Disagreement
 from gpumanager.allocator.recovery import recover
+from gpumanager.allocator.room import given_to_nobody
 from gpumanager.allocator.settler import Settler
 from gpumanager.allocator.steering import Question, could_hold, steer
 from gpumanager.allocator.surroundings import Surroundings
@@ -50,9 +48,6 @@ from gpumanager.names import VCORE
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
-
-HURRY: Final = 1.0
-"""Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
 
 class Allocator:
@@ -350,24 +345,11 @@ class Allocator:
         return conflict(promises.live(), open_.admission, ids, self._view, promises.lingering)
 
     async def _make_room(self, open_: Transaction) -> bool:
-        """Whether there is more room now.
-
-        An agent that died in an admission left a promise to a pod that was rejected for that. And
-        of a pod that has ended the kubelet's offer only shows the resource that it asks for: who
-        had a whole GPU and no memory is not seen to be gone when memory is asked for first.
-        """
-        checkpoint = await self._around.books.read()
+        """Whether there is more room now."""
         live = self._promises.live()
-        names = {*never_given(live, open_.admission, checkpoint, self._view)}
-        names |= await self._proved_over(open_)
+        names = await given_to_nobody(live, open_.admission, self._view, self._around)
         await self._promises.release(names)
         return bool(names)
-
-    async def _proved_over(self, open_: Transaction) -> frozenset[AllocationID]:
-        """Promises to pods that look ended and with which no container runs."""
-        over = ended(self._promises.live(), open_.admission, self._view)
-        running = await who_lives(self._around.runtime, HURRY) if over else None
-        return frozenset() if running is None else over - lived_on(running)
 
     async def _abandon(self, open_: Transaction) -> None:
         """The pod is refused for good: what else it was promised is free.

@@ -10,6 +10,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -21,9 +22,10 @@ from gpumanager.cluster.api import ApiServer
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.estate import Lives
+from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.own import OwnCertificate
-from gpumanager.scheduler.certificates.values import Source
+from gpumanager.scheduler.certificates.values import Identity, Source
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -123,3 +125,19 @@ def believes(bundle: bytes, certificate: bytes, now: datetime, host: str = HOST)
     except x509.verification.VerificationError:
         return False
     return True
+
+
+def serial(certificate: bytes) -> int:
+    return x509.load_pem_x509_certificate(certificate).serial_number
+
+
+def put(folder: Path, identity: Identity) -> Files:
+    """As a mounted Secret is replaced: all files at once."""
+    version = folder / f"..{len(list(folder.iterdir()))}"
+    version.mkdir()
+    (version / "tls.crt").write_bytes(identity.certificate)
+    (version / "tls.key").write_bytes(identity.key)
+    link = folder / "..new"
+    link.symlink_to(version)
+    link.replace(folder / "..data")
+    return Files(folder / "..data" / "tls.crt", folder / "..data" / "tls.key")

@@ -7,37 +7,26 @@ the time is not looked at, which is the real one and not the clock's.
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-import pytest
-from certificate_world import HOST, NAMES, Cluster, Replica
+from certificate_world import HOST, NAMES, Cluster, Replica, put, serial
 from review_texts import pod, review
-from test_certificates import put, serial
 
 from gpumanager.scheduler.certificates.estate import SETTLED
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
-from gpumanager.sim.cluster.server import SimulatedApiServer
+
+pytest_plugins = ["certificate_fixtures"]
 
 YEAR: Final = timedelta(days=365)
 NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for."""
 ROUTES: Final = Webhook(AdmissionPolicy()).routes()
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    server = SimulatedApiServer()
-    await server.start()
-    world = Cluster(server)
-    await world.configure()
-    yield world
-    await server.stop()
 
 
 class Caller:

@@ -1,0 +1,37 @@
+"""What is held by nobody any more, looked for before a pod is refused for good.
+
+An agent that died in an admission left a promise to a pod that was rejected for that. And of a pod
+that has ended the kubelet's offer only shows the resource that it asks for: who had a whole GPU and
+no memory is not seen to be gone when memory is asked for first.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from gpumanager.allocator.admission import View
+from gpumanager.allocator.evidence import lived_on, who_lives
+from gpumanager.allocator.journal import Allocation
+from gpumanager.allocator.lifecycle import ended, never_given
+from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.runtime.values import LiveContainers
+from gpumanager.virtual.values import AllocationID
+
+HURRY: Final = 1.0
+"""Seconds for the container runtime to tell who runs, while the kubelet waits."""
+
+
+async def given_to_nobody(
+    live: Collection[Allocation], admission: str, view: View | None, around: Surroundings
+) -> frozenset[AllocationID]:
+    """Promises that may be taken back while `admission` is under way."""
+    checkpoint = await around.books.read()
+    never = never_given(live, admission, checkpoint, view)
+    return frozenset(never) | await _proved_over(ended(live, admission, view), around.runtime)
+
+
+async def _proved_over(
+    over: frozenset[AllocationID], runtime: LiveContainers | None
+) -> frozenset[AllocationID]:
+    """Of promises to pods that look ended, those with which no container runs."""
+    running = await who_lives(runtime, HURRY) if over else None
+    return frozenset() if running is None else over - lived_on(running)
