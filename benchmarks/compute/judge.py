@@ -1,7 +1,8 @@
 """What a run was worth: each phase of a case against its bars.
 
 Pure. What is due to a tenant is its promise, or less if its launches cannot fill that much even
-with the whole GPU to themselves (`able`: percent it got alone, without a limiter).
+with the whole GPU to themselves (`able`: the least and most percent it got alone, without a
+limiter). Where that was not the same each time, what is due is a range: the error bar of the row.
 """
 
 import math
@@ -11,15 +12,21 @@ from dataclasses import dataclass
 from compute import metrics
 from compute.cases import Bars, Case, Phase
 
+Able = tuple[float, float]
+
 HELD = 1.0
 """Seconds that a share must stay near what is due to count as settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What one tenant got in one phase: shares in percent, errors in points, settled in seconds."""
+    """What one tenant got in one phase: shares in percent, errors in points, settled in seconds.
+
+    due, most: what was due, at least and at most. Errors are counted from that range.
+    """
 
     due: float
+    most: float
     share: float
     mean: float
     worst: float
@@ -81,7 +88,7 @@ def judge(
     case: Case,
     busy: Mapping[str, Sequence[float]],
     reports: Mapping[str, Mapping[str, float]],
-    able: Mapping[str, float],
+    able: Mapping[str, Able],
 ) -> list[Verdict]:
     """One verdict for each phase. reports: what each tenant's workload printed of itself."""
     return [judge_phase(case, phase, busy, reports, able) for phase in case.phases]
@@ -92,11 +99,13 @@ def judge_phase(
     phase: Phase,
     busy: Mapping[str, Sequence[float]],
     reports: Mapping[str, Mapping[str, float]],
-    able: Mapping[str, float],
+    able: Mapping[str, Able],
 ) -> Verdict:
     tenants = {
-        name: received(part(busy[name], case.interval, phase), case, phase.bars, min(due, most))
-        for name, due, most in ((name, due, able[name]) for name, due in phase.due.items())
+        name: received(
+            part(busy[name], case.interval, phase), case, phase.bars, promised, able[name]
+        )
+        for name, promised in phase.due.items()
     }
     gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
     width = min(case.window, phase.end - phase.begin - phase.bars.skip)
@@ -108,15 +117,19 @@ def part(busy: Sequence[float], interval: float, phase: Phase) -> Sequence[float
     return busy[round(phase.begin / interval) : round(phase.end / interval)]
 
 
-def received(busy: Sequence[float], case: Case, bars: Bars, due: float) -> Received:
+def received(
+    busy: Sequence[float], case: Case, bars: Bars, promised: float, able: Able
+) -> Received:
     """busy: of the phase alone. The skipped beginning counts for settling only."""
+    due, most = (min(promised, one) for one in able)
     steady = busy[round(bars.skip / case.interval) :]
-    found = metrics.errors(steady, case.interval, case.window, due)
-    begun = metrics.errors(busy, case.interval, bars.width, due)
+    found = metrics.errors(steady, case.interval, case.window, due, most)
+    begun = metrics.errors(busy, case.interval, bars.width, due, most)
     if bars.least:
         begun = [min(error, 0.0) for error in begun]
     return Received(
         due,
+        most,
         metrics.share(steady, case.interval),
         metrics.mean_error(found),
         metrics.worst_error(found),

@@ -46,9 +46,17 @@ def share(busy: Sequence[float], interval: float) -> float:
     return 100 * math.fsum(busy) / (len(busy) * interval)
 
 
-def errors(busy: Sequence[float], interval: float, width: float, due: float) -> list[float]:
-    """In points, of each window; positive: more than was due."""
-    return [got - due for got in shares(busy, interval, width)]
+def beyond(got: float, least: float, most: float) -> float:
+    """Points outside of that range; negative: below it."""
+    return got - most if got > most else min(got - least, 0.0)
+
+
+def errors(
+    busy: Sequence[float], interval: float, width: float, due: float, most: float | None = None
+) -> list[float]:
+    """In points, of each window; positive: more than was due. most: due is a range up to that."""
+    most = due if most is None else most
+    return [beyond(got, due, most) for got in shares(busy, interval, width)]
 
 
 def mean_error(found: Sequence[float]) -> float:

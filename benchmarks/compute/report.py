@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compute.judge import Verdict
+from compute.judge import Received, Verdict
 
 NAME, DUE, GOT = 31, 11, 19
 LISTED = 4
@@ -21,7 +21,7 @@ HEADING = (
 
 
 def row(verdict: Verdict) -> str:
-    due = joined([one.due for one in verdict.tenants.values()], 0)
+    due = promised(list(verdict.tenants.values()))
     got = joined([one.share for one in verdict.tenants.values()], 1)
     missed = verdict.missed
     cells = (
@@ -32,6 +32,12 @@ def row(verdict: Verdict) -> str:
         milliseconds(verdict.gap_ms).rjust(7),
     )
     return f"{label(verdict):{NAME}} {due:>{DUE}} {got:>{GOT}} " + " ".join(cells)
+
+
+def promised(tenants: Sequence[Received]) -> str:
+    if all(round(one.due) == round(one.most) for one in tenants):
+        return joined([one.due for one in tenants], 0)
+    return "/".join(f"{one.due:.0f}-{one.most:.0f}" for one in tenants)
 
 
 def label(verdict: Verdict) -> str:
@@ -114,6 +120,7 @@ def values(verdict: Verdict) -> dict[str, Any]:
         "tenants": {
             name: {
                 "due": one.due,
+                "due_most": one.most,
                 "share": one.share,
                 "error_mean": one.mean,
                 "error_worst": one.worst,

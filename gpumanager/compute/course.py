@@ -7,7 +7,7 @@ Of how much of it they took while a long one was there it is known how the limit
 
     who is made to wait by the limiter takes its share as evenly as that lets it go, and no more
     than its slices; who is not has taken all the time that was left over, and of that of long
-    launches only what remains.
+    launches only what remains. Of time that was left over it did not take what it waited for.
 
 Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
 """
@@ -15,7 +15,7 @@ Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_M
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -67,28 +67,30 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time, what each container took of it by short launches, and whom the limiter made wait."""
+    """A time, what each container took of it by short launches, and for how long the limiter made
+    it wait, all its threads together; who is not named did not have to."""
 
     since: int
     until: int
     took: Mapping[Holder, int]
-    paced: frozenset[Holder] = frozenset()
+    waited: Mapping[Holder, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
     """times: in order. first, later: until each, had by a process that was there all the time, with
-    its first slice or after that."""
+    its first slice or after that. doubtful: until each, for how long it was not certain."""
 
     times: Sequence[int]
     first: Sequence[float]
     later: Sequence[float]
+    doubtful: Sequence[float]
 
     def of(self, stay: Stay) -> float:
         """What one of those had that it was made of.
 
-        Where it differs from the cost by no more than a slice, it says nothing, and of one that
-        passes for short a slice may be a neighbour's; nor by a part of it
+        Where it differs from the cost by no more than a slice, it says nothing unless it is
+        certain, and of one that passes for short a slice may be a neighbour's; nor by a part of it
         if nobody else was there, for what other streams of its process did then, events tell.
         """
         if stay.ended - stay.begun <= SLICE_NS:
@@ -96,12 +98,18 @@ class Course:
         begun, then, ended = map(self._place, (stay.begun, stay.first_until, stay.ended))
         had = self.first[then] - self.first[begun] + self.later[ended] - self.later[then]
         alone = had > (stay.ended - stay.begun) * ALONE
-        doubt = stay.cost / CLOSE if stay.cost >= SLICE_NS else SLICE_NS
-        doubt = doubt if alone else min(SLICE_NS, doubt)
+        certain = self.doubtful[begun] == self.doubtful[ended] and not alone
+        doubt = 0.0 if certain and stay.cost >= SLICE_NS else _doubt(stay.cost, alone=alone)
         return stay.cost if abs(had - stay.cost) <= doubt else had
 
     def _place(self, time: int) -> int:
         return bisect_left(self.times, time)
+
+
+def _doubt(cost: int, *, alone: bool) -> float:
+    if cost < SLICE_NS:
+        return SLICE_NS
+    return cost / CLOSE if alone else min(SLICE_NS, cost / CLOSE)
 
 
 def course(stays: Iterable[Stay], spans: Sequence[Span]) -> Course:
@@ -112,15 +120,17 @@ def course(stays: Iterable[Stay], spans: Sequence[Span]) -> Course:
     for piece in pieces:
         inside = spans and piece.since >= spans[0].since
         by_span[bisect_right(untils, piece.since) if inside else -1].append(piece)
-    parts = [
-        part
+    each = [
+        (own, spans[place] if 0 <= place < len(spans) else Span(0, 0, {}))
         for place, own in sorted(by_span.items())
-        for part in _parts(own, spans[place] if 0 <= place < len(spans) else Span(0, 0, {}))
     ]
+    parts = [part for own, span in each for part in _parts(own, span)]
+    doubtful = [0.0 if _certain(own, span) else piece.length for own, span in each for piece in own]
     times = [piece.since for piece in pieces] + [piece.until for piece in pieces[-1:]]
     first = [part if piece.first else 0.0 for piece, part in zip(pieces, parts, strict=True)]
     later = [0.0 if piece.first else part for piece, part in zip(pieces, parts, strict=True)]
-    return Course(times, list(accumulate(first, initial=0.0)), list(accumulate(later, initial=0.0)))
+    sums = (list(accumulate(one, initial=0.0)) for one in (first, later, doubtful))
+    return Course(times, *sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +189,23 @@ def _parts(pieces: Sequence[_Piece], span: Span) -> list[float]:
     ]
 
 
+def _certain(pieces: Sequence[_Piece], span: Span) -> bool:
+    """Whether one process had all that short launches left, and those took all other time first:
+    whom the limiter made wait wants more than it gets."""
+    long = {who for piece in pieces for who, _slot in piece.processes}
+    short = [who for who, took in span.took.items() if took > 0]
+    left = sum(piece.length for piece in pieces if not piece.processes)
+    return (
+        all(len(piece.processes) <= 1 for piece in pieces)
+        and not long.intersection(short)
+        and all(
+            who in span.waited
+            and span.took[who] * _beside(who, pieces) > _remaining(who, left, span)
+            for who in short
+        )
+    )
+
+
 def _taken(pieces: Sequence[_Piece], slices: Sequence[Mapping[Holder, float]], span: Span) -> float:
     """By short launches, while others had a long one there."""
     most = {
@@ -186,13 +213,19 @@ def _taken(pieces: Sequence[_Piece], slices: Sequence[Mapping[Holder, float]], s
     }
     left: float = sum(piece.length for piece in pieces if not piece.processes)
     paced = {
-        who: min(most[who], span.took[who] * _beside(who, pieces))
-        for who in span.paced & most.keys()
+        who: min(most[who], span.took[who] * _beside(who, pieces), _remaining(who, left, span))
+        for who in span.waited.keys() & most.keys()
     }
     left -= sum(span.took[who] - took for who, took in paced.items())
     others = [who for who in most if who not in paced]
     least = sum(span.took[who] for who in others) - left
     return sum(paced.values()) + min(max(0.0, least), sum(most[who] for who in others))
+
+
+def _remaining(who: Holder, left: float, span: Span) -> float:
+    """At most so much was not of the time left over: that it took, or others did, or it waited."""
+    others = sum(took for one, took in span.took.items() if one != who)
+    return max(0.0, span.took[who] - max(0.0, left - others - span.waited[who]))
 
 
 def _beside(who: Holder, pieces: Sequence[_Piece]) -> float:

@@ -117,10 +117,10 @@ class Guest:
         before, self.short = self.short, max(self.short, visit.short)
         return self.short - before
 
-    def waited(self, visit: Visit) -> bool:
-        """Whether the limiter made it wait since the last look."""
+    def waited(self, visit: Visit) -> int:
+        """For how long the limiter made it wait since the last look."""
         before, self.waits = self.waits, visit.reading.waits
-        return self.waits > before
+        return self.waits - before
 
     @property
     def ratio(self) -> float:
@@ -169,7 +169,7 @@ class Overlap:
     def _look(self, now: int, visits: Sequence[Visit]) -> None:
         known, self._guests = self._guests, {}
         took: dict[Holder, int] = {}
-        paced: set[Holder] = set()
+        waited: dict[Holder, int] = {}
         for visit in visits:
             holder = visit.reading.holder
             guest = known.get(holder) or Guest(
@@ -178,11 +178,11 @@ class Overlap:
             self._guests[holder] = guest
             self._ended += guest.look(now, visit)
             took[holder] = guest.took(visit)
-            if guest.waited(visit):
-                paced.add(holder)
+            if (waits := guest.waited(visit)) > 0:
+                waited[holder] = waits
         self._ended = [stay for stay in self._ended if stay.holder in self._guests]
         if now > self._looked > 0:
-            self._spans.append(Span(self._looked, now, took, frozenset(paced)))
+            self._spans.append(Span(self._looked, now, took, waited))
         self._looked = now
 
     def _stays(self) -> list[Stay]:

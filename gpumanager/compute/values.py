@@ -38,10 +38,10 @@ class Reading:
     """promise, ceiling: shares; a promise of 1 or more is a container without limit.
 
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
-    time charged, and that part of it of work that is known to have ended. waits: a number that
-    grows whenever a launch was made to wait. launches: that were paid for. unpaid: one is under way
-    whose cost is not known before it ends. awaited_ns: for how long its threads have waited for
-    the end of work. departed: how many of its processes have ended so far;
+    time charged, and that part of it of work that is known to have ended. waits: ns that launches
+    were made to wait, all threads together, and one for each of them. launches: that were paid for.
+    unpaid: one is under way whose cost is not known before it ends. awaited_ns: for how long its
+    threads have waited for the end of work. departed: how many of its processes have ended so far;
     fled: of them, with such a launch under way.
     flights: the last long launches, those included that have not ended; long_ns: what of charged_ns
     was for such.

@@ -8,8 +8,10 @@ from compute import drawing, report
 from compute.cases import Actor, Bars, Case, Phase, actor, steady
 from compute.judge import Verdict, judge
 
+WHOLE = (100.0, 100.0)
 
-def verdict(busy: list[float], *, able: float = 100.0, cores: int = 30) -> Verdict:
+
+def verdict(busy: list[float], *, able: tuple[float, float] = WHOLE, cores: int = 30) -> Verdict:
     case = steady("some/case", actor("a", cores, "1ms"))
     (found,) = judge(case, {"a": busy}, {"a": {"gap_p99_us": 2500.0}}, {"a": able})
     return found
@@ -40,10 +42,20 @@ def test_too_much_misses_the_error_and_too_little_the_delivery_as_well() -> None
 
 
 def test_who_cannot_take_the_promise_even_alone_is_due_what_it_can_take() -> None:
-    found = verdict([0.02] * 100, able=20.0)
+    found = verdict([0.02] * 100, able=(20.0, 20.0))
 
     assert found.missed == ()
     assert found.tenants["a"].due == 20.0
+
+
+def test_where_it_took_another_part_alone_each_time_errors_count_from_that_range() -> None:
+    inside = verdict([0.022] * 100, able=(20.0, 25.0))
+    above, below = verdict([0.027] * 100, able=(20.0, 25.0)), verdict([0.018] * 100, able=(20, 25))
+
+    assert (inside.missed, inside.mean) == ((), 0)
+    assert (above.worst, below.worst) == pytest.approx((2, -2))
+    assert above.missed == ("error", "settled")
+    assert " 20-25 " in report.row(inside)
 
 
 def test_a_case_is_as_good_as_its_worst_tenant() -> None:
@@ -51,7 +63,7 @@ def test_a_case_is_as_good_as_its_worst_tenant() -> None:
     busy = {"a": EXACT, "b": [0.056] * 100}
     reports: dict[str, dict[str, float]] = {"a": {"gap_p99_us": 1}, "b": {"gap_p99_us": 9000}}
 
-    (found,) = judge(case, busy, reports, {"a": 100, "b": 100})
+    (found,) = judge(case, busy, reports, {"a": WHOLE, "b": WHOLE})
 
     assert found.mean == pytest.approx(7)
     assert found.worst == pytest.approx(-14)
@@ -66,7 +78,7 @@ def test_each_phase_is_judged_by_its_own_time_and_what_is_due_then() -> None:
     phases = (Phase("low", 0, 5, {"a": 20}, bars), Phase("high", 5, 10, {"a": 60}, bars))
     case = Case("step", (Actor("a", 20, "kernel=1ms", 1e-3),), 10, phases)
 
-    low, high = judge(case, {"a": [0.02] * 50 + [0.06] * 50}, {"a": {}}, {"a": 100})
+    low, high = judge(case, {"a": [0.02] * 50 + [0.06] * 50}, {"a": {}}, {"a": WHOLE})
 
     assert (low.mean, high.mean) == pytest.approx((0, 0))
     assert (low.phase, high.phase) == ("low", "high")
@@ -81,7 +93,7 @@ def test_who_needs_no_more_than_the_least_has_settled_with_more(
         "back", (Actor("a", 60, "kernel=1ms", 1e-3),), 5, (Phase("", 0, 5, {"a": 60}, bars),)
     )
 
-    (found,) = judge(case, {"a": [share] * 10 + [0.06] * 40}, {"a": {}}, {"a": 100})
+    (found,) = judge(case, {"a": [share] * 10 + [0.06] * 40}, {"a": {}}, {"a": WHOLE})
 
     assert found.settled == pytest.approx(settled)
 

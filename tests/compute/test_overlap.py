@@ -28,8 +28,10 @@ def had(stays: list[Stay], *spans: Span) -> list[float]:
 
 
 def span(since: int, until: int, paced: str = "", /, **took: int) -> Span:
+    """paced: these waited for the limiter all the time."""
     amounts = {(name, 0): ms * MS for name, ms in took.items()}
-    return Span(since * MS, until * MS, amounts, frozenset((name, 0) for name in paced))
+    waited = {(name, 0): (until - since) * MS for name in paced}
+    return Span(since * MS, until * MS, amounts, waited)
 
 
 def test_alone_a_launch_has_all_the_time_it_was_there() -> None:
@@ -40,6 +42,27 @@ def test_launches_of_several_processes_divide_the_time_they_were_there_together(
     stays = [stay("a", 0, 40), stay("b", 20, 60), stay("c", 20, 30)]
 
     assert had(stays) == pytest.approx([20 + 10 / 3 + 5, 10 / 3 + 5 + 20, 10 / 3])
+
+
+@pytest.mark.parametrize("waited", [0, 4, 13, 22, 100])
+def test_who_hardly_waited_for_the_limiter_took_the_time_left_over_first(
+    waited: int,
+) -> None:
+    """Of 45 ms, when 40 were left over: so it takes all of those, unless it waited then."""
+    most = Span(0, 100 * MS, {("b", 0): 45 * MS}, {("b", 0): waited * MS})
+    even = 45 * 60 / 100
+
+    assert had([stay("a", 0, 60)], most) == pytest.approx([60 - min(5 + waited, even)])
+
+
+def test_of_who_wanted_more_and_hardly_waited_it_is_certain_what_it_took_beside() -> None:
+    """Elsewhere what differs from the cost by less than a slice is no evidence."""
+    long = [Stay((("a", 0), 0), begun * MS, (begun + 20) * MS, 20 * MS, 0) for begun in (0, 30)]
+    busy = {("b", 0): 11 * MS}
+
+    assert had(long, Span(0, 50 * MS, busy, {("b", 0): 1})) == pytest.approx([19.5, 19.5])
+    assert had(long, Span(0, 50 * MS, busy)) == [20, 20]
+    assert had([*long, stay("c", 0, 1)], Span(0, 50 * MS, busy, {("b", 0): 1}))[1] == 20
 
 
 def test_two_launches_of_one_process_count_as_one() -> None:
@@ -289,7 +312,7 @@ def test_debts_are_no_sign_of_short_launches() -> None:
     assert node.look(100) == {}
 
 
-@pytest.mark.parametrize(("waits", "taken"), [(0, 15), (1, 30)])
+@pytest.mark.parametrize(("waits", "taken"), [(0, 15), (5 * MS, 20), (100 * MS, 30)])
 def test_of_short_launches_the_limiter_tells_how_they_went(waits: int, taken: int) -> None:
     a, b = Container("a"), Container("b")
     node = Node(a, b)

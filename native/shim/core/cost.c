@@ -8,30 +8,7 @@ enum {
     MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
     YOUNG = 8,                                 /* a kind that was measured less often may vary */
     LONG_NS = 100000,                          /* a measurement takes a few microseconds */
-    SHAPE_BITS = 4, /* of a grid's size: kinds differ by 6 to 12 per cent */
 };
-
-/* On every launch's way: three products that do not wait for each other, and one of their sum. */
-static uint64_t mix(uint64_t first, uint64_t second, uint64_t third)
-{
-    uint64_t sum = first * UINT64_C(0xd6e8feb86659fd93) + second * UINT64_C(0x9e3779b97f4a7c15) +
-                   third * UINT64_C(0xc2b2ae3d27d4eb4f);
-    sum = (sum ^ (sum >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    return sum ^ (sum >> 32);
-}
-
-/* A size with its lower bits dropped, as a short float would have it. */
-static uint64_t coarse(uint64_t size)
-{
-    int bits = size == 0 ? 0 : 64 - __builtin_clzll(size);
-    return bits <= SHAPE_BITS ? size : (size >> (bits - SHAPE_BITS)) << (bits - SHAPE_BITS);
-}
-
-uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t threads)
-{
-    uint64_t key = mix(function, coarse(blocks), threads);
-    return key == 0 ? 1 : key;
-}
 
 /* Index of the kind among its probes, or of the first empty place, or -1. */
 static int find(const struct cost_table *table, uint64_t key)

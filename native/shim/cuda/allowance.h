@@ -41,16 +41,19 @@ static inline uint64_t allowance_price(uint64_t ns)
     return limiter_price(allowance.price, ns);
 }
 
-/* Pay for a launch of this cost from what there is. Only for the device and process it is of. */
-static inline bool allowance_pay(const struct process *process, unsigned device, uint64_t cost)
+/* Is there enough for a launch of this cost, of this process? All zero is enough for nothing, so
+ * that a process with credit is attached. */
+static inline bool allowance_covers(const struct process *process, uint64_t cost)
 {
-    struct allowance *own = &allowance;
-    if (cost >= own->credit_ns || own->launches >= ALLOWANCE_LAUNCHES || own->device != device ||
-        own->epoch != process_epoch(process))
-        return false;
-    own->credit_ns -= cost;
-    own->launches++;
-    return true;
+    return cost < allowance.credit_ns && allowance.launches < ALLOWANCE_LAUNCHES &&
+           allowance.epoch == process_epoch(process);
+}
+
+/* Pay for it. Only on the device that it is of. */
+static inline void allowance_pay(uint64_t cost)
+{
+    allowance.credit_ns -= cost;
+    allowance.launches++;
 }
 
 /* Make the thread's allowance one of this process and device; what it had of another is given

@@ -4,7 +4,7 @@
  * arguments, so that the compiler can jump instead of calling and passing eleven of them anew.
  */
 #include "cuda/launch_shape.h"
-#include "cuda/throttle.h"
+#include "cuda/prepaid.h"
 
 static struct launch launch_of(const CUlaunchConfig *config, CUfunction function)
 {
@@ -27,12 +27,12 @@ static NOT_INLINE CUresult limited(CUfunction function, unsigned int grid_x, uns
         .threads = launch_product(block_x, block_y, block_z),
         .stream = stream,
     };
-    CUresult result = throttle_begin(&launch);
+    CUresult result = prepaid_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                   shared, stream, parameters, extra);
-    return throttle_end(&launch, result);
+    return prepaid_end(&launch, result);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -59,12 +59,12 @@ static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x
         .threads = launch_product(block_x, block_y, block_z),
         .stream = process_own_stream(stream),
     };
-    CUresult result = throttle_begin(&launch);
+    CUresult result = prepaid_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                        shared, stream, parameters, extra);
-    return throttle_end(&launch, result);
+    return prepaid_end(&launch, result);
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -83,11 +83,11 @@ static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction f
                                       void **parameters, void **extra)
 {
     struct launch launch = launch_of(config, function);
-    CUresult result = throttle_begin(&launch);
+    CUresult result = prepaid_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernelEx)(config, function, parameters, extra);
-    return throttle_end(&launch, result);
+    return prepaid_end(&launch, result);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
@@ -103,11 +103,11 @@ static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunct
 {
     struct launch launch = launch_of(config, function);
     launch.stream = process_own_stream(launch.stream);
-    CUresult result = throttle_begin(&launch);
+    CUresult result = prepaid_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
-    return throttle_end(&launch, result);
+    return prepaid_end(&launch, result);
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,

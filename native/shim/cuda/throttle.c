@@ -1,7 +1,6 @@
 #include "cuda/throttle.h"
 
-#include "cuda/allowance.h"
-#include "cuda/capturing.h"
+#include "cuda/prepaid.h"
 #include "cuda/waiting.h"
 #include "runtime/clock.h"
 
@@ -142,7 +141,7 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
     return CUDA_SUCCESS;
 }
 
-static NOT_INLINE CUresult begin_slowly(struct launch *launch, uint64_t key)
+CUresult throttle_begin_slowly(struct launch *launch, uint64_t key)
 {
     struct process *process;
     switch (process_gate(&process)) {
@@ -155,38 +154,8 @@ static NOT_INLINE CUresult begin_slowly(struct launch *launch, uint64_t key)
     }
 }
 
-/* From what the thread has paid for already. */
-static bool begin_prepaid(struct launch *launch, uint64_t key)
+CUresult throttle_end_slowly(struct launch *launch, CUresult result)
 {
-    struct process *process = process_known();
-    if (process == NULL || process_depth > 0 || process_epoch(process) == 0 ||
-        capture_may_be_on(process))
-        return false;
-    int device;
-    uint64_t estimate;
-    if (!cost_estimate(&process->costs, key, &estimate) ||
-        find_device(process, &device) != CUDA_SUCCESS || device < 0)
-        return false;
-    launch->paid_ns = allowance_price(estimate);
-    if (!allowance_pay(process, (unsigned)device, launch->paid_ns))
-        return false;
-    launch->process = process;
-    process_depth++; /* until throttle_end() */
-    return true;
-}
-
-CUresult throttle_begin(struct launch *launch)
-{
-    uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
-    launch->process = NULL;
-    launch->flight = NULL;
-    return begin_prepaid(launch, key) ? CUDA_SUCCESS : begin_slowly(launch, key);
-}
-
-CUresult throttle_end(struct launch *launch, CUresult result)
-{
-    if (launch->process == NULL)
-        return result;
     if (launch->flight != NULL) {
         timing_end(launch->process, launch->flight, launch->stream, result);
         pthread_setcancelstate(launch->cancellable, NULL);
@@ -195,6 +164,16 @@ CUresult throttle_end(struct launch *launch, CUresult result)
         allowance_return(launch->paid_ns);
     process_depth--;
     return result;
+}
+
+CUresult throttle_begin(struct launch *launch)
+{
+    return prepaid_begin(launch);
+}
+
+CUresult throttle_end(struct launch *launch, CUresult result)
+{
+    return prepaid_end(launch, result);
 }
 
 /* Are there others on a GPU on which it is limited? */
