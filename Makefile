@@ -40,6 +40,11 @@ unit: $(VENV)/developing ## the test suite
 e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes)
 	$(BIN)/python tests/e2e/run.py
 
+.PHONY: chart
+chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and values table, made anew by a real helm
+	$(BIN)/python tests/chart/helm_program.py
+	$(BIN)/python tests/chart/generate.py
+
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients

@@ -2,7 +2,7 @@
 
     lib/shim/libcuda.so.1, libnvidia-ml.so.1     the shims, put in place of the driver's libraries
     lib/shim/libcuda.so, libnvidia-ml.so         what programs are linked with in a container
-    lib/shim-aarch64/…                           the same for 64-bit ARM; only when asked for
+    lib/shim-aarch64/…, lib/shim-x86_64/…        the same for a named machine; only when asked for
     lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
     lib/clock/libsimclock.so                     a clock for programs of a simulation, to preload
     bin/*                                        small CUDA programs to run in pods
@@ -24,6 +24,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -123,10 +124,10 @@ def build_shims(out: Path, work: Path) -> None:
     build_shims_for(Target("shim", tuple(compiler())), out, work)
 
 
-def build_shims_aarch64(out: Path, work: Path) -> None:
-    """The shims for 64-bit ARM, by the cross compiler of the package `ziglang`."""
-    cc = (sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17")
-    build_shims_for(Target("shim-aarch64", cc), out, work)
+def build_shims_of(machine: str) -> Callable[[Path, Path], None]:
+    """The shims for `aarch64` or `x86_64`, by the cross compiler of the package `ziglang`."""
+    cc = (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17")
+    return partial(build_shims_for, Target(f"shim-{machine}", cc))
 
 
 def build_shims_for(target: Target, out: Path, work: Path) -> None:
@@ -285,7 +286,10 @@ STEPS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-SEPARATE: dict[str, Callable[[Path, Path], None]] = {"shims-aarch64": build_shims_aarch64}
+MACHINES = ("aarch64", "x86_64")
+SEPARATE: dict[str, Callable[[Path, Path], None]] = {
+    f"shims-{machine}": build_shims_of(machine) for machine in MACHINES
+}
 """Built only when asked for by name."""
 
 

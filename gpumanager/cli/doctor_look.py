@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from gpumanager.allocator.answer import CONTROL
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
-from gpumanager.cli.parts import SHIMS, container_runtime
+from gpumanager.cli.parts import SHIMS, container_runtime, lead_to_nvml
 from gpumanager.doctor.asking import Question
 from gpumanager.doctor.values import (
     ContainersView,
@@ -70,6 +70,7 @@ async def look(settings: AgentSettings) -> Node:
 
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
+    lead_to_nvml(settings.driver_root)
     installed = Question(lambda: _installed(settings.driver_root))
     loaded = Question(loaded_driver)
     topology = Question(lambda: discover_here(settings.driver_root / "sys")).answer()

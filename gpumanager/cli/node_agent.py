@@ -24,6 +24,7 @@ from gpumanager.cli.parts import (
     Outside,
     container_runtime,
     join_cluster,
+    lead_to_nvml,
     load_driver,
     publish_driver,
     surroundings,
@@ -67,6 +68,7 @@ async def serve(settings: AgentSettings) -> None:
     allow_many_files()
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
+        lead_to_nvml(settings.driver_root)
         search = Search.here(settings.driver_root / "sys")
         monitoring = Monitoring(settings, lambda: search.missing, cluster)
         background = Background()

@@ -2,6 +2,8 @@
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import vcuda_shim
@@ -13,6 +15,7 @@ from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.cluster.join import Alone, Cluster, join
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.modules import HostKernel, load_modules
+from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.search import Search
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
@@ -24,6 +27,7 @@ from gpumanager.runtime.tenants import GpuTenants
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.volume.config import VolumeConfig
+from gpumanager.volume.driver import find_nvml
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
 from gpumanager.volume.values import DriverVolumes
@@ -55,6 +59,12 @@ def load_driver(settings: AgentSettings) -> None:
         kernel = HostKernel(settings.device_directory, settings.driver_root)
         if missing := load_modules(kernel):
             log.warning("%s: missing still: %s", settings.device_directory, ", ".join(missing))
+
+
+def lead_to_nvml(root: Path) -> None:
+    """For a driver that is installed under another root than this process has."""
+    if root != Path("/"):
+        LIBRARY.lies_where(partial(find_nvml, root))
 
 
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:

@@ -1,12 +1,19 @@
-"""Who in this process holds NVML open. The library is one, its users are several.
+"""Who in this process holds NVML open, and where it lies. It is one, its users are several.
 
 NVML counts its users and truly closes with the last. After a driver was reloaded an open library is
 dead, and stays so until then: one user that lingers would keep all others from opening it anew. So
 each is known here, and whoever finds it dead closes it for those that do not ask anything just now.
 Those that do will fail, and close it themselves.
+
+In a container the driver is the host's, in a directory where no dynamic linker looks; nor should
+one, as the host's C library lies beside it. Loaded once by its path, it is found by its name.
 """
 
+import ctypes
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -29,12 +36,19 @@ class Library:
         self._lock = threading.Lock()
         self._users: WeakSet[User] = WeakSet()
         self._age = 0
+        self._search: Callable[[], Path | None] = lambda: None
+        self._found: ctypes.CDLL | None = None
+
+    def lies_where(self, search: Callable[[], Path | None]) -> None:
+        """It is not where the dynamic linker looks. search: asked until it has an answer."""
+        self._search = search
 
     def open(self, user: User) -> None:
         with self._lock:
             self._users -= {one for one in self._users if self._is_old(one) and one.let_go()}
             if any(self._is_old(one) for one in self._users):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)  # by a question that still hangs
+            self._load()
             pynvml.nvmlInit()
             user.age = self._age
             self._users.add(user)
@@ -52,6 +66,12 @@ class Library:
             if user.age == self._age:
                 self._age += 1
         self.close(user)
+
+    def _load(self) -> None:
+        """By its path; where that fails NVML itself says what is missing."""
+        if self._found is None and (path := self._search()):
+            with suppress(OSError):
+                self._found = ctypes.CDLL(str(path))
 
     def _is_old(self, user: User) -> bool:
         return user.age < self._age

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpumanager.volume.errors import DriverNotFound
+from gpumanager.volume.errors import DriverNotFound, LdCacheUnreadable
 from gpumanager.volume.find import Component, find_libraries
-from gpumanager.volume.host import Host
+from gpumanager.volume.host import Host, read_host
 
 _VERSIONED: Final = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
 
@@ -44,6 +44,17 @@ class Driver:
     def _about_binding(self) -> Iterable[str]:
         if not self.cuda.elf.symbolic:
             yield f"{self.cuda.path} is not linked -Bsymbolic: its own calls may meet the shim"
+
+
+def find_nvml(root: Path) -> Path | None:
+    """The driver's 64-bit libnvidia-ml under this root; None while there is none."""
+    try:
+        host = read_host(root)
+        driver, found = find_driver(host), find_libraries(host, ["libnvidia-ml.so"])
+    except (DriverNotFound, LdCacheUnreadable, OSError):
+        return None
+    own = (one.path for one in found.components if one.elf.is_64_bit and driver.owns(one))
+    return next(own, None)
 
 
 def find_driver(host: Host) -> Driver:

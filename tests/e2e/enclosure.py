@@ -127,6 +127,8 @@ def furnish(directory: Path) -> None:
     for address in (ADDRESS, *REPLICAS, *SERVICES.values()):
         words = ("address", "add", f"{address}/32", "dev", "lo")
         subprocess.run(["ip", *words], check=True, timeout=60)
+    # Mounts reach containers that ask for it, as where systemd is the first process.
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SHARED)
     names = directory / "hosts"
     rows = (f"{address} {name}\n" for name, address in SERVICES.items())
     names.write_text(Path("/etc/hosts").read_text() + "\n" + "".join(rows))

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -33,12 +33,23 @@ _ABSOLUTE: Final = re.compile(r"(/\S+) \(0x")
 
 
 def write_image(archive: Path) -> None:
-    """The image as `docker save` would write it."""
-    layer = _layer(dict(_files()))
+    """The one of the examples, as `docker save` would write it."""
+    own = {
+        "Entrypoint": ["/bin/sleep", "infinity"],
+        "Env": [f"PATH={SEARCHED}", f"PYTHONPATH={PACKAGES}"],
+    }
+    write_archive(archive, NAME, dict(_files()), own)
+
+
+def write_archive(
+    archive: Path, image: str, files: Mapping[str, Path], own: Mapping[str, Any]
+) -> None:
+    """An image of files by their names in it; own: what it says of itself, as `Entrypoint`."""
+    layer = _layer(files)
     digest = hashlib.sha256(layer).hexdigest()
-    config = json.dumps(_config(digest)).encode()
+    config = json.dumps(_config(digest, own)).encode()
     name = f"{hashlib.sha256(config).hexdigest()}.json"
-    manifest = [{"Config": name, "RepoTags": [NAME], "Layers": [f"{digest}/layer.tar"]}]
+    manifest = [{"Config": name, "RepoTags": [image], "Layers": [f"{digest}/layer.tar"]}]
     parts = {
         name: config,
         f"{digest}/layer.tar": layer,
@@ -51,23 +62,21 @@ def write_image(archive: Path) -> None:
             tar.addfile(entry, io.BytesIO(content))
 
 
-def _config(layer: str) -> dict[str, Any]:
+def _config(layer: str, own: Mapping[str, Any]) -> dict[str, Any]:
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     return {
         "architecture": architecture,
         "os": "linux",
-        "config": {
-            "Entrypoint": ["/bin/sleep", "infinity"],
-            "Env": [f"PATH={sys.base_prefix}/bin:/usr/local/bin:/bin", f"PYTHONPATH={PACKAGES}"],
-        },
+        "config": own,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
     }
 
 
 PACKAGES: Final = "/opt/packages"
+SEARCHED: Final = f"{sys.base_prefix}/bin:/usr/local/bin:/bin"
 
 
-def _layer(files: dict[str, Path]) -> bytes:
+def _layer(files: Mapping[str, Path]) -> bytes:
     """A tar of the files by their names in the image; links are followed."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w", dereference=True) as tar:
@@ -83,15 +92,23 @@ def _layer(files: dict[str, Path]) -> bytes:
 def _files() -> Iterator[tuple[str, Path]]:
     """Names in the image and the host's files for them."""
     programs = [*PROGRAMS.iterdir()]
-    tools = {name: Path(found) for name in TOOLS if (found := shutil.which(name))}
     yield from ((f"/usr/local/bin/{one.name}", one) for one in programs)
-    yield from ((f"/bin/{name}", file) for name, file in tools.items())
-    yield from _needed_by([*programs, *tools.values()])
+    yield from needed_by(programs)
+    yield from tools(TOOLS)
     if all(find_spec(name) for name in THIRD_PARTY):
-        yield from _python()
+        packages = [*_packages()]
+        yield from packages
+        yield from python([file for _, file in packages if ".so" in file.suffixes])
 
 
-def _needed_by(files: list[Path]) -> Iterator[tuple[str, Path]]:
+def tools(names: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Programs of this host, in /bin, and what they need."""
+    found = {name: Path(file) for name in names if (file := shutil.which(name))}
+    yield from ((f"/bin/{name}", file) for name, file in found.items())
+    yield from needed_by([*found.values()])
+
+
+def needed_by(files: list[Path]) -> Iterator[tuple[str, Path]]:
     """Libraries of programs and of Python's extensions, and their loader."""
     listed = subprocess.run(
         ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=60
@@ -99,18 +116,16 @@ def _needed_by(files: list[Path]) -> Iterator[tuple[str, Path]]:
     yield from ((path, Path(path)) for path in _ABSOLUTE.findall(listed) if Path(path).is_file())
 
 
-def _python() -> Iterator[tuple[str, Path]]:
-    """This Python where it lies on the host, and the packages that examples import."""
+def python(extensions: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """This Python where it lies on the host, and what it and these extensions need."""
     home = Path(sys.base_prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    own = [(str(file), file) for file in _below(home / "lib" / version)]
-    packages = [*_packages()]
+    own = [(str(file), file) for file in below(home / "lib" / version)]
     program = home / "bin" / version
-    extensions = [file for _, file in (*own, *packages) if ".so" in file.suffixes]
     yield from own
-    yield from packages
     yield from ((f"{home}/bin/{name}", program) for name in ("python3", version))
-    needed = dict(_needed_by([program, *extensions]))
+    of_python = [file for _, file in own if ".so" in file.suffixes]
+    needed = dict(needed_by([program, *of_python, *extensions]))
     yield from needed.items()
     libraries = next(file.parent for name, file in needed.items() if name.endswith("/libc.so.6"))
     yield from ((str(libraries / name), libraries / name) for name in OPENED_BY_NAME)
@@ -122,13 +137,13 @@ def _packages() -> Iterator[tuple[str, Path]]:
         for place in (spec and spec.submodule_search_locations) or ():
             folder = Path(place)
             yield from (
-                (f"{PACKAGES}/{file.relative_to(folder.parent)}", file) for file in _below(folder)
+                (f"{PACKAGES}/{file.relative_to(folder.parent)}", file) for file in below(folder)
             )
         if spec and spec.origin and not spec.submodule_search_locations:
             yield f"{PACKAGES}/{Path(spec.origin).name}", Path(spec.origin)
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def below(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = [one for one in folders if one not in _LEFT_OUT | _LEFT_OUT_FOR_SIZE]
         yield from (Path(place, file) for file in files if not file.endswith((".a", ".pyc")))

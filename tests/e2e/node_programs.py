@@ -79,7 +79,7 @@ class Go:
         self._seconds = seconds
         self._until = time.monotonic() + seconds
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str, **environment: str) -> str:
         """What it prints; raises CannotBuild."""
         try:
             ran = subprocess.run(
@@ -89,7 +89,7 @@ class Go:
                 text=True,
                 cwd=self.module,
                 timeout=max(0.0, self._until - time.monotonic()),
-                env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+                env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"} | environment,
             )
         except subprocess.TimeoutExpired:
             raise CannotBuild(

@@ -39,9 +39,16 @@ class Containerd:
         configuration = self._directory / "containerd.toml"
         configuration.write_text(_toml(self._configuration()))
         process.start("containerd", "--config", configuration)
-        ctr = ["ctr", "--address", self.socket, "--namespace", "k8s.io"]
-        process.wait_for(lambda: _succeeds(*ctr, "version"), "containerd answers")
-        run(*ctr, "images", "import", archive)
+        process.wait_for(lambda: _succeeds(*self._ctr, "version"), "containerd answers")
+        self.load(archive)
+
+    def load(self, archive: Path) -> None:
+        """Have the images of an archive."""
+        run(*self._ctr, "images", "import", archive)
+
+    @property
+    def _ctr(self) -> tuple[object, ...]:
+        return "ctr", "--address", self.socket, "--namespace", "k8s.io"
 
     def _write_network(self) -> None:
         for name in ("loopback", "nowhere"):

@@ -61,7 +61,7 @@ class RealAgent:
 
     def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
         self._node = node
-        self._disk = disk
+        self.disk = disk
         self.machine = machine
         self._log = disk.agent_log
         nodes = disk.base / "nodes"
@@ -117,14 +117,14 @@ class RealAgent:
 
     def promises(self) -> tuple[Allocation, ...]:
         """What the journal on disk has."""
-        return JournalFile(self._disk.checkpoint / FILE_NAME).load().live()
+        return JournalFile(self.disk.checkpoint / FILE_NAME).load().live()
 
     def promised_to(self, uid: str) -> tuple[Allocation, ...]:
         return tuple(one for one in self.promises() if one.owner == uid)
 
     def directory_of(self, allocation: Allocation) -> Path:
         """Where its limits and books lie."""
-        return next(self._disk.virtual.rglob(allocation.allocation))
+        return next(self.disk.virtual.rglob(allocation.allocation))
 
     @property
     def devices(self) -> dict[str, int]:
@@ -140,7 +140,7 @@ class RealAgent:
         )
 
     def _token(self) -> Path:
-        path = self._disk.base / "token"
+        path = self.disk.base / "token"
         path.write_text(self._node.token_of_account("gpumanager", (*LEAST_RULES, *API_RULES)))
         return path
 

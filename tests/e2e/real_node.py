@@ -74,6 +74,15 @@ class RealNode:
     def containerd_socket(self) -> Path:
         return self._containerd.socket
 
+    def load_image(self, archive: Path) -> None:
+        """For pods, by the name in the archive."""
+        self._containerd.load(archive)
+
+    @property
+    def certificate(self) -> Path:
+        """Of the API server, which nobody but itself has signed."""
+        return self._certificate
+
     @property
     def logs(self) -> Path:
         return self._directory / "logs"
@@ -182,6 +191,7 @@ class RealNode:
             "--service-account-issuer=https://kubernetes.default.svc",
             *(f"--service-account-{one}-file={key}" for one in ("key", "signing-key")),
             "--service-cluster-ip-range=10.96.0.0/16",
+            "--allow-privileged=true",  # as every cluster has it
         )
         api.wait_for(self._api_ready, "the API server is ready")
 

@@ -76,8 +76,13 @@ class RealPods:
     def uid(self, name: str) -> str:
         return self._made[name]
 
+    def described(self, name: str) -> dict[str, Any]:
+        """The pod as the API server has it."""
+        found: dict[str, Any] = self._api.get(f"{PODS}/{name}")
+        return found
+
     def status(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._api.get(f"{PODS}/{name}")["status"]
+        found: dict[str, Any] = self.described(name)["status"]
         return found
 
     def wait(self, name: str, until: Callable[[Object], bool], what: str) -> dict[str, Any]:

@@ -12,6 +12,10 @@ from pathlib import Path
 import enclosure
 import node_programs
 
+sys.path.append(str(Path(__file__).parents[1] / "chart"))
+
+import helm_program
+
 REPORT = "GPUMANAGER_E2E_REPORT"
 
 
@@ -22,6 +26,10 @@ def main(arguments: list[str]) -> int:
         print(f"programs in {node_programs.build(node_programs.wanted())}", flush=True)
     except node_programs.CannotBuild as error:
         return skipped(str(error))
+    try:
+        print(f"helm is {helm_program.build()}", flush=True)
+    except node_programs.CannotBuild as error:
+        print(f"no helm, so the chart is not installed: {error}", file=sys.stderr)
     os.environ.setdefault(REPORT, str(Path("build", "e2e.json").absolute()))
     Path(os.environ[REPORT]).parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="gm-e2e-", dir="/tmp"))

@@ -20,6 +20,7 @@ MS_REMOUNT: Final = 0x20
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_PRIVATE: Final = 0x40000
+MS_SHARED: Final = 0x100000
 
 _KEPT: Final = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
 """Flags a bind keeps from its source; `statvfs` shows them under the same values."""

@@ -1,0 +1,238 @@
+{{/* What all names begin with. */}}
+{{- define "gpu-manager.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $made := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $made .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Labels by which a part's pods are found. Called with a dict: root, part. */}}
+{{- define "gpu-manager.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{/* Labels of a part's pods: nothing that changes with the chart, or every upgrade would replace them. */}}
+{{- define "gpu-manager.podLabels" -}}
+{{ include "gpu-manager.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of an object of a part. */}}
+{{- define "gpu-manager.labels" -}}
+{{ include "gpu-manager.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Name and labels of an object of a part: `metadata` without its namespace. */}}
+{{- define "gpu-manager.named" -}}
+name: {{ include "gpu-manager.fullname" .root }}-{{ .part }}
+labels:
+  {{- include "gpu-manager.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "gpu-manager.metadata" -}}
+namespace: {{ .root.Release.Namespace }}
+{{ include "gpu-manager.named" . }}
+{{- end -}}
+
+{{- define "gpu-manager.image" -}}
+{{- with .Values.image -}}
+{{- $name := ternary .repository (printf "%s/%s" .registry .repository) (empty .registry) -}}
+{{- if .digest }}{{ printf "%s@%s" $name .digest }}{{ else }}{{ printf "%s:%s" $name (default $.Chart.AppVersion .tag) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-manager.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "gpu-manager.metadata" . | nindent 2 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: true
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Binds a role of the part's name to its account. Called with a dict: root, part, kind, and for roles elsewhere name, namespace. */}}
+{{- define "gpu-manager.binding" -}}
+{{- $full := include "gpu-manager.fullname" .root -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  name: {{ default (printf "%s-%s" $full .part) .name }}
+  {{- if eq .kind "Role" }}
+  namespace: {{ default .root.Release.Namespace .namespace }}
+  {{- end }}
+  labels:
+    {{- include "gpu-manager.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ default .kind .roleKind }}
+  name: {{ default (default (printf "%s-%s" $full .part) .name) .role }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $full }}-{{ .part }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end -}}
+
+{{/* Where pods of a Deployment go. Called with a dict: root, part, values. */}}
+{{- define "gpu-manager.placement" -}}
+priorityClassName: {{ .values.priorityClassName | quote }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ $key }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "gpu-manager.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A pod that needs nothing of its node. */}}
+{{- define "gpu-manager.plainPod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532 # who may read the mounted Secret
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "gpu-manager.plainContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "gpu-manager.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "gpu-manager.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "gpu-manager.selector" . | nindent 6 }}
+{{- end -}}
+
+{{/* cert-manager's: a Certificate for a Service, and an issuer where none is named. Called with a dict: root, part, tls, secret. */}}
+{{- define "gpu-manager.certificate" -}}
+{{- $full := printf "%s-%s" (include "gpu-manager.fullname" .root) .part -}}
+{{- if not .tls.issuerRef }}
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata:
+  {{- include "gpu-manager.metadata" . | nindent 2 }}
+spec:
+  selfSigned: {}
+---
+{{- end }}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  {{- include "gpu-manager.metadata" . | nindent 2 }}
+spec:
+  secretName: {{ .secret }}
+  dnsNames:
+    - {{ printf "%s.%s.svc" $full .root.Release.Namespace }}
+    - {{ printf "%s.%s.svc.cluster.local" $full .root.Release.Namespace }}
+  usages: [server auth]
+  privateKey: {algorithm: ECDSA, size: 256}
+  issuerRef:
+    {{- if .tls.issuerRef }}
+    {{- toYaml .tls.issuerRef | nindent 4 }}
+    {{- else }}
+    name: {{ $full }}
+    kind: Issuer
+    {{- end }}
+{{- end -}}
+
+{{- define "gpu-manager.extenderSecret" -}}
+{{ default (printf "%s-extender-tls" (include "gpu-manager.fullname" .)) .Values.extender.tls.secretName }}
+{{- end -}}
+
+{{- define "gpu-manager.webhookSecret" -}}
+{{ default (printf "%s-webhook" (include "gpu-manager.fullname" .)) .Values.webhook.tls.secretName }}
+{{- end -}}
+
+{{/* host:port by which others find the extender. */}}
+{{- define "gpu-manager.extenderUrl" -}}
+{{- $scheme := ternary "http" "https" (eq .Values.extender.tls.source "none") -}}
+{{ printf "%s://%s-extender.%s.svc:%v/scheduler" $scheme (include "gpu-manager.fullname" .) .Release.Namespace .Values.extender.port }}
+{{- end -}}
+
+{{- define "gpu-manager.quotaFlag" -}}
+{{ ternary "none" (printf "%s/%s" .Values.quota.namespace .Values.quota.configMap) (empty .Values.quota.configMap) }}
+{{- end -}}
+
+{{/* What kube-scheduler is told of the extender: one entry of `extenders`. */}}
+{{- define "gpu-manager.extenderEntry" -}}
+urlPrefix: {{ include "gpu-manager.extenderUrl" . }}
+filterVerb: filter
+prioritizeVerb: prioritize
+bindVerb: bind
+preemptVerb: preempt
+weight: {{ .Values.scheduler.extenderWeight }}
+{{- if ne .Values.extender.tls.source "none" }}
+enableHTTPS: true
+tlsConfig: {caFile: /etc/kubernetes/gpu-manager/tls/ca.crt}
+{{- end }}
+nodeCacheCapable: true
+httpTimeout: 15s # a bind may take 8 s where the API server is slow
+ignorable: false # without the extender pods with GPUs wait, others are scheduled
+managedResources:
+  - {name: tencent.com/vcuda-core, ignoredByScheduler: false}
+  - {name: tencent.com/vcuda-memory, ignoredByScheduler: false}
+{{- end -}}
+
+{{- define "gpu-manager.podMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  {{- include "gpu-manager.metadata" . | nindent 2 }}
+  {{- with .root.Values.monitoring.podMonitors.labels }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "gpu-manager.selector" . | nindent 6 }}
+  podMetricsEndpoints:
+    - port: {{ .port }}
+      path: /metrics
+      interval: {{ .root.Values.monitoring.podMonitors.interval }}
+      honorLabels: {{ .honorLabels }}
+      scheme: {{ .scheme }}
+      {{- with .tlsConfig }}
+      tlsConfig:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end -}}

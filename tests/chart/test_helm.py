@@ -1,0 +1,125 @@
+"""The chart under a real helm: what it renders, what it refuses, what it says afterwards."""
+
+import base64
+import shutil
+from pathlib import Path
+
+import generate
+import helm_program
+import pytest
+import yaml
+from cryptography import x509
+from helm_program import helm, rendered
+
+pytestmark = pytest.mark.skipif(helm_program.found() is None, reason=helm_program.MISSING)
+
+REFUSED = {
+    "agent.port=x": "/agent/port",
+    "agent.prot=1": "'prot' not allowed",
+    "nothing=1": "'nothing' not allowed",
+    "extender.replicas=0": "/extender/replicas",
+    "extender.tls.source=nobody": "/extender/tls/source",
+    "driver.root=usr": "/driver/root",
+    "driver.root=/run/nvidia/": "/driver/root",
+    "image.digest=sha256:12": "/image/digest",
+    "kubelet.root=var": "/kubelet/root",
+    "scheduler.name=default-scheduler": "/scheduler/name",
+    "webhook.missingMemory=much": "/webhook/missingMemory",
+    "webhook.failurePolicy=Retry": "/webhook/failurePolicy",
+    "agent.tolerations[0].kye=a": "'kye' not allowed",
+    "agent.extraArgs[0]=sample-period=5s": "/agent/extraArgs/0",
+    "agent.resources.request.cpu=1": "'request' not allowed",
+}
+
+
+@pytest.mark.parametrize("case", generate.cases())
+def test_helm_finds_nothing_to_complain_of(case: str) -> None:
+    done = helm("lint", "--strict", ".", "--values", f"ci/{case}-values.yaml")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", generate.cases())
+def test_a_golden_is_what_helm_renders(case: str) -> None:
+    golden = generate.GOLDEN / f"{case}.yaml"
+
+    assert golden.read_text() == generate.golden_text(case), "python tests/chart/generate.py"
+
+
+def test_the_raw_yaml_is_what_helm_renders() -> None:
+    assert generate.RAW.read_text() == generate.raw_text(), "python tests/chart/generate.py"
+
+
+@pytest.mark.parametrize(("value", "said"), REFUSED.items())
+def test_a_value_that_cannot_be_is_refused_by_name(value: str, said: str) -> None:
+    done = helm("template", "gpu-manager", ".", "--set", value)
+
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_signer_has_to_be_named() -> None:
+    words = ("--kube-version", helm_program.KUBERNETES, "--set", "webhook.tls.source=signer")
+
+    assert "webhook.tls.signerName" in helm("template", "gpu-manager", ".", *words).stderr
+
+
+def test_an_older_cluster_gets_what_it_knows() -> None:
+    older = list(yaml.safe_load_all(rendered(kubernetes="1.27.3")))
+    hooks = [hook for one in older if one for hook in one.get("webhooks", ())]
+    (role,) = (
+        one
+        for one in older
+        if one and one["kind"] == "ClusterRole" and one["metadata"]["name"].endswith("-agent")
+    )
+
+    assert [hook for hook in hooks if "matchConditions" in hook] == []
+    assert len(hooks) == 2
+    assert role["rules"][-1]["resources"] == ["nodes/proxy", "nodes/metrics"]
+
+
+def test_kube_scheduler_is_of_the_clusters_version_whoever_made_it() -> None:
+    made = rendered(kubernetes="1.33.4+k3s1")
+
+    assert "image: registry.k8s.io/kube-scheduler:v1.33.4\n" in made
+
+
+def test_the_extenders_certificate_is_for_its_service() -> None:
+    (made,) = (one for one in yaml.safe_load_all(rendered()) if one and one["kind"] == "Secret")
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(made["data"]["tls.crt"]))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+    assert "gpu-manager-extender.kube-system.svc" in names.get_values_for_type(x509.DNSName)
+
+
+NOTES = {
+    "default": 'sends pods with GPUs to the scheduler "gpu-scheduler"',
+    "cluster-scheduler": "urlPrefix: https://gpu-manager-extender.kube-system.svc:3456/scheduler",
+    "driver-container": "gpumanager doctor --driver-root /run/nvidia/driver",
+    "everything": "Prometheus may not reach the extender",
+}
+
+
+SAID = """{{ define "said" }}%s{{ end -}}
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: said}
+data:
+  said: |
+    {{- include "said" . | nindent 4 }}
+"""
+"""Notes as an object: helm shows them after an installation only."""
+
+
+@pytest.mark.parametrize(("case", "said"), NOTES.items())
+def test_who_has_installed_it_is_told_what_is_next(case: str, said: str, tmp_path: Path) -> None:
+    chart = tmp_path / "gpu-manager"
+    shutil.copytree(helm_program.CHART, chart)
+    notes = chart / "templates" / "NOTES.txt"
+    (chart / "templates" / "said.yaml").write_text(SAID % notes.read_text())
+
+    made = rendered(
+        "--values", f"ci/{case}-values.yaml", "--show-only", "templates/said.yaml", chart=chart
+    )
+
+    assert said in yaml.safe_load(made)["data"]["said"]

@@ -1,0 +1,234 @@
+"""The roles of the chart are what the code calls: no rule is missing, and none is too many.
+
+`CALLS` says for each module that speaks with an API server, and each of its verbs, which rights
+that takes of whom. Where the code calls is read from it: a call that is new, or gone, is found, and
+with the table the roles in all goldens.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import goldens
+import pytest
+
+PACKAGE: Final = Path(__file__).parents[2] / "gpumanager"
+VERBS: Final = {"get", "list", "watch", "create", "patch", "delete"}
+APIS: Final = {"api", "_api"}
+KUBELET: Final = "kubelet"
+"""The verb of a module that reads from the kubelet, which asks the API server who may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource. names: the only objects; where: `cluster`, or whose namespace."""
+
+    part: str
+    group: str
+    resource: str
+    verb: str
+    named: bool = False
+    where: str = "cluster"
+
+
+Arguments = list[str]
+When = Callable[[Arguments], bool]
+
+
+def always(_: Arguments) -> bool:
+    return True
+
+
+def has(word: str) -> When:
+    return lambda arguments: any(one.startswith(word) for one in arguments)
+
+
+def no_quota(arguments: Arguments) -> bool:
+    return "--quota-configmap=none" in arguments
+
+
+def quota(arguments: Arguments) -> bool:
+    return not no_quota(arguments)
+
+
+own_certificate: Final = has("--secret=")
+signer: Final = has("--certificate-signer=")
+
+
+def agent(resource: str, verb: str, when: When = always) -> tuple[Right, When]:
+    return Right("agent", "", resource, verb), when
+
+
+def extender(resource: str, verb: str) -> tuple[Right, When]:
+    return Right("extender", "", resource, verb), always
+
+
+def lease(verb: str, *, named: bool) -> tuple[Right, When]:
+    group = "coordination.k8s.io"
+    return Right("extender", group, "leases", verb, named=named, where="own"), always
+
+
+def quotas(verb: str) -> tuple[tuple[Right, When], ...]:
+    rights = (
+        Right(part, "", "configmaps", verb, named=True, where="quota")
+        for part in ("extender", "webhook")
+    )
+    return tuple((one, quota) for one in rights)
+
+
+def quota_event(verb: str) -> tuple[Right, When]:
+    return Right("extender", "", "events", verb, where="quota"), quota
+
+
+def secret(verb: str, *, named: bool) -> tuple[Right, When]:
+    return Right("webhook", "", "secrets", verb, named=named, where="own"), own_certificate
+
+
+def configurations(verb: str) -> tuple[tuple[Right, When], ...]:
+    group = "admissionregistration.k8s.io"
+    return tuple(
+        (Right("webhook", group, f"{kind}webhookconfigurations", verb, named=True), own_certificate)
+        for kind in ("mutating", "validating")
+    )
+
+
+def request(verb: str) -> tuple[Right, When]:
+    group = "certificates.k8s.io"
+    return Right("webhook", group, "certificatesigningrequests", verb), signer
+
+
+CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
+    ("cluster/node_keeper.py", "get"): (agent("nodes", "get"),),
+    ("cluster/node_keeper.py", "patch"): (agent("nodes", "patch"), agent("nodes/status", "patch")),
+    ("cluster/notices.py", "create"): (agent("events", "create"), quota_event("create")),
+    ("cluster/notices.py", "get"): (agent("events", "get"), quota_event("get")),
+    ("cluster/notices.py", "patch"): (agent("events", "patch"), quota_event("patch")),
+    ("cluster/pod_keeper.py", "delete"): (
+        agent("pods", "delete", has("--recycle-failed-pods=true")),
+    ),
+    ("cluster/pod_keeper.py", "patch"): (agent("pods", "patch"),),
+    ("cluster/watch.py", "list"): (agent("pods", "list"),),
+    ("cluster/watch.py", "watch"): (agent("pods", "watch"),),
+    ("kubelet/pods.py", KUBELET): (agent("kubelet's pods", "get"), agent("nodes/metrics", "get")),
+    ("scheduler/bind.py", "create"): (extender("pods/binding", "create"),),
+    ("scheduler/bind.py", "get"): (extender("pods", "get"),),
+    ("scheduler/bind.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/certificates/api.py", "get"): (
+        secret("get", named=True),
+        *configurations("get"),
+        request("get"),
+    ),
+    ("scheduler/certificates/bundle.py", "patch"): configurations("patch"),
+    ("scheduler/certificates/own.py", "create"): (secret("create", named=False),),
+    ("scheduler/certificates/own.py", "patch"): (secret("patch", named=True),),
+    ("scheduler/certificates/requested.py", "create"): (request("create"),),
+    ("scheduler/lease.py", "create"): (lease("create", named=False),),
+    ("scheduler/lease.py", "get"): (lease("get", named=True),),
+    ("scheduler/lease.py", "patch"): (lease("patch", named=True),),
+    ("scheduler/reminding.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/role.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/watching.py", "list"): (
+        extender("nodes", "list"),
+        extender("pods", "list"),
+        *quotas("list"),
+    ),
+    ("scheduler/watching.py", "watch"): (
+        extender("nodes", "watch"),
+        extender("pods", "watch"),
+        *quotas("watch"),
+    ),
+    ("scheduler/webhook/known_nodes.py", "list"): (
+        (Right("webhook", "", "nodes", "list"), always),
+    ),
+}
+
+
+def called(package: Path) -> set[tuple[str, str]]:
+    """Modules and the verbs by which they speak with an API server, or with the kubelet."""
+    return {
+        (str(path.relative_to(package)), verb)
+        for path in package.rglob("*.py")
+        if "sim" not in path.relative_to(package).parts
+        for verb in _verbs(ast.parse(path.read_text()))
+    }
+
+
+def _verbs(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner = node.value
+        name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        if node.attr in VERBS and name in APIS:
+            yield node.attr
+        if (name, node.attr) == ("http_get", "get"):
+            yield KUBELET
+
+
+def test_the_table_has_all_calls_of_the_code_and_no_others() -> None:
+    assert called(PACKAGE) == CALLS.keys()
+
+
+def test_a_new_call_is_found(tmp_path: Path) -> None:
+    (tmp_path / "new.py").write_text("async def f(self): await self._api.delete('/api/v1/nodes')\n")
+
+    assert called(tmp_path) == {("new.py", "delete")}
+
+
+@pytest.mark.parametrize("path", goldens.FILES, ids=lambda path: path.stem)
+def test_the_roles_allow_what_is_called_and_no_more(path: Path) -> None:
+    commands = dict(goldens.commands(path))
+    wanted = {
+        right
+        for rights in CALLS.values()
+        for right, when in rights
+        if right.part in commands and when(commands[right.part])
+    }
+
+    assert set(allowed(path)) == wanted
+
+
+def allowed(path: Path) -> Iterator[Right]:
+    """What the roles of our parts allow, by the bindings that give them."""
+    bound = {
+        (one["roleRef"]["kind"], one["metadata"].get("namespace"), one["roleRef"]["name"])
+        for one in goldens.of_kind(path, "ClusterRoleBinding", "RoleBinding")
+    }
+    for role in goldens.of_kind(path, "ClusterRole", "Role"):
+        metadata, part = role["metadata"], goldens.part(role)
+        if part not in goldens.OURS:
+            continue
+        assert (role["kind"], metadata.get("namespace"), metadata["name"]) in bound
+        where = "quota" if metadata["name"].endswith("-quota") else "own"
+        for rule in role["rules"]:
+            assert rule.keys() <= {"apiGroups", "resources", "resourceNames", "verbs"}
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        yield Right(
+                            part,
+                            group,
+                            KUBELETS.get(resource, resource),
+                            verb,
+                            named="resourceNames" in rule,
+                            where="cluster" if role["kind"] == "ClusterRole" else where,
+                        )
+
+
+KUBELETS: Final = dict.fromkeys(("nodes/proxy", "nodes/pods"), "kubelet's pods")
+
+
+@pytest.mark.parametrize("path", goldens.FILES, ids=lambda path: path.stem)
+def test_names_in_the_roles_are_those_of_the_flags(path: Path) -> None:
+    words = {
+        word
+        for _, arguments in goldens.commands(path)
+        for one in arguments
+        for word in one.partition("=")[2].split("/")
+    }
+    for role in goldens.of_kind(path, "ClusterRole", "Role"):
+        if goldens.part(role) in goldens.OURS:
+            names = {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
+            assert names <= words

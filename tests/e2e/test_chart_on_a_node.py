@@ -1,0 +1,125 @@
+"""The Helm chart and a real cluster: every object is taken, and the agent's pod does its work.
+
+The extender's and the webhook's pods would have no network here; what they do with the same flags
+and roles is shown by `test_scheduling` and `test_admission_webhook`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import helm_program
+import pytest
+from node_process import wait_for
+from real_agent import RealAgent
+from real_chart import ChartedAgent, created, parsed
+from real_node import NODE_PATH, RealNode
+from real_pods import RealPods, container, memory_seen, pod
+
+from gpumanager.allocator.journal import State
+from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.units import GIB
+
+pytest_plugins = ["node_fixtures"]
+pytestmark = pytest.mark.e2e
+
+GOLDENS: Final = sorted((Path(__file__).parents[1] / "chart" / "golden").glob("*.yaml"))
+DRY: Final = "?dryRun=All&fieldValidation=Strict"
+OF_OPERATORS: Final = {"monitoring.coreos.com/v1", "cert-manager.io/v1"}
+"""Kinds that a cluster has where their operators run."""
+ASKS: Final = "while true; do cuda-play query; sleep 0.2; done"
+
+
+@pytest.mark.parametrize("path", GOLDENS, ids=lambda path: path.stem)
+def test_an_api_server_takes_every_object_as_it_is(node: RealNode, path: Path) -> None:
+    unknown = {
+        one["apiVersion"] for one in parsed(path.read_text()) if created(node.api, one, DRY) is None
+    }
+
+    assert unknown <= OF_OPERATORS
+
+
+@pytest.fixture(scope="module")
+def charted(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> Iterator[ChartedAgent]:
+    """The chart's agent, installed and ready, in the place of the host's own."""
+    if helm_program.found() is None:
+        pytest.skip(helm_program.MISSING)
+    node, agent, _ = stage
+    made = ChartedAgent(node, agent.disk)
+    made.install()
+    agent.stop()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        agent.start()
+
+
+def test_the_agents_pod_is_ready_and_tells_the_cluster_its_gpus(
+    charted: ChartedAgent, node: RealNode, agent: RealAgent
+) -> None:
+    def told() -> dict[str, Any] | None:
+        metadata: dict[str, Any] = node.api.get(NODE_PATH)["metadata"]
+        return metadata if ANNOTATION_INVENTORY in metadata.get("annotations", {}) else None
+
+    metadata = wait_for(told, "the node's inventory")
+
+    assert metadata["labels"][LABEL_COUNT] == str(len(agent.machine.topology.gpus))
+    agent.wait_until_advertised()
+    assert charted.is_ready()
+
+
+def test_a_pod_runs_with_its_limits(
+    charted: ChartedAgent, agent: RealAgent, pods: RealPods
+) -> None:
+    uid = pods.create(pod("limited", container("main", f"cuda-play query; {ASKS}", 30, 4)))
+    pods.running("limited")
+
+    log = pods.printed("limited", "main", "free of")
+
+    assert memory_seen(log) == GIB
+    assert [(one.cores, one.blocks, one.state) for one in agent.promised_to(uid)] == [
+        (30, 4, State.SETTLED)
+    ]
+    wait_for(lambda: _annotations(pods, "limited").get(ANNOTATION_GPU_ASSIGNED), "it is told")
+
+
+def _annotations(pods: RealPods, name: str) -> dict[str, str]:
+    found: dict[str, str] = pods.described(name)["metadata"].get("annotations", {})
+    return found
+
+
+def test_running_pods_keep_their_limits_while_the_agent_is_replaced(
+    charted: ChartedAgent, agent: RealAgent, pods: RealPods
+) -> None:
+    uid = pods.create(pod("goes-on", container("main", ASKS, 30, 4)))
+    pods.running("goes-on")
+    pods.printed("goes-on", "main", "free of")
+    promised = agent.promised_to(uid)
+
+    charted.stop()
+    without = len(pods.log("goes-on", "main").splitlines())
+    wait_for(lambda: _lines(pods) > without + 3, "it asks on")
+    between = pods.log("goes-on", "main").splitlines()[without + 1 :]
+    charted.start()
+
+    assert {memory_seen(line) for line in between} == {GIB}
+    assert agent.promised_to(uid) == promised
+    assert pods.running("goes-on")["containerStatuses"][0]["restartCount"] == 0
+    after = pods.create(pod("after", container("main", ASKS, 60, 8)))
+    pods.running("after")
+    assert memory_seen(pods.printed("after", "main", "free of")) == 2 * GIB
+    assert [one.state for one in agent.promised_to(after)] == [State.SETTLED]
+
+
+def _lines(pods: RealPods) -> int:
+    return len(pods.log("goes-on", "main").splitlines())
+
+
+def test_the_agents_role_is_enough(charted: ChartedAgent) -> None:
+    said = charted.log()
+
+    assert "registered with the kubelet" in said
+    assert [line for line in said.splitlines() if "orbidden" in line or "cannot" in line] == []
