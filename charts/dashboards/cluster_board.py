@@ -84,7 +84,7 @@ NODES: Final = Row(
 TENANTS: Final = Row(
     "Tenants",
     (
-        Table("Namespaces", "What each holds and takes, in GPUs; shares count by their part.", 12, 8,
+        Table("Namespaces", "What each holds and takes, in GPUs; shares by their part.", 12, 8,
               keys=(Key("namespace", "Namespace", "gpu-manager-workload"),), by="Promised",
               columns=(
                   Column("Promised", "namespace:gpumanager_share_promised:gpus", decimals=2),
@@ -138,14 +138,17 @@ SCHEDULING: Final = Row(
         Stat("Quotas", "Whether the ConfigMap of the quotas is understood.", 4, 4,
              query=Query("min(gpumanager_extender_quota_understood)"),
              texts=((0, "not understood", "red"), (1, "understood", "green"))),
-        Stat("Webhook's certificate", "For how long it is good; it is renewed 30 days before.", 4, 4,
+        Stat("Webhook's certificate", "How long it is good; renewed 30 days before.", 4, 4,
              unit="s", decimals=0, steps=(("red", None), ("orange", 172800), ("green", 1209600)),
              query=Query("min(gpumanager_webhook_certificate_end_seconds) - time()")),
         Stat("Answers of the extender", "A second, of all replicas.", 4, 4, unit="reqps",
              query=Query("sum(rate(gpumanager_extender_requests_total[5m]))")),
-        Lines("Extender, p99", "One request in a hundred takes longer. kube-scheduler waits for "
-              "each; bind waits for the API server.", 8, 7, unit="s",
-              queries=(Query("verb:gpumanager_extender_seconds:p99_rate5m", "{{verb}}"),)),
+        Lines("Extender and webhook, p99", "One request in a hundred takes longer. kube-scheduler "
+              "waits for each; bind waits for the API server.", 8, 7, unit="s",
+              queries=(
+                  Query("verb:gpumanager_extender_seconds:p99_rate5m", "{{verb}}"),
+                  Query("endpoint:gpumanager_webhook_seconds:p99_rate5m", "{{endpoint}}"),
+              )),
         Lines("Extender, what became of requests",
               "refused: was no request. failed: an error of ours or of the API server.", 8, 7,
               unit="reqps",

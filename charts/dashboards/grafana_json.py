@@ -106,8 +106,14 @@ def _panels(rows: Iterable[Row]) -> Iterator[Json]:
     """Each row below the one before it; the panels of a folded one are inside of it."""
     numbers, top = count(1), 0
     for row in rows:
-        head = {"collapsed": row.collapsed, "id": next(numbers), "panels": list[Json](),
-                "title": row.title, "type": "row", "gridPos": _grid(0, top, COLUMNS, 1)}  # fmt: skip
+        head = {
+            "collapsed": row.collapsed,
+            "gridPos": _grid(0, top, COLUMNS, 1),
+            "id": next(numbers),
+            "panels": list[Json](),
+            "title": row.title,
+            "type": "row",
+        }
         top += 1
         placed = [_panel(one, next(numbers), at) for one, at in _places(row.panels, top)]
         top = max(at["gridPos"]["y"] + at["gridPos"]["h"] for at in placed)
@@ -228,9 +234,7 @@ def _key(key: Key) -> Json:
     url = f"/d/{key.link}?{KEEP}&var-{key.label}=${{__value.raw}}"
     if key.label == "pod":
         url += "&var-namespace=${__data.fields.Namespace}"
-    return _override(
-        "byName", key.title, {"links": [{"title": f"This {key.label}", "url": url}]}
-    )
+    return _override("byName", key.title, {"links": [{"title": f"This {key.label}", "url": url}]})
 
 
 def _cell(column: Column) -> Json:

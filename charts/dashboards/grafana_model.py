@@ -60,7 +60,7 @@ class Bars(Panel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines(Panel):
-    """Series over time. stacked: they add up to something. legend: `list`, or `table` with values."""
+    """Series over time. stacked: they add up. legend: `list`, or `table` with their values."""
 
     queries: tuple[Query, ...]
     stacked: bool = False
