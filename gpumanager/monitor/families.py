@@ -8,11 +8,13 @@ from itertools import chain
 from typing import Final
 
 from gpumanager.monitor.rows import (
+    CONTAINER,
     DEVICE,
     GPU,
     ORIGINAL,
     Family,
     busy_percent,
+    degraded,
     each_and_total,
     gpu_info,
     memory_mib,
@@ -107,6 +109,9 @@ OF_CONTAINERS: Final = (
            DEVICE, of_shares(lambda one: one.throttled)),
     Family("gpumanager_container_processes", "gauge", "Its processes on the GPU, by the driver",
            DEVICE, of_devices(lambda one: len(one.pids))),
+    Family("gpumanager_container_degraded_processes", "gauge",
+           "Its processes whose limits are held less exactly, by what their shim lacks",
+           (*CONTAINER, "reason"), degraded),
 )  # fmt: skip
 
 OF_THE_AGENT: Final = (

@@ -17,13 +17,16 @@ from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
 from gpumanager.monitor.ports import GpuFitness, Told
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
-from gpumanager.virtual.usage import AllocationUsage, DeviceUsage
+from gpumanager.virtual.books import DEGRADATIONS
+from gpumanager.virtual.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.values import AllocationID
 
 MOST: Final = 100
 SECOND_NS: Final = 1_000_000_000
 SAMPLES_LAST_NS: Final = 3 * SECOND_NS // 2
 """A driver tells of a process once a second at least, as long as that computes."""
+
+SOUND: Final = dict.fromkeys(DEGRADATIONS.values(), 0)
 
 Charged = Mapping[tuple[AllocationID, GpuUUID], int]
 """GPU time each had paid for at the last look."""
@@ -109,7 +112,16 @@ def container_view(topology: Topology, promise: Allocation, meters: Meters) -> C
     """None for one whose devices are not settled yet: it has no name to go by."""
     if promise.pod is None or promise.state is not State.SETTLED or not promise.core_ids:
         return None
-    return ContainerView(promise.pod, promise, tuple(_devices(topology, promise, meters)))
+    usage = meters.usages.get(promise.allocation)
+    devices = tuple(_devices(topology, promise, meters))
+    return ContainerView(promise.pod, promise, devices, _degraded(usage.processes if usage else ()))
+
+
+def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:
+    """Most are sound, and those share one value."""
+    marked = [one.degraded for one in processes if one.degraded]
+    found = Counter(name for bits in marked for bit, name in DEGRADATIONS.items() if bits & bit)
+    return SOUND | found if found else SOUND
 
 
 def latest(views: Iterable[ContainerView]) -> tuple[ContainerView, ...]:

@@ -119,6 +119,15 @@ def requested_mib(view: ContainerView) -> float:
     return asked or sum(one.gpu.memory // MIB for one in view.devices)
 
 
+def degraded(page: Page) -> Rows:
+    return (
+        ((*view.labels, reason), count)
+        for view in page.snapshot.containers
+        if not view.promise.whole
+        for reason, count in view.degraded.items()
+    )
+
+
 def xids(page: Page) -> Rows:
     return (
         ((*_gpu_labels(view), str(code)), count)

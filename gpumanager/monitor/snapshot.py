@@ -59,11 +59,15 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """One container that has GPUs, whether it runs yet or not."""
+    """One container that has GPUs, whether it runs yet or not.
+
+    degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
+    """
 
     owner: Claimant
     promise: Allocation
     devices: tuple[DeviceView, ...]
+    degraded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ their processes and their clock end with it, so those of an earlier boot are beg
 import errno
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,14 @@ log = logging.getLogger(__name__)
 
 BOOKS: Final = Layout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
 MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+
+DEGRADATIONS: Final[Mapping[int, str]] = {
+    lib.VCUDA_DEGRADED_LOCK: "lock",
+    lib.VCUDA_DEGRADED_TIMING: "timing",
+    lib.VCUDA_DEGRADED_ENTRY: "entry",
+    lib.VCUDA_DEGRADED_MEASURE: "measure",
+}
+"""What each bit of `ProcessUsage.degraded` is called, in metrics and for people."""
 
 _UNTOLD: Final = 2**64 - 1
 """REGION_UNTOLD."""

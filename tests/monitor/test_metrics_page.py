@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.text import render
 from gpumanager.names import VCORE
 from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.books import DEGRADATIONS
 from gpumanager.virtual.usage import AllocationUsage
+from vcuda_shim._shim import lib
 
 DOCS = Path(__file__).parents[2] / "docs/metrics.md"
 SECOND_NS = 1_000_000_000
@@ -185,6 +188,23 @@ def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
 
     assert first.percent(FIRST.uuid, [7]) == 80
     assert later.percent(FIRST.uuid, [7]) == 0
+
+
+def test_a_process_whose_shim_lacks_something_is_counted_by_what_it_lacks() -> None:
+    used = usage(ONE, {7: MIB, 8: MIB, 9: MIB})
+    bits = (0, lib.VCUDA_DEGRADED_LOCK, lib.VCUDA_DEGRADED_LOCK | lib.VCUDA_DEGRADED_ENTRY)
+    marked = [replace(one, degraded=bit) for one, bit in zip(used.processes, bits, strict=True)]
+    seen = snapshot([ONE], [replace(used, processes=tuple(marked))])
+
+    assert metric(seen, "gpumanager_container_degraded_processes", "reason") == {
+        ("lock",): 2, ("timing",): 0, ("entry",): 1, ("measure",): 0,
+    }  # fmt: skip
+
+
+def test_every_bit_of_a_degradation_has_a_name() -> None:
+    names = [name for name in dir(lib) if name.startswith("VCUDA_DEGRADED_")]
+
+    assert {getattr(lib, name) for name in names} - {lib.VCUDA_DEGRADED_MASK} == set(DEGRADATIONS)
 
 
 def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
