@@ -65,15 +65,15 @@ class Promises:
             return False
         return self._file.path.exists()
 
-    async def serve_all(self) -> None:
-        """What is released goes, what lives is served again."""
-        await self.forget()
-        for allocation in self.live():
-            try:
-                await self.serve(allocation, allocation.blocks)
-            except (GpuManagerError, OSError) as error:
-                logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
-        await self.tidy()
+    async def serve_again(self, name: AllocationID) -> None:
+        """As it is promised now, after a start; not if it has been released since."""
+        allocation = self.journal.get(name)
+        if allocation is None or allocation.released:
+            return
+        try:
+            await self.serve(allocation, allocation.blocks)
+        except (GpuManagerError, OSError) as error:
+            logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
 
     async def tidy(self) -> None:
         """Make room for changes while nobody waits; what cannot be written is said."""
