@@ -4,10 +4,11 @@
 
 The real agent is a process of its own on a simulated node of 16 GPUs on which 256 containers are
 placed already; the simulated kubelet calls it over its unix sockets, as a kubelet does, and holds
-the clock. So gRPC on both sides is in the figures, and so is the journal, forced to the disk in
-each Allocate; with --in-memory the node lies in /dev/shm, where forcing costs nothing. The GPUs are
-not touched: nothing of them is in a figure. Also: what the agent weighs with all these containers,
-and how long it takes from its start to its registration.
+the clock. So gRPC on both sides is in the figures: the kubelet's is Python's too, and takes a part
+that no real kubelet takes, so that other calls are made through a thin client in turn with these
+(allocate_turns.py). The journal is in them, forced to the disk in each Allocate; with --in-memory
+the node lies in /dev/shm, where forcing costs nothing. The GPUs are not touched. Also: what the
+agent weighs with all these containers, and how long it takes from its start to its registration.
 """
 
 import argparse
@@ -17,10 +18,10 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from allocate_turns import CALLS, Turns
 from machine_line import machine_line
 
 from gpumanager.allocator.journal import Journal
@@ -29,7 +30,6 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import host
-from gpumanager.sim.kubelet.plugins import PluginEndpoint
 from gpumanager.sim.machine import GpuModel, Machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
@@ -41,18 +41,10 @@ CORES, BLOCKS = 5, 8
 
 MEMORY = Bytes(40 * GIB)
 MODEL = GpuModel("Simulated 40GB", 108, (8, 0))
-CALLS = {
-    "preferred": "GetPreferredAllocation",
-    "allocate": "Allocate",
-    "pre_start": "PreStartContainer",
-}
-BARS = {"allocate": (1.0, 3.0)}
+BAR = (1.0, 3.0)
 """ms, p50 and p99."""
 
 IN_MEMORY = Path("/dev/shm")
-
-Times = dict[tuple[str, str], list[float]]
-"""Seconds, by call and resource."""
 
 
 def machine(memory: Bytes = MEMORY) -> Machine:
@@ -75,46 +67,6 @@ def machine(memory: Bytes = MEMORY) -> Machine:
 def pod(name: str) -> Pod:
     asks = {VCORE: CORES, VMEMORY: BLOCKS}
     return Pod("default", name, (Container("main", ContainerKind.APP, ("true",), asks=asks),))
-
-
-def hold_the_clock() -> Times:
-    """From now on every call of a kubelet to a plugin is timed."""
-    times: Times = {(call, resource): [] for resource in (VCORE, VMEMORY) for call in CALLS}
-    for call in CALLS:
-        setattr(PluginEndpoint, call, timed(getattr(PluginEndpoint, call), call, times))
-    return times
-
-
-def with_empty_calls(times: list[float]) -> None:
-    """Every other container: an empty call where Allocate would come, and Allocate untimed.
-
-    The same caller, the same agent, the same moment, and nothing to do but to answer.
-    """
-    turns, clocked, plain = itertools.cycle("AAEE"), PluginEndpoint.allocate, plain_allocate
-
-    async def allocate(endpoint: PluginEndpoint, ids: Any) -> Any:
-        if next(turns) == "A":
-            return await clocked(endpoint, ids)
-        begin = time.perf_counter()
-        await endpoint._client.options()  # noqa: SLF001  # no kubelet asks this then
-        times.append(time.perf_counter() - begin)
-        return await plain(endpoint, ids)
-
-    replaced: Callable[..., Any] = allocate
-    PluginEndpoint.allocate = replaced  # type: ignore[method-assign]
-
-
-plain_allocate = PluginEndpoint.allocate
-
-
-def timed(method: Callable[..., Awaitable[Any]], call: str, times: Times) -> Callable[..., Any]:
-    async def run(endpoint: PluginEndpoint, *arguments: Any) -> Any:
-        begin = time.perf_counter()
-        answer = await method(endpoint, *arguments)
-        times[call, endpoint.resource].append(time.perf_counter() - begin)
-        return answer
-
-    return run
 
 
 async def admit(node: SimulatedNode, name: str) -> Pod:
@@ -229,20 +181,26 @@ def report_starts(text: str, seconds: Sequence[float]) -> None:
     print(f"{text:<46} median {middle:.2f} s ({spread}), n {len(seconds)}   bar 0.5 {verdict}")
 
 
+def report_calls(turns: Turns) -> None:
+    print("through Python's gRPC client:")
+    for (call, resource), seconds in turns.calls.items():
+        report(f"{CALLS[call]}, {resource}", seconds)
+    report("Allocate, both", turns.both("allocate"), BAR)
+    report("an empty call in its place", turns.empty)
+    print("through a thin client:")
+    report("Allocate, both", turns.thin, BAR)
+    report("an empty call in its place", turns.thin_empty)
+
+
 async def measure(node: SimulatedNode, options: argparse.Namespace) -> None:
     report_starts("agent registered, nothing placed", await starts(node, options.starts))
     print(f"agent resident, nothing placed: {resident(node.agent.pid)[0]:.0f} MiB")
     for number in range(options.containers):
         await admit(node, f"placed-{number}")
-    times, empty = hold_the_clock(), list[float]()
-    with_empty_calls(empty)
-    await come_and_go(node, 2 * options.pods)
+    turns = Turns(node.disk.kubelet)
+    await come_and_go(node, turns.pods * options.pods)
     print(f"{options.containers} containers placed; disk: {file_system(node.disk.checkpoint)}")
-    for (call, resource), seconds in times.items():
-        report(f"{CALLS[call]}, {resource}", seconds, BARS.get(call))
-    everything = [one for (call, _), row in times.items() for one in row if call == "allocate"]
-    report("Allocate, both", everything, BARS["allocate"])
-    report("an empty call in its place", empty)
+    report_calls(turns)
     journal = JournalFile(node.disk.checkpoint / FILE_NAME).load()
     for text, seconds in parts_on_disk(node.disk.checkpoint, journal, options.pods):
         report(text, seconds)
@@ -259,8 +217,8 @@ async def main() -> None:
     arguments.add_argument(
         "--pods",
         type=int,
-        default=300,
-        help="that come and go, measured; and as many again, for empty calls",
+        default=200,
+        help="that come and go, for each of four kinds of calls",
     )
     arguments.add_argument("--starts", type=int, default=5, help="of the agent, twice")
     arguments.add_argument("--in-memory", action="store_true", help="nothing is forced to a disk")

@@ -51,7 +51,10 @@ logger = logging.getLogger(__name__)
 
 
 class Allocator:
-    """Call `recover` once, then `kubelet_started` before each registration with a kubelet."""
+    """Call `take_up` once, then `kubelet_started` before each registration with a kubelet.
+
+    And `serve_again` once, as soon as there is time for it.
+    """
 
     def __init__(self, topology: Topology, surroundings: Surroundings) -> None:
         self._ledger = Ledger(topology)
@@ -119,10 +122,27 @@ class Allocator:
             self._ledger.adopt(topology)
 
     async def recover(self) -> None:
-        """Take up the journal after a start: every live promise is served again."""
+        """Both halves of a recovery, one after the other."""
+        await self.take_up()
+        await self.serve_again()
+
+    async def take_up(self) -> None:
+        """Know every promise in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
             await recover(self._ledger, self._promises, self._around, self._eyes)
             self._foreign = self.foreign()
+
+    async def serve_again(self) -> None:
+        """Every promise that was taken up, and is in force still, one after another.
+
+        The kubelet may ask meanwhile, and waits for one of them at most.
+        """
+        async with self._lock:
+            await self._promises.tidy()
+        for one in self._promises.live():
+            async with self._lock:
+                await self._promises.serve_again(one.allocation)
+            await asyncio.sleep(0)
 
     async def kubelet_started(self) -> None:
         """Nothing of ours can be under admission now: pods listed already are not new."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What is promised next, it seems: all of it is there but the promise."""
+
+    before: Journal
+    allocation: Allocation
+    after: Journal
+    directory: Path | None
+
+
 class Promises:
     """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
 
@@ -36,7 +46,7 @@ class Promises:
         self._scribe = Scribe()
         self.journal = Journal()
         self._live = Live.of(self.journal)
-        self._next: tuple[Journal, Allocation, Journal] | None = None
+        self._next: _Next | None = None
         self.lingering: frozenset[AllocationID] = frozenset()
         """Whose container was seen to run although its pod has ended."""
         self.expected: AllocationID | None = None
@@ -65,15 +75,15 @@ class Promises:
             return False
         return self._file.path.exists()
 
-    async def serve_all(self) -> None:
-        """What is released goes, what lives is served again."""
-        await self.forget()
-        for allocation in self.live():
-            try:
-                await self.serve(allocation, allocation.blocks)
-            except (GpuManagerError, OSError) as error:
-                logger.error("allocation %s is not served: %s", allocation.allocation, error)  # noqa: TRY400
-        await self.tidy()
+    async def serve_again(self, name: AllocationID) -> None:
+        """As it is promised now, after a start; not if it has been released since."""
+        allocation = self.journal.get(name)
+        if allocation is None or allocation.released:
+            return
+        try:
+            await self.serve(allocation, allocation.blocks)
+        except (GpuManagerError, OSError) as error:
+            logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
 
     async def tidy(self) -> None:
         """Make room for changes while nobody waits; what cannot be written is said."""
@@ -93,26 +103,26 @@ class Promises:
         """
         directory = await self.serve(allocation, memory_blocks)
         journal = self.journal.put(allocation)
-        self._next = self.journal, allocation, journal
+        self._next = _Next(self.journal, allocation, journal, directory)
         self._on_disk(self._file.foresee, journal)
         return directory
 
-    def _with(self, allocation: Allocation) -> Journal:
-        """The journal with a promise; the very one that was foreseen, if it was."""
-        foreseen, self._next = self._next, None
-        if foreseen and foreseen[0] is self.journal and foreseen[1] is allocation:
-            return foreseen[2]
-        return self.journal.put(allocation)
+    def _foreseen(self, allocation: Allocation) -> "_Next | None":
+        """The very one that was, if it was, and no directory has been touched since; once."""
+        known, self._next = self._next, None
+        same = known and known.before is self.journal and known.allocation is allocation
+        return known if same else None
 
     async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
         """`put` it and `serve` it, both at once; its directory.
 
         Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
         """
-        journal = self._with(allocation)
+        known = self._foreseen(allocation)
+        journal = known.after if known else self.journal.put(allocation)
         saving = self._on_disk(self._file.save, journal)
         try:
-            return await self.serve(allocation, memory_blocks)
+            return known.directory if known else await self.serve(allocation, memory_blocks)
         finally:
             try:
                 await saving
@@ -158,6 +168,7 @@ class Promises:
 
     async def close(self, name: AllocationID) -> bool:
         """Remove its directory, and say whether it is gone."""
+        self._next = None
         try:
             await self._virtual.close(name)
         except (GpuManagerError, OSError) as error:
@@ -167,6 +178,7 @@ class Promises:
 
     async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
         """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
+        self._next = None
         if allocation.whole or allocation.inherited or not allocation.core_ids:
             return None
         return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))

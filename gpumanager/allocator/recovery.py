@@ -5,6 +5,9 @@ kept. Where it is damaged or absent, or the kubelet's books have somebody whom i
 evidence is gathered: the kubelet's checkpoint (or, without one, PodResources, which is harmless
 before we are registered), the original's checkpoint, the running containers, the directories of
 allocations. What cannot be proved free is held; it is released when its pod is seen to be gone.
+
+That is all the kubelet has to wait for. Sockets and limits of what was taken up are made anew when
+it knows of us: containers keep the limits they have, and who has just started asks again.
 """
 
 import logging
@@ -28,17 +31,20 @@ logger = logging.getLogger(__name__)
 
 
 async def recover(ledger: Ledger, promises: Promises, around: Surroundings, eyes: Eyes) -> None:
-    """Every promise in force is known and served again; never refuses to start."""
+    """Every promise in force is known, and on the disk; never refuses to start."""
     whole = await promises.load()
     checkpoint = await around.books.read()
-    if not whole or unrecorded(promises.live(), checkpoint or ()):
+    enough = whole and not unrecorded(promises.live(), checkpoint or ())
+    if not enough:
         seen = Evidence(checkpoint=checkpoint, view=await eyes.look())
         evidence = await _gather(around, seen)
         found = held_besides(ledger, promises.live(), evidence, _original(around), around.clock())
         promises.journal = promises.journal.put(*found)
         promises.lingering = lived_on(evidence.live or ())
         _say(found)
-    await promises.serve_all()
+    await promises.forget()
+    if not enough:
+        await promises.tidy()
     if whole:
         await _clear(promises, around)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from gpumanager import __version__
-from gpumanager.cli.heap import share_one_heap
+from gpumanager.cli.heap import share_one_heap, start_without_collecting
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.errors import InputError
 from gpumanager.settings import (
@@ -211,6 +211,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
     share_one_heap()
+    start_without_collecting()
     start_logging(take_log_flags(flags))
     _say_what_is_not_used()
     settings = read_settings(flags)

@@ -6,6 +6,9 @@ then, and hold Python's lock or sleep otherwise: heaps of their own gain them no
 containers they held 6 MiB of which less than 1 was in use. Of the one heap only its end goes back
 to the system by itself; a list of pods that was read leaves holes of whole pages. Its text does
 not, as long as what is large is no part of the heap, which glibc changes when it meets some.
+
+Python's search for garbage in cycles waits until the kubelet knows of us: what is made at the start
+stays, and one look through all of it takes as long as an import of gRPC.
 """
 
 import asyncio
@@ -19,6 +22,15 @@ GIVE_BACK_SECONDS: Final = 10.0
 
 _OPTIONS: Final = {-8: 1, -3: 128 << 10}
 """Of <malloc.h>: M_ARENA_MAX, and M_MMAP_THRESHOLD, set to what it is at first."""
+
+
+def start_without_collecting() -> None:
+    """No search for garbage in cycles until `collect_again`."""
+    gc.disable()
+
+
+def collect_again() -> None:
+    gc.enable()
 
 
 def share_one_heap() -> None:

@@ -1,9 +1,9 @@
 """The node agent, put together: the one place where its parts meet.
 
-In the order of its start: what the user gave, GPUs by NVML, driver directories, journal and
-sockets of what runs already, device plugin. What only waits for the outside (the kubelet, the API
-server, the driver's events) waits in the background. What the kubelet does not wait for begins when
-it knows of us, and its modules are imported then.
+In the order of its start: what the user gave, GPUs by NVML, driver directories, journal, device
+plugin. What only waits for the outside (the kubelet, the API server, the driver's events) waits in
+the background. What the kubelet does not wait for begins when it knows of us, and its modules are
+imported then: the sockets of what runs already come first.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.wards import wards
 from gpumanager.cli.background import Background
-from gpumanager.cli.heap import GIVE_BACK_SECONDS, give_back_every
+from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
@@ -29,7 +29,7 @@ from gpumanager.cli.parts import (
     publish_driver,
     surroundings,
 )
-from gpumanager.cli.waiting import registered_or_late, unless
+from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
@@ -66,6 +66,7 @@ async def serve(settings: AgentSettings) -> None:
     pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
+    asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         lead_to_nvml(settings.driver_root)
@@ -125,7 +126,7 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._background.run(self._outside.runtime.say_who())
-        await self._allocator.recover()
+        await self._allocator.take_up()
         await self._plugin.start()
         self._background.run(self._begin())
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
@@ -139,6 +140,7 @@ class NodeAgent:
     async def _begin(self) -> None:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
+        await self._allocator.serve_again()
         from gpumanager.cli.gpu_health import Kubelet, health_watch
         from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 

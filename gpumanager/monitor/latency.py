@@ -87,8 +87,8 @@ class TimedAllocator(Allocator):
         self.recovered = False
         """Whether the journal is loaded."""
 
-    async def recover(self) -> None:
-        await super().recover()
+    async def take_up(self) -> None:
+        await super().take_up()
         self.recovered = True
 
     async def preferred(

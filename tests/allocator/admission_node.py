@@ -239,9 +239,14 @@ class Node:
 
     async def restart_agent(self) -> None:
         """A new process: what was open is served no more until it is opened again."""
+        await self.register_new_agent()
+        await self.allocator.serve_again()
+
+    async def register_new_agent(self) -> None:
+        """A new process that the kubelet knows, and that has not served anything again yet."""
         self.virtual.open_now.clear()
         self.allocator = self.new_allocator()
-        await self.allocator.recover()
+        await self.allocator.take_up()
         await self.allocator.kubelet_started()
 
     async def admit(self, pod: PodView, *, order: Sequence[str] | None = None) -> None:

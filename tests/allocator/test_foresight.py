@@ -13,6 +13,7 @@ from gpumanager.allocator.journal import Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
 from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.virtual.values import AllocationID
 
 LONE = pod("lone", container(30, 4))
 
@@ -137,6 +138,31 @@ async def test_a_directory_that_is_never_asked_for_goes(node: Node) -> None:
     await node.allocator.reconcile()
 
     assert node.virtual.kept == {}
+
+
+async def test_a_directory_that_went_before_allocate_is_there_after_it(node: Node) -> None:
+    node.write_checkpoint()
+    ids = await offered(node)
+    node.clock.now += PAIR_AGE
+    await node.allocator.reconcile()
+
+    answer = await allocated(node.allocator, ids)
+
+    assert list(node.virtual.kept) == [answer.envs[ENV_ALLOCATION]]
+
+
+async def test_limits_that_are_set_back_before_allocate_are_set_again_by_it(node: Node) -> None:
+    node.listing.listed[LONE.uid] = LONE
+    cores = await offered(node)
+    half = (await allocated(node.allocator, cores)).envs[ENV_ALLOCATION]
+    blocks = await offered(node, resource=VMEMORY)
+    promised = node.virtual.open_now[AllocationID(half)]
+    node.virtual.open_now.clear()
+
+    await node.allocator.serve_again()
+    await node.allocator.allocate(VMEMORY, blocks)
+
+    assert node.virtual.open_now[AllocationID(half)] == promised
 
 
 async def test_an_agent_killed_before_allocate_leaves_nothing_to_the_next(node: Node) -> None:

@@ -16,8 +16,10 @@ from admission_node import (
 )
 
 from gpumanager.allocator.answer import Answer
+from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
 from gpumanager.allocator.settlement import NotSettled
+from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
@@ -25,6 +27,11 @@ from gpumanager.units import MEMORY_BLOCK
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
+
+
+def allocated(node: Node, asked: PodView) -> Allocation:
+    (found,) = (one for one in node.allocator.journal.live() if one.owner == asked.uid)
+    return found
 
 
 async def test_a_restarted_agent_serves_every_promise_again(node: Node) -> None:
@@ -35,6 +42,67 @@ async def test_a_restarted_agent_serves_every_promise_again(node: Node) -> None:
     await node.restart_agent()
 
     assert node.virtual.open_now == before
+
+
+async def test_the_kubelet_is_answered_before_anything_is_served_again(node: Node) -> None:
+    running, coming = pod("running", container(30, 4)), pod("coming", container(70, 12))
+    await node.run(running)
+
+    await node.register_new_agent()
+    await node.run(coming)
+
+    assert node.virtual.open_now.keys() == {allocated(node, coming).allocation}
+    assert allocated(node, coming).gpus == allocated(node, running).gpus
+
+
+async def test_what_is_settled_before_all_is_served_again_keeps_its_limits(node: Node) -> None:
+    asked = pod("a", container(30, 4), vcuda_core_limit="70")
+    node.listing.readable = False
+    await node.admit(asked)
+    node.listing.readable = True
+    await node.register_new_agent()
+
+    await node.start(asked)
+    await node.allocator.serve_again()
+
+    assert node.limits(asked)[0].ceiling == 70
+
+
+async def test_what_has_ended_before_all_is_served_again_is_not_served(node: Node) -> None:
+    ended, stays = pod("ended", container(20, 2)), pod("stays", container(20, 2))
+    await node.run(ended)
+    await node.run(stays)
+    await node.register_new_agent()
+    node.delete(ended.uid)
+    node.clock.now += 5
+
+    await node.allocator.reconcile()
+    await node.allocator.serve_again()
+
+    assert node.virtual.open_now.keys() == {allocated(node, stays).allocation}
+
+
+async def test_an_agent_that_dies_before_all_is_served_again_loses_nothing(node: Node) -> None:
+    before, between = pod("before", container(30, 4)), pod("between", container(70, 12))
+    await node.run(before)
+    await node.register_new_agent()
+    await node.admit(between)
+
+    await node.restart_agent()
+    await node.start(between)
+
+    assert node.limits(before)[0].memory == 4 * MEMORY_BLOCK
+    assert node.limits(between)[0].memory == 12 * MEMORY_BLOCK
+
+
+async def test_what_others_prove_is_on_the_disk_before_the_kubelet_may_ask(node: Node) -> None:
+    await node.run(pod("a", container(30, 4)))
+    (node.directory / JOURNAL).unlink()
+
+    await node.register_new_agent()
+
+    assert JournalFile(node.directory / JOURNAL).load().live() == node.allocator.journal.live()
+    assert len(node.allocator.journal.live()) == 1
 
 
 async def test_an_agent_restarted_between_allocate_and_start_settles_it(node: Node) -> None:

@@ -112,8 +112,9 @@ async def serve(base: Path, endpoint: str, resources: Path, fate: Fate) -> None:
     allocator = MortalAllocator(cards(1), surroundings(base, pods, resources))
     allocator.fate = fate
     watch_servers(fate)
-    await allocator.recover()
+    await allocator.take_up()
     await DevicePlugin(allocator, base / "kubelet").start()
+    await allocator.serve_again()
     await asyncio.Event().wait()
 
 
