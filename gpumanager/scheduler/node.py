@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumanager.allocator.plan import planned
 from gpumanager.cluster.labels import read_inventory
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Topology
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,
@@ -24,26 +24,16 @@ from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
 from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.makes import Make, make_of
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
-
-Bonds = tuple[tuple[Bond | None, ...], ...]
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
 PLAIN: Final = NodeClass()
 NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
 ROOMS: Final = 65536
-MAKES: Final = 1024
-"""How many kinds of machine are told apart; beyond, machines of one kind are seen as several."""
-
-
-class Make:
-    """What machines have in common that are built alike, whatever their GPUs are called."""
-
-    def __init__(self, bonds: Bonds) -> None:
-        self.bonds = bonds
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,16 +268,6 @@ def _take(left: list[list[int]], uses: Mapping[int, Use]) -> None:
 def _as_books(topology: Topology, left: Iterable[list[int]]) -> Books:
     pairs = zip(topology.gpus, left, strict=True)
     return Books({gpu.uuid: gpu_book(row[0], row[1], row[2]) for gpu, row in pairs})
-
-
-def make_of(topology: Topology) -> Make:
-    gpus = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
-    return _make(gpus, topology.bonds)
-
-
-@lru_cache(maxsize=MAKES)
-def _make(_gpus: Hashable, bonds: Bonds) -> Make:
-    return Make(bonds)
 
 
 def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:

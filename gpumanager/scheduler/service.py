@@ -97,6 +97,8 @@ class Extender:
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
+        self.asked = 0
+        """How often anybody has asked anything."""
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
@@ -252,6 +254,7 @@ class Extender:
         return ask
 
     def _check(self) -> None:
+        self.asked += 1
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
