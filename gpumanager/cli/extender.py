@@ -1,7 +1,6 @@
 """`gpumanager extender`: kube-scheduler's extender for GPUs. Its flags, and the parts it runs."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from gpumanager.scheduler.quota_keeper import QuotaKeeper
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
-    from gpumanager.scheduler.service import Election, Extender
+    from gpumanager.scheduler.service import Election
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +183,7 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.cluster.kept import Kept
+    from gpumanager.scheduler.garbage import collect_in_quiet
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.quota_metrics import QuotaCollector
     from gpumanager.scheduler.quota_rules import QuotaRules
@@ -205,7 +205,7 @@ async def serve(settings: ExtenderSettings) -> None:
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
-    parts = [extender.run(), keep_what_was_read(extender)]
+    parts = [extender.run(), collect_in_quiet(extender)]
     parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
     await _until_told(parts)
     await server.stop()
@@ -263,15 +263,6 @@ async def _until_told(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
         await stopping.wait()
         for task in tasks:
             task.cancel()
-
-
-async def keep_what_was_read(extender: "Extender") -> None:
-    """The nodes of a large cluster are many objects that stay: they are not looked through again
-    and again for garbage, which would take longer than any answer may."""
-    await extender.nodes.listed.wait()
-    await extender.pods.listed.wait()
-    gc.collect()
-    gc.freeze()
 
 
 def _election(

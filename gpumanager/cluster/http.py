@@ -7,14 +7,11 @@ bounded by the caller; sizes are bounded here.
 
 import asyncio
 import contextlib
-import http.client
-import io
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from email.message import Message
 from typing import Final, Protocol
 
 LONGEST_HEAD: Final = 1 << 16
@@ -95,13 +92,29 @@ class Streams(Protocol):
     def put(self, stream: Stream) -> None: ...
 
 
+class Fields:
+    """Of an answer's head, by name in any letters; the first of a name counts."""
+
+    def __init__(self, rows: Iterable[str]) -> None:
+        self._texts: dict[str, str] = {}
+        for row in rows:
+            name, _, text = row.partition(":")
+            self._texts.setdefault(name.strip().lower(), text.strip())
+
+    def get(self, name: str, default: str = "") -> str:
+        return self._texts.get(name.lower(), default)
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+
 class Response:
     """The answer; its body is read once, whole or line by line. Raises HttpBroken and OSError.
 
     complete: it was read to its end, and the server goes on listening.
     """
 
-    def __init__(self, status: int, headers: Message, reader: asyncio.StreamReader) -> None:
+    def __init__(self, status: int, headers: Fields, reader: asyncio.StreamReader) -> None:
         self.status = status
         self.headers = headers
         self.complete = False
@@ -129,10 +142,11 @@ class Response:
 
     def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes."""
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+        if self.headers.get("Transfer-Encoding").lower() == "chunked":
             return self._chunks()
-        length = self.headers.get("Content-Length")
-        return self._up_to(LONGEST_BODY * 2 if length is None else _number(length, 10))
+        if "Content-Length" not in self.headers:
+            return self._up_to(LONGEST_BODY * 2)
+        return self._up_to(_number(self.headers.get("Content-Length"), 10))
 
     async def _up_to(self, length: int) -> AsyncIterator[bytes]:
         declared = "Content-Length" in self.headers
@@ -160,7 +174,7 @@ class Response:
 
     @property
     def _goes_on(self) -> bool:
-        return self.headers.get("Connection", "").lower() != "close"
+        return self.headers.get("Connection").lower() != "close"
 
     async def _line(self) -> bytes:
         line = await self._reader.readline()
@@ -187,7 +201,7 @@ async def exchange(
         reusable = response.complete
     except (asyncio.LimitOverrunError, ValueError) as error:
         raise HttpBroken(f"not HTTP: {error}") from error
-    except (asyncio.IncompleteReadError, http.client.HTTPException) as error:
+    except asyncio.IncompleteReadError as error:
         raise HttpBroken(f"the connection ended before an answer: {error!r}") from error
     finally:
         if kept and reusable:
@@ -211,12 +225,13 @@ async def _connected(peer: Peer) -> Stream:
 async def _response(reader: asyncio.StreamReader) -> Response:
     status = 0
     while status < FIRST_FINAL_STATUS:  # 100 and 103 come before the answer
-        head = io.BytesIO(await reader.readuntil(b"\r\n\r\n"))
-        words = head.readline().split(None, 2)
-        if len(words) < 2 or not words[0].startswith(b"HTTP/1."):  # noqa: PLR2004
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *rows = head.decode("latin-1").splitlines()
+        words = first.split(None, 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1."):  # noqa: PLR2004
             raise HttpBroken("the peer does not speak HTTP/1")
-        status = _number(words[1].decode("latin-1"), 10)
-    return Response(status, http.client.parse_headers(head), reader)
+        status = _number(words[1], 10)
+    return Response(status, Fields(rows), reader)
 
 
 def _number(text: str, radix: int) -> int:

@@ -63,18 +63,17 @@ class LeastWaste:
         placed = worth.put_share(room, ask) if one_share else _put(room, ask, worth.of)
         if placed is None:
             return None
-        after, gpus = placed
-        steps = math.floor((after - worth.of(room)) / STEP + ROUNDING)
-        return Score(steps - emptiness(room), gpus)
+        gain, gpus = placed
+        return Score(math.floor(gain / STEP + ROUNDING) - emptiness(room), gpus)
 
 
 Placed = tuple[float, tuple[tuple[int, ...], ...]]
-"""What is left is worth so much, when the requests have these."""
+"""What is left is worth so much more than what was there, when the requests have these."""
 
 
 def _put(room: NodeRoom, ask: Ask, worth: Callable[[NodeRoom], float]) -> Placed | None:
     placed = put(room, ask, worth)
-    return placed and (placed[0], placed[2])
+    return placed and (placed[0] - worth(room), placed[2])
 
 
 def emptiness(room: NodeRoom) -> float:
@@ -99,6 +98,12 @@ class Need:
 
 GpuState = tuple[int, int, int]
 """Free cores, free blocks, all blocks."""
+
+
+def _states(room: NodeRoom) -> tuple[GpuState, ...]:
+    return tuple([(gpu.free_cores, gpu.free_blocks, gpu.blocks) for gpu in room.gpus])
+
+
 Amounts = Sequence[float]
 """For each need how many cores it finds; behind them, how many shares will fill."""
 
@@ -121,27 +126,30 @@ class Worth:
 
     def of(self, room: NodeRoom) -> float:
         """In cores. Higher is better."""
-        states = tuple([(gpu.free_cores, gpu.free_blocks, gpu.blocks) for gpu in room.gpus])
         fed = self._can_feed(room.model, room.cpu_milli, room.memory_mib)
-        return self._sum(self._on_node(states), fed)
+        return self._sum(self._on_node(_states(room)), fed)
 
     def put_share(self, room: NodeRoom, ask: Ask) -> Placed | None:
         """As `put` for one share; only what changes is summed, since most pods are so."""
         if not admits(room, ask):
             return None
-        request = ask.requests[0]
-        states = tuple([(gpu.free_cores, gpu.free_blocks, gpu.blocks) for gpu in room.gpus])
-        cpu, memory = room.cpu_milli - ask.cpu_milli, room.memory_mib - ask.memory_mib
-        amounts, fed = self._on_node(states), self._can_feed(room.model, cpu, memory)
-        best: tuple[float, int] | None = None
+        cores, memory = ask.requests[0].cores, ask.requests[0].blocks
+        states = _states(room)
+        on_node = self._on_node(states)
+        cpu_left, memory_left = room.cpu_milli - ask.cpu_milli, room.memory_mib - ask.memory_mib
+        fed = self._can_feed(room.model, cpu_left, memory_left)
+        best: tuple[float, GpuState] | None = None
         for state in dict.fromkeys(states):
-            if state[0] >= request.cores and state[1] >= request.blocks:
-                left = state[0] - request.cores, state[1] - request.blocks, state[2]
-                changes = zip(amounts, self._on_gpu(state), self._on_gpu(left), strict=True)
+            if state[0] >= cores and state[1] >= memory:
+                left = state[0] - cores, state[1] - memory, state[2]
+                changes = zip(on_node, self._on_gpu(state), self._on_gpu(left), strict=True)
                 worth = self._sum([all_ - before + after for all_, before, after in changes], fed)
                 if best is None or worth > best[0] + ROUNDING:
-                    best = worth, states.index(state)
-        return best and (best[0], ((room.gpus[best[1]].index,),))
+                    best = worth, state
+        if best is None:
+            return None
+        before = self._sum(on_node, self._can_feed(room.model, room.cpu_milli, room.memory_mib))
+        return best[0] - before, ((room.gpus[states.index(best[1])].index,),)
 
     def _sum(self, amounts: Amounts, fed: Amounts) -> float:
         worth = amounts[-1]

@@ -7,7 +7,7 @@ one shape and share every answer.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -31,6 +31,14 @@ MOST_CONTAINERS: Final = 256
 MOST_CORES: Final = 100 * 64
 SHAPES_SHARED: Final = 4096
 NO_PREFERENCE: Final = Preference()
+WISHES: Final = frozenset(
+    (
+        ANNOTATION_MODEL_WANTED,
+        ANNOTATION_MODEL_EXCLUDED,
+        ANNOTATION_UUID_WANTED,
+        ANNOTATION_UUID_EXCLUDED,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,20 @@ class PodAsk:
     wish: Wish = ANY
     host: Host = NOTHING
     preference: Preference = NO_PREFERENCE
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Made once: it is what everything about a shape is found by."""
+
+    def __post_init__(self) -> None:
+        parts = self.containers, self.wish, self.host, self.preference
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def settled(self) -> "PodAsk":
+        """The same of a pod that has its place: where it would rather be does not matter."""
+        return self if self.preference is NO_PREFERENCE else _settled(self)
 
     @property
     def inits(self) -> tuple[int, ...]:
@@ -124,21 +146,34 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
 
 
 def needs_of(pod: PodView) -> PodAsk | Refusal | None:
-    """The same of a pod that has its place: where it would rather be does not matter any more."""
-    containers = []
-    for one in asking(pod):
+    """The same of a pod that has its place: see `PodAsk.settled`."""
+    host = Host(pod.cpu_milli, pod.memory_mib)
+    return _needs(tuple(asking(pod)), _wish(pod.annotations) if pod.annotations else ANY, host)
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _needs(
+    containers: tuple[ContainerView, ...], wish: Wish, host: Host
+) -> PodAsk | Refusal | None:
+    """Pods of a kind share one."""
+    asks = []
+    for one in containers:
         if one.cores is None or one.blocks is None:
             detail = f"container {one.name}: its GPU resources are no whole numbers"
             return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
         request = Request(one.cores, one.blocks)
         if refused := _wrong(request):
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
-        containers.append(ContainerAsk(one.kind, request))
-    if len(containers) > MOST_CONTAINERS:
-        detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
+        asks.append(ContainerAsk(one.kind, request))
+    if len(asks) > MOST_CONTAINERS:
+        detail = f"{len(asks)} containers with GPUs; the most is {MOST_CONTAINERS}"
         return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
-    host = Host(pod.cpu_milli, pod.memory_mib)
-    return _shared(PodAsk(tuple(containers), _wish(pod), host)) if containers else None
+    return _shared(PodAsk(tuple(asks), wish, host)) if asks else None
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _settled(ask: PodAsk) -> PodAsk:
+    return _shared(replace(ask, preference=NO_PREFERENCE))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
@@ -154,9 +189,8 @@ def _wrong(request: Request) -> Refusal | None:
     return check(request)
 
 
-def _wish(pod: PodView) -> Wish:
-    said = pod.annotations
-    if not said:
+def _wish(said: Mapping[str, str]) -> Wish:
+    if WISHES.isdisjoint(said):
         return ANY
     wish = Wish(
         _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
@@ -169,6 +203,8 @@ def _wish(pod: PodView) -> Wish:
 
 def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
     """What a pod's annotations say of where it wants to be; a Refusal where that is no word."""
+    if not annotations:
+        return NO_PREFERENCE
     name = ANNOTATION_POLICY
     try:
         found = read_preference(annotations.get(name, ""))

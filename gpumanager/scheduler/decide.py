@@ -4,17 +4,18 @@ All nodes that will do are answered, each with a score: which one it is to be is
 decision, which knows of affinity, spreading and priorities.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.numbers import NOBODY, Names
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.phrases import UNKNOWN, Unfit
 from gpumanager.scheduler.state import ClusterState
@@ -30,20 +31,20 @@ Scores = tuple[tuple[int, Collection[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Nodes that will not do, for one reason. whys: of these, and maybe of others.
+    """Nodes that will not do, for one reason. why_of: why one of these will not.
 
     why: of the first of them by name; all have its phrase, and are final if it is.
     """
 
     names: Collection[str]
-    whys: Mapping[str, Unfit]
+    why_of: Callable[[str], Unfit]
     example: str
     why: Unfit
 
     @classmethod
-    def of(cls, names: Collection[str], whys: Mapping[str, Unfit]) -> "Left":
+    def of(cls, names: Collection[str], why_of: Callable[[str], Unfit]) -> "Left":
         first = min(names)
-        return cls(names, whys, first, whys[first])
+        return cls(names, why_of, first, why_of(first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Filtered:
     @property
     def unfit(self) -> dict[str, Unfit]:
         """The others, one by one."""
-        return {name: one.whys[name] for one in self.left for name in one.names}
+        return {name: one.why_of(name) for one in self.left for name in one.names}
 
     def without(self, refused: Mapping[str, Unfit]) -> "Filtered":
         """These will not do either."""
@@ -71,23 +72,34 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
     found: dict[tuple[str, bool], list[str]] = {}
     for name, why in unfit.items():
         found.setdefault((why.phrase, why.final), []).append(name)
-    return tuple(Left.of(names, unfit) for names in found.values())
+    return tuple(Left.of(names, unfit.__getitem__) for names in found.values())
 
 
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
-    if shape.fitting.issuperset(names):
+    numbers = shape.numbers.read(names)
+    fitting = bytes(map(shape.fitting.__getitem__, numbers))
+    if all(fitting):
         return Filtered(names)
-    rest = set(names)
-    left = []
+    found = Names(compress(names, fitting))
+    shape.numbers.note(found, list(compress(numbers, fitting)))
+    left = list(_left(shape, set(compress(numbers, map(not_, fitting)))))
+    if NOBODY in numbers:
+        unknown = [name for name in names if name not in shape.numbers.of]
+        left.append(Left.of(unknown, lambda _: NOT_KNOWN))
+    return Filtered(found, tuple(left))
+
+
+def _left(shape: Shape, lacking: set[int]) -> Iterator[Left]:
+    """By reason; nodes that are known."""
+    called = shape.numbers.names.__getitem__
+
+    def why(name: str) -> Unfit:
+        return shape.unfit(shape.numbers.of[name]) or NOT_KNOWN
+
     for members in shape.reasons.members.values():
-        if found := members & rest:
-            left.append(Left.of(found, shape.unfits))
-            rest -= found
-    if unknown := rest - shape.fitting:
-        left.append(Left.of(unknown, dict.fromkeys(unknown, NOT_KNOWN)))
-        rest -= unknown
-    return Filtered(rest, tuple(left))
+        if found := members & lacking:
+            yield Left.of(list(map(called, found)), why)
 
 
 def prioritize(shape: Shape, names: Collection[str]) -> Scores:
@@ -96,28 +108,30 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    best = (_ranked if shape.few(names) else _among)(shape, names)
+    best = (_ranked if shape.few(names) else _among)(shape, shape.numbers.read(names))
     found = tuple(islice(best, HIGHEST))
     if len(found) <= 1:
         return ()
-    return tuple((HIGHEST - place, nodes) for place, nodes in enumerate(found))
+    called = shape.numbers.names.__getitem__
+    return tuple((HIGHEST - place, list(map(called, nodes))) for place, nodes in enumerate(found))
 
 
-def _ranked(shape: Shape, names: Collection[str]) -> Iterable[list[str]]:
+def _ranked(shape: Shape, numbers: Sequence[int]) -> Iterable[Collection[int]]:
     """The nodes that fit, those with the most points first: looked up one by one."""
-    fits = shape.fits
-    found = [(name, fits[name].points) for name in names if name in fits]
-    best = nlargest(HIGHEST, {points for _, points in found})
-    ranks: dict[float, list[str]] = {points: [] for points in best}
-    for name, points in found:
-        if points in ranks:
-            ranks[points].append(name)
+    fits = list(compress(numbers, map(shape.fitting.__getitem__, numbers)))
+    points = list(map(shape.points.__getitem__, fits))
+    best = nlargest(HIGHEST, set(points))
+    ranks: dict[float, list[int]] = {one: [] for one in best}
+    least = best[-1] if best else 0.0
+    for number, one in zip(fits, points, strict=True):
+        if one >= least:
+            ranks[one].append(number)
     return ranks.values()
 
 
-def _among(shape: Shape, names: Collection[str]) -> Iterable[AbstractSet[str]]:
+def _among(shape: Shape, numbers: Sequence[int]) -> Iterable[Collection[int]]:
     """The same, looked up in the ranks of all nodes."""
-    wanted = names if isinstance(names, AbstractSet) else frozenset(names)
+    wanted = frozenset(numbers)
     return (found for members in shape.ranks.best() if (found := members & wanted))
 
 

@@ -1,13 +1,12 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from gpumanager.scheduler.decide import Left, Scores
-from gpumanager.scheduler.judging import Fit
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
@@ -91,7 +90,9 @@ def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
     return tuple(sorted(found, key=lambda one: -one.nodes))
 
 
-def best(scores: Scores, fits: Mapping[str, Fit], most: int = 3) -> tuple[Scored, ...]:
+def best(
+    scores: Scores, points: Callable[[str], float | None], most: int = 3
+) -> tuple[Scored, ...]:
     """The nodes with the most points, each with how many have as many."""
     examples = ((min(names), len(names)) for _, names in islice(scores, most))
-    return tuple(Scored(name, fits[name].points, count) for name, count in examples)
+    return tuple(Scored(name, points(name) or 0.0, count) for name, count in examples)

@@ -70,7 +70,8 @@ class Judge:
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
             return self.anew(node)
-        return self._alike.get((node.likeness, node.left), lambda: self.anew(node))
+        alike = node.likeness, node.room.cpu_milli, node.room.memory_mib
+        return self._alike.get(alike, lambda: self.anew(node))
 
     def anew(self, node: NodeState) -> Verdict:
         """Without looking at what was found for others that are alike."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from gpumanager.kubelet.pods import PodView
+from gpumanager.scheduler.numbers import Names
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ def _split(text: bytes) -> Collection[str] | None:
     gaps = len(between) // len(_BETWEEN)
     if gaps >= MOST_NODES or between != _BETWEEN * gaps:
         return None
-    names = text.decode("ascii").split(_BETWEEN.decode())
+    names = Names(text.decode("ascii").split(_BETWEEN.decode()))
     return names if len(names) == gaps + 1 else None
 
 

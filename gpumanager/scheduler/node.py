@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumanager.allocator.plan import planned
 from gpumanager.cluster.labels import read_inventory
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Topology
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,
@@ -24,26 +24,16 @@ from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
 from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.makes import Make, make_of
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
-
-Bonds = tuple[tuple[Bond | None, ...], ...]
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
 PLAIN: Final = NodeClass()
 NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
 ROOMS: Final = 65536
-MAKES: Final = 1024
-"""How many kinds of machine are told apart; beyond, machines of one kind are seen as several."""
-
-
-class Make:
-    """What machines have in common that are built alike, whatever their GPUs are called."""
-
-    def __init__(self, bonds: Bonds) -> None:
-        self.bonds = bonds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +106,22 @@ class NodeState:
 
     def with_holders(self, holders: Mapping[PodUID, Holder], load: Host = NOTHING) -> "NodeState":
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
-        books = _books(self.topology, holders)
-        books = books.without(gpu for gpu in self.topology.gpus if gpu.uuid in self.closed)
-        asked = total(one.ask.host for one in holders.values())
+        books, free = _books(self.topology, holders, self.closed)
+        asked = total([one.ask.host for one in holders.values()])
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             books=books,
-            likeness=(self.make, _free(self.topology, books)),
+            likeness=(self.make, free),
             asked=asked,
             load=load,
-            room=self._room(books, asked + load),
+            room=self._room(self._gpu_rooms(free), asked + load),
         )
 
     def with_load(self, load: Host) -> "NodeState":
         """Pods without GPUs ask for so much now."""
-        room = self._room(self.books, self.asked + load)
+        room = self._room(self.room.gpus, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, room=room)
 
     def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
@@ -161,12 +150,17 @@ class NodeState:
             memory_mib=max(host.memory_mib, room.memory_mib),
         )
 
-    def _room(self, books: Books, taken: Host) -> NodeRoom:
-        gpus = tuple(
-            gpu_room(place, max(0, book.free_cores), max(0, book.free_blocks), blocks(gpu.memory))
-            for place, gpu in enumerate(self.topology.gpus)
-            if gpu.uuid not in self.closed and (book := books.of(gpu))
+    def _gpu_rooms(self, free: tuple[Use, ...]) -> tuple[GpuRoom, ...]:
+        gpus, closed = self.topology.gpus, self.closed
+        return tuple(
+            [
+                gpu_room(place, max(0, cores), max(0, memory), blocks(gpus[place].memory))
+                for place, (cores, memory, _) in enumerate(free)
+                if gpus[place].uuid not in closed
+            ]
         )
+
+    def _room(self, gpus: tuple[GpuRoom, ...], taken: Host) -> NodeRoom:
         left = self.host - taken
         model = self.topology.gpus[gpus[0].index].model if gpus else ""
         free = max(0, left.cpu_milli), max(0, left.memory_mib)
@@ -174,6 +168,7 @@ class NodeState:
 
 
 gpu_room: Final = lru_cache(maxsize=ROOMS)(GpuRoom)
+gpu_book: Final = lru_cache(maxsize=ROOMS)(GpuBook)
 """Few states of a GPU recur on all nodes."""
 
 
@@ -238,46 +233,41 @@ def _is_app(container: ContainerView) -> bool:
     return container.kind is ContainerKind.APP
 
 
-def _books(topology: Topology, holders: Mapping[PodUID, Holder]) -> Books:
-    """Those of whom nobody knows where they are come last: the node will have to place them too."""
+def _books(
+    topology: Topology, holders: Mapping[PodUID, Holder], closed: frozenset[GpuUUID]
+) -> tuple[Books, tuple[Use, ...]]:
+    """With what each GPU has free, and by how many it is held; nothing is on one that is closed.
+
+    Those of whom nobody knows where they are come last: the node will have to place them too.
+    """
     left = [[CORES_PER_GPU, blocks(gpu.memory), 0] for gpu in topology.gpus]
+    lost = []
     for holder in holders.values():
-        if holder.packing is not None:
+        if holder.packing is None:
+            lost.append(holder)
+        else:
             _take(left, holder.packing.uses)
-    books = _as_books(topology, left)
-    for holder in (one for one in holders.values() if one.packing is None):
-        found = pack(topology, books, holder.ask)
+    for holder in lost:
+        found = pack(topology, _as_books(topology, left), holder.ask)
         if isinstance(found, Packing):
             _take(left, found.uses)
-            books = _as_books(topology, left)
-    return books
+    for gpu, row in zip(topology.gpus, left, strict=True):
+        if gpu.uuid in closed:
+            row[:2] = 0, 0
+    return _as_books(topology, left), tuple([(row[0], row[1], row[2]) for row in left])
 
 
 def _take(left: list[list[int]], uses: Mapping[int, Use]) -> None:
     for position, (cores, memory, count) in uses.items():
-        left[position][0] -= cores
-        left[position][1] -= memory
-        left[position][2] += count
+        row = left[position]
+        row[0] -= cores
+        row[1] -= memory
+        row[2] += count
 
 
 def _as_books(topology: Topology, left: Iterable[list[int]]) -> Books:
     pairs = zip(topology.gpus, left, strict=True)
-    return Books({gpu.uuid: GpuBook(one[0], one[1], one[2]) for gpu, one in pairs})
-
-
-def _free(topology: Topology, books: Books) -> tuple[tuple[int, int, int], ...]:
-    rooms = (books.of(gpu) for gpu in topology.gpus)
-    return tuple((room.free_cores, room.free_blocks, room.processes) for room in rooms)
-
-
-def make_of(topology: Topology) -> Make:
-    gpus = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
-    return _make(gpus, topology.bonds)
-
-
-@lru_cache(maxsize=MAKES)
-def _make(_gpus: Hashable, bonds: Bonds) -> Make:
-    return Make(bonds)
+    return Books({gpu.uuid: gpu_book(row[0], row[1], row[2]) for gpu, row in pairs})
 
 
 def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -10,12 +11,12 @@ from gpumanager.scheduler import wire
 from gpumanager.scheduler.bind import NotBound
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.door import Contexts
+from gpumanager.scheduler.http.plain import Reply, Verb
 from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
     METRICS,
     HttpServer,
-    Page,
     Refused,
     Routes,
     plain,
@@ -23,8 +24,6 @@ from gpumanager.scheduler.http.server import (
 from gpumanager.scheduler.metrics import Metrics
 from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.service import Extender, NotReady
-
-Verb = Callable[[bytes], Awaitable[bytes]]
 
 
 class ExtenderServer:
@@ -37,7 +36,7 @@ class ExtenderServer:
         self._extender = extender
         self._version = version
         self._lists = NameLists()
-        self._server = HttpServer(self._routes(), bounds)
+        self._server = HttpServer(self._routes(), bounds, self._verbs())
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. Raises OSError."""
@@ -52,13 +51,6 @@ class ExtenderServer:
         return self._server.connections
 
     def _routes(self) -> Routes:
-        verbs = {
-            "/scheduler/predicates": self._verb("filter", self._filter),
-            "/scheduler/filter": self._verb("filter", self._filter),
-            "/scheduler/prioritize": self._verb("prioritize", self._prioritize),
-            "/scheduler/bind": self._verb("bind", self._bind),
-            "/scheduler/preempt": self._verb("preempt", self._preempt),
-        }
         pages = {
             "/version": self._tell_version,
             "/healthz": self._healthy,
@@ -66,41 +58,59 @@ class ExtenderServer:
             "/metrics": self._metrics,
             "/explain/": self._explain,
         }
+        return {path: {"GET": page} for path, page in pages.items()}
+
+    def _verbs(self) -> Mapping[str, Verb]:
         return {
-            **{path: {"POST": page} for path, page in verbs.items()},
-            **{path: {"GET": page} for path, page in pages.items()},
+            "/scheduler/predicates": self._at_once("filter", self._filter),
+            "/scheduler/filter": self._at_once("filter", self._filter),
+            "/scheduler/prioritize": self._at_once("prioritize", self._prioritize),
+            "/scheduler/bind": self._in_time("bind", self._bind),
+            "/scheduler/preempt": self._at_once("preempt", self._preempt),
         }
 
-    def _verb(self, name: str, verb: Verb) -> Page:
-        async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
-            began, outcome = time.perf_counter(), "failed"
-            try:
-                said = await verb(body)
-                outcome = "answered"
-            except BadRequest as error:
-                outcome = "refused"
-                raise Refused(400, str(error)) from None
-            except NotReady as error:
-                raise Refused(503, str(error), **LATER) from None
-            finally:
-                self.metrics.took(name, outcome, time.perf_counter() - began)
-            response = web.Response(body=said, headers={"Content-Type": JSON})
-            if not self._extender.election.leads:
-                response.force_close()  # so that who comes by a Service finds who leads
-            return response
+    def _at_once(self, name: str, verb: Callable[[bytes], bytes]) -> Verb:
+        def answer(body: bytes) -> Reply:
+            with self._noted(name):
+                return self._reply(verb(body))
 
         return answer
 
-    async def _filter(self, body: bytes) -> bytes:
+    def _in_time(self, name: str, verb: Callable[[bytes], Awaitable[bytes]]) -> Verb:
+        async def answer(body: bytes) -> Reply:
+            with self._noted(name):
+                return self._reply(await verb(body))
+
+        return answer
+
+    def _reply(self, said: bytes) -> Reply:
+        """Who comes by a Service, and not to who leads, finds who leads the next time."""
+        return Reply(said, close=not self._extender.election.leads)
+
+    @contextmanager
+    def _noted(self, name: str) -> Iterator[None]:
+        began, outcome = time.perf_counter(), "failed"
+        try:
+            yield
+            outcome = "answered"
+        except BadRequest as error:
+            outcome = "refused"
+            raise Refused(400, str(error)) from None
+        except NotReady as error:
+            raise Refused(503, str(error), **LATER) from None
+        finally:
+            self.metrics.took(name, outcome, time.perf_counter() - began)
+
+    def _filter(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)
         found = self._extender.filter(arguments.pod, arguments.names)
         return wire.write_filter(arguments, found, self._lists)
 
-    async def _prioritize(self, body: bytes) -> bytes:
+    def _prioritize(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)
         return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
 
-    async def _preempt(self, body: bytes) -> bytes:
+    def _preempt(self, body: bytes) -> bytes:
         said = wire.read_preempt(body)
         nodes = self._extender.preempt(said.pod, said.victims)
         return wire.write_victims(nodes, said.victims, said.violations)

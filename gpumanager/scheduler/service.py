@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID, PodView
@@ -67,6 +67,13 @@ class Alone:
         """Nobody has to be asked."""
 
 
+class Seen(NamedTuple):
+    """A pod that was asked about, and what it asks for."""
+
+    pod: PodView
+    ask: PodAsk | Refusal
+
+
 class NotReady(Exception):
     """Not everything has been read yet, and an answer now might be wrong."""
 
@@ -90,20 +97,22 @@ class Extender:
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
+        self.asked = 0
+        """How often anybody has asked anything."""
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
         self.reminders = Reminders(self._would_fit, lambda: self.state.changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
-        self._seen: OrderedDict[PodUID, PodView] = OrderedDict()
+        self._seen: OrderedDict[PodUID, Seen] = OrderedDict()
         self._binder = Binder(
             api,
             self.state,
             self.verdicts,
             self.election,
             rules=self.rules,
-            known=self._seen.get,
+            known=self._pod,
             asks=self.ask_of,
             clock=clock,
         )
@@ -149,7 +158,7 @@ class Extender:
         ranked = prioritize(shape, names)
         known = self.memory.of(pod.namespace, pod.name)
         if known is not None:
-            found = replace(known, best=best(ranked, shape.fits))
+            found = replace(known, best=best(ranked, shape.points_of))
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
 
@@ -193,20 +202,19 @@ class Extender:
 
     def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
         """What the pod asks for, in this cluster."""
-        return ask_of(pod, self.preference)
+        seen = self._seen.get(pod.uid)
+        return seen.ask if seen and seen.pod is pod else ask_of(pod, self.preference)
 
     def _points(self, request: BindRequest) -> float | None:
         """Of the node, before it is taken."""
-        pod = self._seen.get(request.uid)
-        ask = self.ask_of(pod) if pod else None
-        if not isinstance(ask, PodAsk):
+        seen = self._seen.get(request.uid)
+        if seen is None or not isinstance(seen.ask, PodAsk):
             return None
-        fit = self.verdicts.of(ask, (request.node,)).fits.get(request.node)
-        return fit.points if fit else None
+        return self.verdicts.of(seen.ask, (request.node,)).points_of(request.node)
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
         """The GPUs that the pod has on its node."""
-        pod, node = self._seen.get(request.uid), self.state.nodes.get(request.node)
+        pod, node = self._pod(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
         if pod is None or node is None or holder is None or holder.packing is None:
             return ()
@@ -216,6 +224,11 @@ class Extender:
             for one, places in pairs
             for place in places
         )
+
+    def _pod(self, uid: PodUID) -> PodView | None:
+        """As it was asked about last."""
+        seen = self._seen.get(uid)
+        return seen.pod if seen else None
 
     def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
         found = filter_nodes(self.verdicts.of(ask, names), names)
@@ -235,12 +248,13 @@ class Extender:
         ask = self.ask_of(pod)
         if ask is not None:
             self._check()
-            self._seen[pod.uid] = pod
+            self._seen[pod.uid] = Seen(pod, ask)
             if len(self._seen) > PODS_REMEMBERED:
                 self._seen.popitem(last=False)
         return ask
 
     def _check(self) -> None:
+        self.asked += 1
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 

@@ -13,23 +13,23 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Classes(Generic[K]):
-    """Names by their key. Each name is in one class at most; no class is empty."""
+    """Numbers of nodes by their key. Each is in one class at most; no class is empty."""
 
     def __init__(self) -> None:
-        self.members: dict[K, set[str]] = {}
+        self.members: dict[K, set[int]] = {}
 
-    def add(self, name: str, key: K) -> None:
+    def add(self, node: int, key: K) -> None:
         found = self.members.get(key)
         if found is None:
             found = self.members[key] = set()
             self._began(key)
-        found.add(name)
+        found.add(node)
 
-    def discard(self, name: str, key: K) -> None:
+    def discard(self, node: int, key: K) -> None:
         found = self.members.get(key)
         if found is None:
             return
-        found.discard(name)
+        found.discard(node)
         if not found:
             del self.members[key]
             self._ended(key)
@@ -45,14 +45,14 @@ class Classes(Generic[K]):
 
 
 class Ranks(Classes[float]):
-    """Names by their points, the best first."""
+    """Nodes by their points, the best first."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ascending: list[float] = []
 
-    def best(self) -> Iterator[set[str]]:
-        """Names with equal points, from the most points to the least; not while it is changed."""
+    def best(self) -> Iterator[set[int]]:
+        """Nodes with equal points, from the most points to the least; not while it is changed."""
         return (self.members[points] for points in reversed(self._ascending))
 
     def clear(self) -> None:

@@ -10,6 +10,7 @@ which whoever keeps answers about nodes finds what has become of them.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
@@ -17,6 +18,7 @@ from gpumanager.scheduler.asks import PodAsk, asking
 from gpumanager.scheduler.hosts import Host
 from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
+from gpumanager.scheduler.numbers import Numbers
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota import NodeClass, NodeClasses
 
@@ -76,12 +78,15 @@ class ClusterState:
         saw: Callable[[PodAsk], None] = lambda _: None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
+        self.numbers = Numbers()
+        self.rows: list[NodeState | None] = [None]
+        """Nodes by number."""
         self.changes = 0
         """How many there have been."""
         self.classes = NodeClasses()
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
-        self._log: deque[str] = deque(maxlen=log)
+        self._log: deque[int] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
         self._assumed: dict[PodUID, dict[str, Assumed]] = {}
         """By node: where a pod was going first may yet come true when it is sent elsewhere."""
@@ -95,12 +100,12 @@ class ClusterState:
         self._tally = tally or NoTally()
         self._saw = saw
 
-    def since(self, change: int) -> Iterable[str] | None:
-        """Names of the nodes that changed after `change`, again and again; None: too long ago."""
+    def since(self, change: int) -> Iterable[int] | None:
+        """Numbers of the nodes that changed after `change`, again and again; None: too long ago."""
         missed = self.changes - change
         if missed > len(self._log):
             return None
-        return (self._log[-place] for place in range(1, missed + 1))
+        return islice(reversed(self._log), missed)
 
     def node(self, said: NodeSaid) -> None:
         """A node is there, and says this of itself."""
@@ -117,8 +122,9 @@ class ClusterState:
 
     def node_gone(self, name: str) -> None:
         if name in self.nodes:
-            self._become(name, None)
             self._note(name)
+            self._become(name, None)
+            self.numbers.remove(name)
 
     def only_nodes(self, names: Iterable[str]) -> None:
         """There are no others."""
@@ -163,7 +169,7 @@ class ClusterState:
 
     def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask, packing, pod.namespace)
+        holder = Holder(ask.settled, packing, pod.namespace)
         self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, until)
         self._hold(pod.uid, node, holder)
         self._changed(node)
@@ -268,6 +274,9 @@ class ClusterState:
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli
                 self._loaded += sign * one.load.cpu_milli
+        if before is None and node is not None and self.numbers.add(name) == len(self.rows):
+            self.rows.append(None)
+        self.rows[self.numbers.of[name]] = node
         if node is None:
             del self.nodes[name]
         else:
@@ -284,5 +293,5 @@ class ClusterState:
             self._saw(ask)
 
     def _note(self, name: str) -> None:
-        self._log.append(name)
+        self._log.append(self.numbers.of[name])
         self.changes += 1

@@ -7,8 +7,8 @@ kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import compress, islice
 from typing import Final
 
 from gpumanager.placement.cluster import Mix
@@ -16,6 +16,7 @@ from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Fit, Judge, Verdict
 from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.numbers import NOBODY
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.standing import Classes, Ranks
 from gpumanager.scheduler.state import ClusterState
@@ -28,26 +29,50 @@ RENEWED_AT_ONCE: Final = 20
 
 
 class Shape:
-    """One shape of pod. Every node that was asked about is in one of fits and unfits.
+    """One shape of pod. Every node that was asked about fits or does not.
 
-    fitting: the names in fits. ranks: those by their points. reasons: the others, by phrase and
-    whether that is final. names: see `side_by_side`; of all nodes that there are now.
+    fitting: by the number of a node, 1 where it fits. points: likewise, 0 for one that does not.
+    ranks: those that fit, by their points. reasons: the others, by phrase and whether that is
+    final. numbers: of all nodes.
     """
 
-    def __init__(self, judge: Judge, state: ClusterState, names: Mapping[str, str]) -> None:
-        self.fits: dict[str, Fit] = {}
-        self.unfits: dict[str, Unfit] = {}
-        self.fitting: set[str] = set()
+    def __init__(self, judge: Judge, state: ClusterState) -> None:
+        self.fitting = bytearray()
+        self.points: list[float] = []
         self.ranks = Ranks()
         self.reasons: Classes[tuple[str, bool]] = Classes()
+        self.numbers = state.numbers
+        self._verdicts: list[Verdict | None] = []
         self._state = state
         self._judge = judge
-        self._names = names
         self._seen = state.changes
-        self._changed = dict.fromkeys(names)
-        """Nodes about which nobody has asked since."""
-        self._stale: dict[str, None] = {}
+        self._unseen = bytearray()
+        """By the number of a node, 1 where nobody has asked about it since it changed."""
+        self._stale: set[int] = set()
         """Nodes whose points are by an earlier mix."""
+        self._grow()
+
+    @property
+    def fits(self) -> dict[str, Fit]:
+        """By name, of all nodes that fit: for who wants to see everything."""
+        found = zip(self.numbers.names, self._verdicts, strict=True)
+        return {name: one for name, one in found if isinstance(one, Fit)}
+
+    @property
+    def unfits(self) -> dict[str, Unfit]:
+        """By name, of all that do not."""
+        found = zip(self.numbers.names, self._verdicts, strict=True)
+        return {name: one for name, one in found if isinstance(one, Unfit)}
+
+    def unfit(self, node: int) -> Unfit | None:
+        """Why this one does not fit; None: that is not known."""
+        found = self._verdicts[node]
+        return found if isinstance(found, Unfit) else None
+
+    def points_of(self, name: str) -> float | None:
+        """None: it does not fit."""
+        node = self.numbers.of.get(name, NOBODY)
+        return self.points[node] if self.fitting[node] else None
 
     def few(self, names: Collection[str] | None) -> bool:
         """So few that nothing has to be known of the others; None: all nodes."""
@@ -55,21 +80,31 @@ class Shape:
 
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
         """Look at what has changed, of these. mix: of the pods that are usual now."""
+        self._grow()
         changed = self._state.since(self._seen)
         if changed is None:
             self._forget()
-            changed = self._state.nodes
-        self._changed.update(dict.fromkeys(changed))
+        for node in changed or ():
+            self._unseen[node] = 1
         self._seen = self._state.changes
         self.renew(mix)
-        wanted = self._changed.keys()
-        self._look_at(tuple(wanted & set(names or ()) if self.few(names) else wanted))
+        if names is not None and self.few(names):
+            asked = self.numbers.read(names)
+            self._look_at(compress(asked, map(self._unseen.__getitem__, asked)))
+        else:
+            self._look_at(self._all_unseen())
+
+    def _all_unseen(self) -> Iterator[int]:
+        node = self._unseen.find(1)
+        while node >= 0:
+            yield node
+            node = self._unseen.find(1, node)
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
         if mix is not self._judge.mix:
             self._judge.use(mix)
-            self._stale = dict.fromkeys(self.fits)
+            self._stale = {node for members in self.ranks.best() for node in members}
         if self._stale:
             self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
@@ -81,47 +116,47 @@ class Shape:
         """Of a node as it is at this moment."""
         return self._judge.of(node)
 
+    def _grow(self) -> None:
+        """To the numbers that there are by now."""
+        more = len(self.numbers.names) - len(self.points)
+        if more:
+            self.fitting += bytes(more)
+            self._unseen += b"\1" * more
+            self.points += [0.0] * more
+            self._verdicts += [None] * more
+
     def _forget(self) -> None:
-        for kept in (self.fits, self.unfits, self.fitting, self.ranks, self.reasons):
-            kept.clear()
-        self._changed.clear()
-        self._stale.clear()
+        for row in (self.fitting, self.points, self._verdicts, self._unseen):
+            row.clear()
+        for known in (self.ranks, self.reasons, self._stale):
+            known.clear()
+        self._grow()
 
-    def _look_at(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._stale.pop(name, None)
-            self._changed.pop(name, None)
-            self._look(name, self._state.nodes.get(name))
+    def _look_at(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            self._stale.discard(node)
+            self._unseen[node] = 0
+            self._look(node, self._state.rows[node])
 
-    def _look(self, name: str, node: NodeState | None) -> None:
-        name = self._names.get(name, name)
-        self._drop(name)
+    def _look(self, number: int, node: NodeState | None) -> None:
+        before = self._verdicts[number]
         verdict = None if node is None else self._judge.of(node)
+        if verdict is before:
+            return
+        self._drop(number, before)
+        self._verdicts[number] = verdict
         if isinstance(verdict, Fit):
-            self.fits[name] = verdict
-            self.fitting.add(name)
-            self.ranks.add(name, verdict.points)
+            self.fitting[number], self.points[number] = 1, verdict.points
+            self.ranks.add(number, verdict.points)
         elif verdict is not None:
-            self.unfits[name] = verdict
-            self.reasons.add(name, (verdict.phrase, verdict.final))
+            self.reasons.add(number, (verdict.phrase, verdict.final))
 
-    def _drop(self, name: str) -> None:
-        fit, unfit = self.fits.pop(name, None), self.unfits.pop(name, None)
-        if fit is not None:
-            self.fitting.discard(name)
-            self.ranks.discard(name, fit.points)
-        if unfit is not None:
-            self.reasons.discard(name, (unfit.phrase, unfit.final))
-
-
-def side_by_side(names: Collection[str]) -> dict[str, str]:
-    """The same names, each by itself, as new objects that lie beside each other in memory.
-
-    Ten thousand that lie between everything else were a page each, and a look-up of all of them
-    took ten times as long.
-    """
-    found = "\n".join(names).split("\n") if names else []
-    return dict(zip(found, found, strict=True))
+    def _drop(self, number: int, verdict: Verdict | None) -> None:
+        if isinstance(verdict, Fit):
+            self.fitting[number], self.points[number] = 0, 0.0
+            self.ranks.discard(number, verdict.points)
+        elif verdict is not None:
+            self.reasons.discard(number, (verdict.phrase, verdict.final))
 
 
 class Verdicts:
@@ -141,7 +176,6 @@ class Verdicts:
         self._most = shapes
         self._models = state.models
         self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()
-        self._names: dict[str, str] = {}
 
     def of(self, ask: PodAsk, names: Collection[str] | None = None) -> Shape:
         """Up to date, as far as these nodes go; None: all."""
@@ -158,10 +192,8 @@ class Verdicts:
         return shape
 
     def _new(self, ask: PodAsk) -> Shape:
-        if self._names.keys() != self._state.nodes.keys():
-            self._names = side_by_side(self._state.nodes)
-        judge = self._judges(ask, self._state.models, self._habits.mix)
-        return Shape(judge, self._state, self._names)
+        self._state.numbers.tidy()
+        return Shape(self._judges(ask, self._state.models, self._habits.mix), self._state)
 
     def renew(self) -> bool:
         """A few points of one shape by the present mix; False where all are. For idle moments."""

@@ -21,3 +21,21 @@ class Bounds:
     answer_seconds: float = 10.0
     idle_seconds: float = 180.0
     grace_seconds: float = 5.0
+
+
+class Bodies:
+    """Bytes that are kept for the bodies now being read or answered."""
+
+    def __init__(self, most: int) -> None:
+        self.held = 0
+        self._most = most
+
+    def take(self, count: int) -> bool:
+        """Whether there is room for so many more."""
+        if self.held + count > self._most:
+            return False
+        self.held += count
+        return True
+
+    def give_back(self, count: int) -> None:
+        self.held -= count

@@ -12,14 +12,15 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.bounds import Bodies, Bounds
+from gpumanager.scheduler.http.plain import PlainCaller, Reply, Verb
 
 log = logging.getLogger(__name__)
 spoken = logging.getLogger(f"{__name__}.spoken")
@@ -45,19 +46,32 @@ ended here. A head has 128 KiB at most."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Contexts = Callable[[], ssl.SSLContext]
 """Asked for each connection, so that a new certificate needs no restart."""
-Caller = web.RequestHandler | asyncio.Task[None]
+Connected = web.RequestHandler | PlainCaller
+Caller = Connected | asyncio.Task[None]
 """A connection, or the handshake that may become one."""
 
 
 class Door(web.Server):
-    """Lets callers in, and knows of each by when it has to have done something."""
+    """Lets callers in, and knows of each by when it has to have done something.
 
-    def __init__(self, handler: Handler, bounds: Bounds) -> None:
+    verbs: what is answered without ceremony, by path. late: what is said to whose body does not
+    come.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        bounds: Bounds,
+        bodies: Bodies,
+        verbs: Mapping[bytes, Verb],
+        late: Reply,
+    ) -> None:
         spoken.addFilter(_not_about_callers)
         super().__init__(handler, **HTTP)
         self._bounds = bounds
+        self._plain = verbs, late, bounds, bodies
         self._until: dict[Caller, float] = {}
-        self._transports: dict[web.RequestHandler, asyncio.Transport] = {}
+        self._transports: dict[Connected, asyncio.Transport] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._room = asyncio.Event()
         """Somebody left, or has become idle."""
@@ -82,17 +96,40 @@ class Door(web.Server):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.pre_shutdown()
-        await self.shutdown(self._bounds.grace_seconds)
+        plain = [one for one in self._until if isinstance(one, PlainCaller)]
+        seconds = self._bounds.grace_seconds
+        await asyncio.gather(self.shutdown(seconds), _end(plain, seconds))
 
-    def busy(self, connection: web.RequestHandler) -> None:
+    def busy(self, connection: Connected) -> None:
         """Its request is being answered: we are the slow ones now."""
         self._until[connection] = float("inf")
 
-    def idle(self, connection: web.RequestHandler) -> None:
+    def idle(self, connection: Connected) -> None:
         """It has its answer to take, and may ask again."""
         if connection in self._transports:
             self._until[connection] = time.monotonic() + self._bounds.idle_seconds
             self._room.set()
+
+    def greet(self) -> asyncio.Protocol:
+        """Who speaks with somebody who comes."""
+        return PlainCaller(self, *self._plain) if self._plain[0] else self()
+
+    def arrived(self, caller: PlainCaller, transport: asyncio.Transport) -> None:
+        self._transports[caller] = transport
+        self._until[caller] = time.monotonic() + self._bounds.head_seconds
+
+    def left(self, caller: PlainCaller) -> None:
+        self._transports.pop(caller, None)
+        self._forget(caller)
+
+    def hand_over(self, caller: PlainCaller, transport: asyncio.Transport) -> asyncio.Protocol:
+        """To aiohttp, which has no more time for it than there was."""
+        until, handler = self._until[caller], self()
+        self.left(caller)
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+        self._until[handler] = until
+        return handler
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
@@ -148,7 +185,7 @@ class Door(web.Server):
             return
         bounded = times if context else {}
         try:
-            await loop.connect_accepted_socket(self, connection, ssl=context, **bounded)
+            await loop.connect_accepted_socket(self.greet, connection, ssl=context, **bounded)
         except OSError as error:
             log.debug("no handshake: %s", error)
 
@@ -179,6 +216,15 @@ class Door(web.Server):
     def _forget(self, caller: Caller) -> None:
         self._until.pop(caller, None)
         self._room.set()
+
+
+async def _end(callers: Sequence[PlainCaller], seconds: float) -> None:
+    """Who is being answered gets the answer, if it comes in time."""
+    answering = [one.answering for one in callers if one.answering]
+    if answering:
+        await asyncio.wait(answering, timeout=seconds)
+    for one in callers:
+        one.end()
 
 
 def _not_about_callers(record: logging.LogRecord) -> bool:

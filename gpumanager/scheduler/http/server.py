@@ -8,8 +8,9 @@ from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.bounds import Bodies, Bounds
 from gpumanager.scheduler.http.door import Contexts, Door
+from gpumanager.scheduler.http.plain import Reply, Verb
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ CLOSE: Final = {"Connection": "close"}
 LATER: Final = {"Retry-After": "1"}
 SPOKEN: Final = (HttpVersion11, HttpVersion10)
 BODIES: Final = ("POST", "PUT", "PATCH")
+NO_VERBS: Final[Mapping[str, Verb]] = {}
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request with this body. Raises Refused."""
@@ -35,15 +37,27 @@ class Refused(Exception):
         self.headers = headers
 
 
-class HttpServer:
-    """Serves `routes`. Needs a running loop."""
+TOO_LATE: Final = Refused(408, "the request did not come to its end in time", **CLOSE)
 
-    def __init__(self, routes: Routes, bounds: Bounds | None = None) -> None:
-        self._routes = routes
+
+class HttpServer:
+    """Serves `routes`, and `verbs`: what is asked most, by POST, and answered with JSON. Those may
+    raise Refused, at once or in time. Needs a running loop."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        bounds: Bounds | None = None,
+        verbs: Mapping[str, Verb] = NO_VERBS,
+    ) -> None:
+        pages = {path: {"POST": _page_of(verb)} for path, verb in verbs.items()}
+        self._routes: Routes = {**pages, **routes}
         self._prefixes = tuple(path for path in routes if path.endswith("/"))
         self._bounds = bounds or Bounds()
-        self._door = Door(self._answer, self._bounds)
-        self._reading = 0
+        self._bodies = Bodies(self._bounds.bodies)
+        plain_verbs = {path.encode(): _guarded(path, verb) for path, verb in verbs.items()}
+        late = _as_reply(TOO_LATE)
+        self._door = Door(self._answer, self._bounds, self._bodies, plain_verbs, late)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
@@ -60,14 +74,14 @@ class HttpServer:
     @property
     def reading(self) -> int:
         """Bytes that are kept for the bodies now being read."""
-        return self._reading
+        return self._bodies.held
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self._door.busy(request.protocol)
         held = 0
         try:
             page = self._page(request)
-            self._reading += (held := self._share(request))
+            held = self._share(request)
             return await page(request, await self._body(request) if held else b"")
         except Refused as error:
             return refusal(error.status, str(error), **error.headers)
@@ -75,7 +89,7 @@ class HttpServer:
             log.exception("%s %s", request.method, request.path)
             return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
         finally:
-            self._reading -= held
+            self._bodies.give_back(held)
             self._door.idle(request.protocol)
 
     def _page(self, request: web.BaseRequest) -> Page:
@@ -102,7 +116,7 @@ class HttpServer:
         if declared is not None and declared > bounds.body:
             raise Refused(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
         share = bounds.body if declared is None and request.body_exists else declared or 0
-        if self._reading + share > bounds.bodies:
+        if not self._bodies.take(share):
             raise Refused(503, "too many large requests at once", **LATER, **CLOSE)
         return share
 
@@ -112,7 +126,7 @@ class HttpServer:
             async with asyncio.timeout(self._bounds.body_seconds):
                 return await self._read(request)
         except TimeoutError:
-            raise Refused(408, "the request did not come to its end in time", **CLOSE) from None
+            raise TOO_LATE from None
         except (web.RequestPayloadError, ConnectionError):
             raise Refused(400, "the body ends before its length", **CLOSE) from None
 
@@ -126,6 +140,53 @@ class HttpServer:
             if len(body) > self._bounds.body:
                 raise Refused(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
+
+
+def _page_of(verb: Verb) -> Page:
+    """The same for who asks in another way than the plain one."""
+
+    async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
+        found = verb(body)
+        reply = found if isinstance(found, Reply) else await found
+        headers = {"Content-Type": JSON, **reply.headers}
+        response = web.Response(status=reply.status, body=reply.body, headers=headers)
+        if reply.close:
+            response.force_close()
+        return response
+
+    return answer
+
+
+def _guarded(path: str, verb: Verb) -> Verb:
+    """Whatever is raised becomes a reply."""
+
+    def answer(body: bytes) -> Reply | Awaitable[Reply]:
+        try:
+            found = verb(body)
+        except Exception as error:  # noqa: BLE001 - it is told, and logged
+            return _told(path, error)
+        return found if isinstance(found, Reply) else in_time(found)
+
+    async def in_time(found: Awaitable[Reply]) -> Reply:
+        try:
+            return await found
+        except Exception as error:  # noqa: BLE001
+            return _told(path, error)
+
+    return answer
+
+
+def _told(path: str, error: Exception) -> Reply:
+    if isinstance(error, Refused):
+        return _as_reply(error)
+    log.error("POST %s", path, exc_info=error)
+    return _as_reply(Refused(500, f"internal error: {type(error).__name__}", **CLOSE))
+
+
+def _as_reply(error: Refused) -> Reply:
+    headers = {name: text for name, text in error.headers.items() if name not in CLOSE}
+    body = json.dumps({"Error": str(error)}).encode()
+    return Reply(body, error.status, headers, close=headers != error.headers)
 
 
 def plain(text: str) -> web.Response:
