@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
     "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
     "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
+    "top": "Who has which GPU, what they use of it and who waits, as it goes on.",
+    "tree": "How the GPUs of a node lie, and who sits where.",
     "webhook": "Completes and judges new pods that ask for GPUs, for the API server.",
 }
 """Command name to its line in `gpumanager --help`; each is the `command` of its module here."""

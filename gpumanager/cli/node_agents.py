@@ -1,0 +1,104 @@
+"""The agents of one or several nodes, asked over HTTP: all at once, each for some seconds."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import click
+
+from gpumanager.cli.asking import BROKEN, cause, check, get
+from gpumanager.doctor.asking import Question
+from gpumanager.doctor.values import Unseen
+from gpumanager.errors import GpuManagerError
+from gpumanager.view.metrics import read_metrics
+from gpumanager.view.values import NodeView, Seen
+
+DEFAULT: Final = "http://localhost:5678"
+SECONDS: Final = 4.0
+ADVICE: Final = (
+    "run it on the node or in the agent's pod, or say where the agent serves: "
+    "--agent http://HOST:PORT (its --query-addr and --query-port)"
+)
+
+
+class AgentAway(GpuManagerError):
+    """An agent could not be asked: where, why, and what to do."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(f"{url}: {cause}; {ADVICE}")
+
+
+def _urls(_ctx: click.Context, _parameter: click.Parameter, urls: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(check(url.rstrip("/"), "--agent") for url in urls))
+
+
+agents_option: Final = click.option(
+    "--agent",
+    "agents",
+    metavar="URL",
+    multiple=True,
+    default=[DEFAULT],
+    show_default=True,
+    envvar="GPUMANAGER_AGENT",
+    show_envvar=True,
+    callback=_urls,
+    help="Where a node's agent serves its metrics; repeat it for several nodes.",
+)
+
+
+def page(url: str, path: str) -> bytes:
+    """What an agent serves there; raises GpuManagerError, with the cause alone."""
+    try:
+        status, body = get(url, path, seconds=SECONDS)
+    except BROKEN as error:
+        raise GpuManagerError(cause(error, SECONDS)) from error
+    if status == http.client.NOT_FOUND:
+        raise GpuManagerError(f"has no {path}: is it an agent, and as new as this command?")
+    if status != http.client.OK:
+        said = body[:200].decode("utf-8", "replace").strip()
+        raise GpuManagerError(f"answered {status}: {said}")
+    return body
+
+
+def document(url: str, path: str) -> dict[str, Any]:
+    """The JSON object that it serves there; raises GpuManagerError, with the cause alone."""
+    try:
+        found = json.loads(page(url, path))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise GpuManagerError(f"answered {path} with something else than a JSON object")
+    return found
+
+
+def picture(url: str) -> NodeView:
+    """Raises GpuManagerError, with the cause alone."""
+    return read_metrics(page(url, "/metrics").decode("utf-8", "replace"))
+
+
+def look(
+    agents: Sequence[str],
+    before: Sequence[Seen] = (),
+    clock: Callable[[], float] = time.monotonic,
+    ask: Callable[[str], NodeView] = picture,
+) -> tuple[Seen, ...]:
+    """Every agent's node now; of one that does not answer the picture there was before."""
+    known = {one.agent: one for one in before}
+    questions = [(url, Question(lambda url=url: ask(url), SECONDS + 1)) for url in agents]  # type: ignore[misc]
+    return tuple(
+        seen(url, question.answer(), known.get(url, Seen(url)), clock())
+        for url, question in questions
+    )
+
+
+def seen(url: str, answer: NodeView | Unseen, before: Seen, now: float) -> Seen:
+    if isinstance(answer, Unseen):
+        return Seen(url, before.node, before.at, answer.cause)
+    return Seen(url, answer, now)
+
+
+def first_trouble(nodes: Sequence[Seen]) -> AgentAway | None:
+    """What to tell of the first that did not answer."""
+    return next((AgentAway(one.agent, one.trouble) for one in nodes if one.away), None)

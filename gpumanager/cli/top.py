@@ -1,0 +1,77 @@
+"""`gpumanager top`: who has which GPU, what they use of it, and who waits; as it goes on.
+
+The agent of a node is asked for its metrics again and again. At a terminal the picture is alive;
+anywhere else, and with --once, it is printed.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+import click
+
+from gpumanager.cli.node_agents import agents_option, first_trouble, look
+from gpumanager.view.glyphs import ASCII, Glyphs, glyphs
+from gpumanager.view.listing import Sort
+from gpumanager.view.values import Seen, as_json
+
+SORTS = {"gpu": Sort.PLACE, **{one.name.lower(): one for one in Sort if one is not Sort.PLACE}}
+WITHOUT_TERMINAL = 100
+
+
+@click.command("top")
+@agents_option
+@click.option("--once", is_flag=True, help="Print what is now, and leave.")
+@click.option("--json", "in_json", is_flag=True, help="The same as JSON.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks; the agent itself looks once in its --sample-period.",
+)
+@click.option(
+    "--sort", type=click.Choice(list(SORTS)), default="gpu", show_default=True, help="At first."
+)
+@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII, whatever LANG.")
+def command(
+    agents: Sequence[str], interval: float, sort: str, *, once: bool, in_json: bool, plain: bool
+) -> None:
+    """Show GPUs, the containers on them, what they use and whether they wait; h for help.
+
+    \b
+    Examples:
+      gpumanager top
+      gpumanager top --agent http://node-1:5678 --agent http://node-2:5678
+      kubectl exec -it POD-OF-THE-AGENT -- gpumanager top
+    """
+    nodes = look(agents)
+    trouble = first_trouble(nodes)
+    if trouble and all(one.away for one in nodes):
+        raise trouble
+    signs = ASCII if plain else glyphs(os.environ, sys.stdout.encoding)
+    if in_json:
+        click.echo(json.dumps({"nodes": [as_json(one) for one in nodes]}, indent=2))
+    elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _print(nodes, SORTS[sort], signs)
+    else:
+        from gpumanager.cli.top_app import watch
+
+        watch(nodes, interval, SORTS[sort], signs)
+        return
+    if trouble:
+        raise trouble
+
+
+def _print(nodes: Sequence[Seen], sort: Sort, signs: Glyphs) -> None:
+    from gpumanager.cli.console import OutputConsole
+    from gpumanager.cli.top_text import table
+
+    console = OutputConsole()
+    if not console.is_terminal:
+        console.width = shutil.get_terminal_size((WITHOUT_TERMINAL, 0)).columns
+    for text in table(nodes, sort, signs, console.width):
+        console.print(text, soft_wrap=True)

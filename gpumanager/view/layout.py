@@ -1,0 +1,60 @@
+"""Which columns a terminal of a given width has room for, and how wide each is. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Widths of the columns on a terminal; 0: not shown. Between any two is a space."""
+
+    name: int
+    memory_bar: int = 0
+    memory: int = 0
+    share_bar: int = 0
+    share: int = 0
+    ceiling: int = 0
+    wait: int = 0
+    refusals: int = 0
+    peak: int = 0
+    processes: int = 0
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(getattr(self, name) for name in ORDER)
+
+    @property
+    def width(self) -> int:
+        """Of a whole line."""
+        shown = [one for one in self.widths if one]
+        return sum(shown) + len(shown) - 1
+
+
+ORDER: Final = (
+    *("name", "memory_bar", "memory", "peak", "share_bar", "share"),
+    *("ceiling", "wait", "refusals", "processes"),
+)
+"""From left to right."""
+
+NARROW: Final = 52
+USUAL: Final = 76
+WIDE: Final = 108
+LEAST_NAME, MOST_NAME = 8, 44
+LEAST_BAR, MOST_BAR = 9, 24
+
+
+def layout(width: int) -> Layout:
+    """Narrower than NARROW only the figures that matter most; bars from USUAL on; WIDE has all."""
+    if width < NARROW:
+        return _fitted(Layout(0, memory=9, share=8, refusals=4), width)
+    if width < USUAL:
+        return _fitted(Layout(0, memory=9, share=8, ceiling=4, wait=5, refusals=4), width)
+    bars = min(MOST_BAR, LEAST_BAR + (width - USUAL) // 4)
+    columns = Layout(0, bars, 9, bars, 8, ceiling=4, wait=5, refusals=4)
+    return _fitted(columns if width < WIDE else replace(columns, peak=5, processes=4), width)
+
+
+def _fitted(columns: Layout, width: int) -> Layout:
+    """The name gets what is left."""
+    left = max(LEAST_NAME, width - columns.width - 1)
+    return replace(columns, name=min(left, MOST_NAME))

@@ -1,0 +1,168 @@
+"""A node as people look at it: its GPUs, and under each the containers that have some of it.
+
+Values only; read from what an agent serves (`view.metrics`), put in order (`view.listing`), drawn
+(`view.drawing`). What an agent does not tell is None, and shown as such.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRow:
+    """One container on one GPU.
+
+    limit, used, peak: bytes by the books; measured: bytes by the driver. promised, ceiling, share,
+    busy: percent of the GPU's time; share by the books since the agent's last look, busy by the
+    driver. throttled_seconds: for how long its launches had to wait, refusals: how many requests
+    for memory were refused, both since it started. Of whole GPUs there are no books.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    limit: float
+    promised: float
+    ceiling: float
+    used: float | None = None
+    peak: float | None = None
+    measured: float | None = None
+    share: float | None = None
+    busy: float | None = None
+    throttled_seconds: float | None = None
+    launches: float | None = None
+    throttled_launches: float | None = None
+    refusals: float | None = None
+    processes: float = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}/{self.pod}:{self.container}"
+
+    @property
+    def held(self) -> float | None:
+        """Bytes: by the books, and where there are none by the driver."""
+        return self.measured if self.used is None else self.used
+
+    @property
+    def taken(self) -> float | None:
+        """Percent of the GPU's time: by the books, and where there are none by the driver."""
+        return self.busy if self.share is None else self.share
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU. memory…: bytes. cores: percent of its time that is promised. xids: how many."""
+
+    index: int
+    uuid: str
+    model: str
+    bus_id: str
+    healthy: bool
+    memory: float
+    memory_granted: float
+    cores: float
+    memory_used: float | None = None
+    busy: float | None = None
+    celsius: float | None = None
+    watts: float | None = None
+    xids: int = 0
+    containers: tuple[ContainerRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node at one look. name: empty where the agent did not say it.
+
+    answers: whether the driver does. unregistered: resources that the kubelet does not know.
+    """
+
+    name: str
+    version: str
+    answers: bool
+    unregistered: tuple[str, ...]
+    gpus: tuple[GpuRow, ...]
+
+    @property
+    def containers(self) -> int:
+        """How many different ones have GPUs here."""
+        return len({row.name for gpu in self.gpus for row in gpu.containers})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one agent. agent: its URL. node: the last picture; None: there never was.
+
+    at: monotonic seconds of that picture. trouble: why there is no newer one; empty: it is new.
+    """
+
+    agent: str
+    node: NodeView | None = None
+    at: float = 0.0
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """The node's name, or where its agent is."""
+        known = self.node.name if self.node else ""
+        return known or self.agent.partition("//")[2].rstrip("/") or self.agent
+
+    @property
+    def away(self) -> bool:
+        return bool(self.trouble)
+
+
+def as_json(seen: Seen) -> dict[str, Any]:
+    """One agent's node for programs; numbers in bytes, percent, seconds, as the values say."""
+    if seen.node is None:
+        return {"agent": seen.agent, "error": seen.trouble}
+    node = seen.node
+    return {
+        "agent": seen.agent,
+        "node": node.name or None,
+        "version": node.version,
+        "driver_answers": node.answers,
+        "not_registered": list(node.unregistered),
+        "gpus": [_gpu_json(gpu) for gpu in node.gpus],
+    }
+
+
+def _gpu_json(gpu: GpuRow) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "bus_id": gpu.bus_id,
+        "healthy": gpu.healthy,
+        "memory_bytes": gpu.memory,
+        "memory_used_bytes": gpu.memory_used,
+        "memory_granted_bytes": gpu.memory_granted,
+        "cores_granted_percent": gpu.cores,
+        "utilization_percent": gpu.busy,
+        "temperature_celsius": gpu.celsius,
+        "power_watts": gpu.watts,
+        "xid_errors": gpu.xids,
+        "containers": list(_container_json(gpu)),
+    }
+
+
+def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
+    for row in gpu.containers:
+        yield {
+            "pod": f"{row.namespace}/{row.pod}",
+            "container": row.container,
+            "memory_limit_bytes": row.limit,
+            "memory_used_bytes": row.used,
+            "memory_peak_bytes": row.peak,
+            "memory_measured_bytes": row.measured,
+            "memory_refusals": row.refusals,
+            "share_promised_percent": row.promised,
+            "share_ceiling_percent": row.ceiling,
+            "share_percent": row.share,
+            "utilization_percent": row.busy,
+            "throttled_seconds": row.throttled_seconds,
+            "launches": row.launches,
+            "launches_throttled": row.throttled_launches,
+            "processes": row.processes,
+        }

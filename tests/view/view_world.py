@@ -1,0 +1,97 @@
+"""A node for the commands that show one: as its agent's monitor has it, and as its page tells it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpumanager.allocator.journal import Allocation, Claimant, State
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.monitor.ports import GpuFitness
+from gpumanager.monitor.rows import Page
+from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
+from gpumanager.monitor.text import render
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.placement.values import Evaluator
+from gpumanager.units import GIB, Bytes
+from gpumanager.view.metrics import read_metrics
+from gpumanager.view.values import Seen
+from gpumanager.virtual.values import AllocationID
+
+AGENT = "http://node-a:5678"
+
+
+def gpu(index: int, model: str = "NVIDIA A100-SXM4-40GB") -> Gpu:
+    uuid = GpuUUID(f"GPU-{index}0000000-0000-0000-0000-000000000000")
+    return Gpu(index, index, uuid, f"00000000:0{index + 1}:00.0", model, Bytes(40 * GIB), 0)
+
+
+def device(index: int = 0, *, limit: float = 4, used: float = 1, **more: Any) -> DeviceView:
+    """limit, used: GiB."""
+    given: dict[str, Any] = {"promised": 30, "ceiling": 30, "share": 29.8, "percent": 30, **more}
+    size, held = Bytes(round(limit * GIB)), Bytes(round(used * GIB))
+    return DeviceView(gpu(index), size, used=held, peak=held, measured=held, **given)
+
+
+def container(
+    name: str, *devices: DeviceView, whole: bool = False, **more: Any
+) -> ContainerView:
+    """name: `namespace/pod:container`."""
+    namespace, _, rest = name.partition("/")
+    pod, _, inner = rest.partition(":")
+    owner = Claimant(PodUID(f"uid-{pod}"), namespace, pod, inner or "main")
+    found = devices or (device(),)
+    promise = Allocation(
+        AllocationID(f"a-{pod}"), f"admission-{pod}", ("c-0",) * found[0].promised, ("m-0",),
+        tuple(one.gpu.uuid for one in found),
+        Evaluator.LINK if whole else Evaluator.SHARE, "the fullest GPU that still has room", 1.0,
+    )  # fmt: skip
+    promise = replace(promise, state=State.SETTLED, pod=owner, **more)
+    return ContainerView(owner, promise, found)
+
+
+def snapshot(
+    containers: Iterable[ContainerView] = (), gpus: int = 2, *, answered: bool = True, **more: Any
+) -> Snapshot:
+    views = tuple(containers)
+    return Snapshot(
+        at=1.0,
+        node="node-a",
+        answered=answered,
+        gpus=tuple(_gpu_view(index, views) for index in range(gpus)),
+        containers=views,
+        registered={VCORE: True, VMEMORY: True},
+        **more,
+    )
+
+
+def _gpu_view(index: int, views: Sequence[ContainerView]) -> GpuView:
+    on = [one for view in views for one in view.devices if one.gpu.index == index]
+    busy = round(sum(one.share for one in on))
+    used = sum(one.used for one in on)
+    return GpuView(
+        gpu(index),
+        cores=sum(one.promised for one in on),
+        memory=Bytes(sum(one.limit for one in on)),
+        containers=len(on),
+        status=GpuStatus(
+            memory_used=Bytes(used), percent=busy, temperature_celsius=54, power_milliwatts=212_000
+        ),
+        fitness=GpuFitness(),
+    )
+
+
+def page(found: Snapshot) -> str:
+    return render(Page(found, version="1.2.3")).decode()
+
+
+def seen(*containers: ContainerView, agent: str = AGENT, **more: Any) -> Seen:
+    return Seen(agent, read_metrics(page(snapshot(containers, **more))))
+
+
+BUSY = (
+    container("team/train-0", device(limit=4, used=3.9, refused=3, throttled_ns=12_300_000_000)),
+    container("web/answers", device(limit=1, used=0.4, promised=20, ceiling=60, share=41.2)),
+    container("lab/whole-one", device(1, limit=40, used=31, promised=100, ceiling=100), whole=True),
+)
