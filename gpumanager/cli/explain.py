@@ -1,23 +1,30 @@
-"""`gpumanager explain NAMESPACE/POD`: why a pod waits, or why it is where it is.
+"""`gpumanager explain NAMESPACE/POD`: why a pod waits, or why it is where it is, and what happened.
 
-The extender remembers its last verdict about each pod; this asks for it and puts it in words.
+Three know something: the extender its last verdict, the agent of the pod's node what happened at
+admission and since, the API server the pod's events. Whoever answers is put in words; only where
+none of them knows the pod is that an error.
 """
 
+import asyncio
 import http.client
 import json
-import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
-from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.cli.asking import BROKEN, cause, check, get
+from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
+from gpumanager.cli.node_agents import AgentAway, document, picture
+from gpumanager.errors import GpuManagerError
+from gpumanager.view import story
+from gpumanager.view.placement import Placement, read_placement
 
 DEFAULT_URL: Final = "http://127.0.0.1:3456"
 SECONDS: Final = 10.0
-MOST_BYTES: Final = 16 << 20
 EXPECTED: Final = {"pod", "time", "policy", "nodes", "fitting", "reasons", "best", "bound", "gpus"}
 
 
@@ -28,6 +35,19 @@ class NoAnswer(GpuManagerError):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"{url}: {cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of a pod. extender: its record, or why there is none. placement: of its node.
+
+    admission, cluster: sentences; empty where nobody said anything.
+    """
+
+    extender: Mapping[str, Any] | GpuManagerError
+    placement: Placement | None = None
+    admission: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
 
 
 @click.command("explain")
@@ -45,51 +65,86 @@ class NoAnswer(GpuManagerError):
 @click.option(
     "--ca-file", "authority", type=Path, help="Who certified it; by default who the system trusts."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what the extender says, as JSON.")
-def command(pod: str, url: str, authority: Path | None, *, as_json: bool) -> None:
-    """Tell why a pod waits for a GPU, or why it got the one it has."""
+@click.option(
+    "--agent",
+    metavar="URL",
+    envvar="GPUMANAGER_AGENT",
+    show_envvar=True,
+    help=f"Where the agent of the pod's node serves; without it {DEFAULT_AGENT} is tried.",
+)
+@click.option(
+    "--kubeconfig",
+    type=Path,
+    envvar="KUBECONFIG",
+    show_envvar=True,
+    help="Ask the API server too: for the pod, and its events.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    pod: str,
+    url: str,
+    authority: Path | None,
+    agent: str | None,
+    kubeconfig: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Tell why a pod waits for a GPU, why it got the one it has, and what happened to it there."""
     namespace, slash, name = pod.rpartition("/")
     if not name or "/" in namespace or (slash and not namespace):
         raise click.BadParameter(f"{pod!r}: write NAMESPACE/POD", param_hint="POD")
-    said = ask(url, f"/explain/{quote(namespace or 'default')}/{quote(name)}", authority)
-    if as_json:
-        click.echo(json.dumps(said))
-    else:
-        from gpumanager.cli.explain_report import print_explanation
+    namespace = namespace or "default"
+    extender = asked(url, f"/explain/{quote(namespace)}/{quote(name)}", authority)
+    placement, admission = admitted(f"{namespace}/{name}", agent)
+    told = Told(extender, placement, admission, in_cluster(namespace, name, kubeconfig))
+    if isinstance(extender, GpuManagerError) and not (told.admission or told.cluster):
+        raise extender
+    _print(f"{namespace}/{name}", told, as_json=as_json)
 
-        print_explanation(said)
+
+def _print(pod: str, told: Told, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_record(pod, told)))
+    else:
+        from gpumanager.cli.explain_report import print_told
+
+        print_told(pod, told.extender, told.admission, told.cluster)
+
+
+def _record(pod: str, told: Told) -> dict[str, Any]:
+    """As the extender has it, and beside that what the agent and the cluster say."""
+    if isinstance(told.extender, GpuManagerError):
+        record: dict[str, Any] = {"pod": pod, "extender_error": str(told.extender)}
+    else:
+        record = dict(told.extender)
+    if told.placement is not None and told.admission:
+        record["admission"] = {
+            **story.as_json(pod, told.placement),
+            "sentences": list(told.admission),
+        }
+    if told.cluster:
+        record["cluster"] = list(told.cluster)
+    return record
+
+
+def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | GpuManagerError:
+    """What the extender says, or why it does not; raises InputError for a URL that is none."""
+    check(url, "--extender")
+    try:
+        return ask(url, path, authority)
+    except GpuManagerError as error:
+        return error
 
 
 def ask(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]:
-    """What an extender answers; raises InputError, NoAnswer."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InputError("--extender", f"{url!r}: write http://HOST:PORT or https://HOST:PORT")
+    """What an extender answers; raises NoAnswer, GpuManagerError."""
     try:
-        status, body = _get(parts.scheme, parts.hostname, parts.port, path, authority)
-    except TimeoutError:
-        raise NoAnswer(url, f"no answer within {SECONDS:.0f} s") from None
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise NoAnswer(url, f"cannot ask the extender: {cause}") from error
+        status, body = get(url, path, seconds=SECONDS, authority=authority)
+    except TimeoutError as error:
+        raise NoAnswer(url, cause(error, SECONDS)) from error
+    except BROKEN as error:
+        raise NoAnswer(url, f"cannot ask the extender: {cause(error, SECONDS)}") from error
     return _read(url, status, body)
-
-
-def _get(
-    scheme: str, host: str, port: int | None, path: str, authority: Path | None
-) -> tuple[int, bytes]:
-    connection: http.client.HTTPConnection
-    if scheme == "https":
-        context = ssl.create_default_context(cafile=authority)
-        connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read(MOST_BYTES)
-    finally:
-        connection.close()
 
 
 def _read(url: str, status: int, body: bytes) -> Mapping[str, Any]:
@@ -104,3 +159,45 @@ def _read(url: str, status: int, body: bytes) -> Mapping[str, Any]:
     if EXPECTED - said.keys():
         raise NoAnswer(url, "is another version of the extender, or none")
     return said
+
+
+def admitted(pod: str, agent: str | None) -> tuple[Placement | None, tuple[str, ...]]:
+    """What the agent says of the pod; raises InputError, AgentAway where it was named.
+
+    The one on this machine is tried unasked, and is not expected to know anything.
+    """
+    url = check(agent or DEFAULT_AGENT, "--agent")
+    try:
+        placement = read_placement(document(url, "/api/placement"))
+        sentences = story.story(pod, placement, picture(url))
+    except GpuManagerError as error:
+        if agent is None:
+            return None, ()
+        raise AgentAway(url, str(error)) from error
+    if not sentences and agent is not None:
+        sentences = (f"The agent of {placement.node} knows nothing of it: {ABSENT}.",)
+    return placement, sentences
+
+
+ABSENT: Final = "it is on another node, has ended, or was never admitted since the agent's start"
+
+
+def in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> tuple[str, ...]:
+    """What the API server says; raises InputError, and what `cluster` raises."""
+    if kubeconfig is None:
+        return ()
+    return asyncio.run(_in_cluster(namespace, name, kubeconfig))
+
+
+async def _in_cluster(namespace: str, name: str, kubeconfig: Path) -> tuple[str, ...]:
+    from gpumanager.cluster.access import read_kubeconfig
+    from gpumanager.cluster.api import ApiServer
+    from gpumanager.view.pod_story import pod_story
+
+    server = ApiServer(read_kubeconfig(kubeconfig), agent="gpumanager-explain")
+    pods = f"/api/v1/namespaces/{namespace}"
+    found = await server.get(f"{pods}/pods/{name}")
+    about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
+    events = await server.get(f"{pods}/events", **about)
+    items = events.get("items") or ()
+    return pod_story(found, [one for one in items if isinstance(one, dict)])

@@ -10,13 +10,30 @@ from rich.table import Table
 from rich.text import Text
 
 from gpumanager.cli.console import OutputConsole
+from gpumanager.errors import GpuManagerError
 
 Said = Mapping[str, Any]
 
 
-def print_explanation(said: Said) -> None:
-    """said: as `/explain` answers."""
+def print_told(
+    pod: str, extender: Said | GpuManagerError, admission: Sequence[str], cluster: Sequence[str]
+) -> None:
+    """extender: its record, or why there is none. admission: by the node's agent."""
     console = OutputConsole()
+    if isinstance(extender, GpuManagerError):
+        console.print(Text(pod, style="bold"))
+        console.print(Text(f"The extender does not say: {extender}", style="dim"))
+    else:
+        print_explanation(console, extender)
+    for title, sentences in (("On its node", admission), ("In the cluster", cluster)):
+        if sentences:
+            console.print(Text(f"\n{title}", style="bold"))
+        for line in sentences:
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+def print_explanation(console: OutputConsole, said: Said) -> None:
+    """said: as `/explain` answers."""
     console.print(_headline(said))
     for line in _story(said):
         console.print(Padding(Text(line), (0, 0, 0, 2)))

@@ -27,7 +27,7 @@ class AgentAway(GpuManagerError):
     """An agent could not be asked: where, why, and what to do."""
 
     def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"{url}: {cause}; {ADVICE}")
+        super().__init__(f"{url}: cannot ask the agent: {cause}; {ADVICE}")
 
 
 def _urls(_ctx: click.Context, _parameter: click.Parameter, urls: Sequence[str]) -> tuple[str, ...]:

@@ -34,9 +34,10 @@ SHORT_FOOT: Final = "h Help  / Filter  Space Fold  q Quit"
 
 CSS: Final = """
 Screen { background: ansi_default; color: ansi_default; }
-Static { height: 1; width: 100%; background: ansi_default; }
+#status, #summary, #heading, #foot { height: 1; width: 100%; background: ansi_default; }
 #status { text-style: bold; }
-#details { height: auto; display: none; text-style: dim; margin-top: 1; }
+#summary, #foot { text-style: dim; }
+#details { height: auto; display: none; margin-top: 1; background: ansi_default; }
 #needle { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
 #needle:focus { border: none; }
 """
@@ -54,6 +55,7 @@ class TopApp(App[None]):
     """nodes: the first picture. begin: called once the screen is there, to bring the others."""
 
     CSS = CSS
+    TITLE = "gpumanager top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS = [  # noqa: RUF012
         Binding("q,f10", "quit"),
@@ -90,7 +92,7 @@ class TopApp(App[None]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(ansi_color=True)
-        self._nodes = tuple(nodes)
+        self._seen = tuple(nodes)
         self._before: Mapping[str, ContainerRow] = {}
         self._wish = Wish(sort)
         self._signs = signs
@@ -122,10 +124,8 @@ class TopApp(App[None]):
 
     def show(self, nodes: Sequence[Seen]) -> None:
         """A new picture."""
-        self._before = {
-            row.key: row.container for row in rows(self._nodes, Wish()) if row.container
-        }
-        self._nodes = tuple(nodes)
+        self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
+        self._seen = tuple(nodes)
         self._draw()
 
     # What is on the screen.
@@ -134,9 +134,9 @@ class TopApp(App[None]):
         if not self.is_mounted:
             return
         width, wish = self.size.width, self._wish
-        listed = rows(self._nodes, wish)
+        listed = rows(self._seen, wish)
         self._put("status", cut(self._status(), width, self._signs))
-        self._put("summary", cut(summary(self._nodes, self._signs), width, self._signs))
+        self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
         columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
         self._put("heading", styled(columns))
         self.query_one(RowsView).show(listed, self._before)
@@ -148,7 +148,7 @@ class TopApp(App[None]):
 
     def _status(self) -> str:
         """Is it alive, and what is chosen."""
-        away = [one for one in self._nodes if one.away]
+        away = [one for one in self._seen if one.away]
         said = ["gpumanager top"]
         if self._held:
             said.append("held (z: go on)")
@@ -157,7 +157,7 @@ class TopApp(App[None]):
             said.append(f"{one.name} away, last seen {age} ago: {one.trouble}; trying again")
         if self._wish.needle:
             said.append(f"only {self._wish.needle!r} (Esc: all)")
-        if not any(gpu.containers for one in self._nodes if one.node for gpu in one.node.gpus):
+        if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
             said.append(NOBODY)
         return f" {self._signs.dot} ".join(said)
 

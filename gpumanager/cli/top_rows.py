@@ -19,6 +19,7 @@ from gpumanager.view.listing import Row
 from gpumanager.view.values import ContainerRow
 
 CURSOR: Final = Style(reverse=True)
+"""Of the name alone: bars keep their colours."""
 
 
 class RowsView(ScrollView, can_focus=True):
@@ -77,7 +78,10 @@ class RowsView(ScrollView, can_focus=True):
         row = self._rows[place]
         drawn = line(row, layout(width), self._signs, self._before.get(row.key))
         strip = strip_of(drawn).adjust_cell_length(width)
-        return strip.apply_style(CURSOR) if place == self.position else strip
+        if place != self.position:
+            return strip
+        name, rest = strip.divide([layout(width).name, width])
+        return Strip.join([name.apply_style(CURSOR), rest])
 
     def on_click(self, event: events.Click) -> None:
         self.move(event.y + self.scroll_offset.y - self.position)

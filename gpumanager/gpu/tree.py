@@ -5,6 +5,7 @@ are left out. NVLinks run across the tree and are listed below it.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
@@ -24,10 +25,31 @@ _TITLES: Final = {
 _LEVELS: Final = tuple(sorted(Level))
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """members: positions of its GPUs. level: the tightest that joins all; None: it is one GPU."""
+
+    members: Group
+    level: Level | None = None
+    below: tuple["Branch", ...] = ()
+
+    @property
+    def title(self) -> str:
+        return "GPU" if self.level is None else _TITLES[self.level]
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    """GPUs joined by NVLinks. least, most: how many any two of them have; least may be 0."""
+
+    members: Group
+    least: int
+    most: int
+
+
 def render_tree(topology: Topology) -> str:
     """The tree, one GPU a line; always the same text for the same topology."""
-    sockets = groups(topology, tuple(range(len(topology.gpus))), Level.NODE)
-    return "\n".join(["machine", *_branches(topology, sockets, ""), *_nvlinks(topology)])
+    return "\n".join(["machine", *_drawn(topology, branches(topology), ""), *_nvlinks(topology)])
 
 
 def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...]:
@@ -43,15 +65,43 @@ def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...
     return tuple(found)
 
 
-def _branches(topology: Topology, parts: Sequence[Group], indent: str) -> Iterator[str]:
+def branches(topology: Topology) -> tuple[Branch, ...]:
+    """What the machine falls into: sockets and, in them, whatever parts their GPUs."""
+    every = tuple(range(len(topology.gpus)))
+    return _grown(topology, groups(topology, every, Level.NODE))
+
+
+def _grown(topology: Topology, parts: Sequence[Group]) -> tuple[Branch, ...]:
+    return tuple(_branch(topology, part) for part in parts)
+
+
+def _branch(topology: Topology, members: Group) -> Branch:
+    if len(members) == 1:
+        return Branch(members)
+    level = _tightest(topology, members)
+    return Branch(members, level, _grown(topology, _parts(topology, members, level)))
+
+
+def islands(topology: Topology) -> tuple[Island, ...]:
+    """Those that NVLinks join; GPUs without any are on none."""
+    left, found = list(range(len(topology.gpus))), []
+    while left:
+        group = [left.pop(0)]
+        for member in group:  # grows while it is walked
+            group += [other for other in left if topology.bond(member, other).nvlinks]
+            left = [other for other in left if other not in group]
+        if len(group) > 1:
+            links = [topology.bond(a, b).nvlinks for a, b in combinations(group, 2)]
+            found.append(Island(tuple(sorted(group)), min(links), max(links)))
+    return tuple(found)
+
+
+def _drawn(topology: Topology, parts: Sequence[Branch], indent: str) -> Iterator[str]:
     for number, part in enumerate(parts, start=1):
         joint, below = ("└── ", "    ") if number == len(parts) else ("├── ", "│   ")
-        if len(part) == 1:
-            yield f"{indent}{joint}{_leaf(topology.gpus[part[0]])}"
-            continue
-        level = _tightest(topology, part)
-        yield f"{indent}{joint}{_TITLES[level]}"
-        yield from _branches(topology, _parts(topology, part, level), indent + below)
+        leaf = part.level is None
+        yield f"{indent}{joint}{_leaf(topology.gpus[part.members[0]]) if leaf else part.title}"
+        yield from _drawn(topology, part.below, indent + below)
 
 
 def _tightest(topology: Topology, members: Group) -> Level:

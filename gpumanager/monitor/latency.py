@@ -10,14 +10,17 @@ from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from gpumanager.allocator.admission import Transaction
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.journal import Journal, State
+from gpumanager.allocator.journal import Claimant, Journal, State
 from gpumanager.allocator.settlement import NotSettled
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.gpu.values import Topology
+from gpumanager.monitor.admissions import Admissions, Kind
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.virtual.values import AllocationID
 
 T = TypeVar("T")
 
@@ -57,6 +60,8 @@ class Latencies:
         self.outcomes = Counter(
             {(call, name, one): 0 for call in CALLS for name in RESOURCES for one in OUTCOMES}
         )
+        self.admissions = Admissions()
+        """What went otherwise than planned."""
         self.healed = 0
         """Containers that were settled on another pod's admission: a swap, put right."""
 
@@ -102,12 +107,38 @@ class TimedAllocator(Allocator):
         return await self._latencies.timed(CALLS[0], resource, answer)
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
-        return await self._latencies.timed(CALLS[1], resource, super().allocate(resource, ids))
+        who = asking(self._admission.open)
+        answered = await self._latencies.timed(CALLS[1], resource, super().allocate(resource, ids))
+        if isinstance(answered, Refused):
+            self._latencies.admissions.add(Kind.REFUSED, who, answered.text)
+        return answered
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
         before = self.journal
-        await self._latencies.timed(CALLS[2], resource, super().pre_start(resource, ids))
-        self._latencies.healed += len(healed(before, self.journal))
+        try:
+            await self._latencies.timed(CALLS[2], resource, super().pre_start(resource, ids))
+        except NotSettled as error:
+            who = holder(before, resource, ids)
+            self._latencies.admissions.add(Kind.PUT_OFF, who, str(error))
+            raise
+        for name in healed(before, self.journal):
+            one = self.journal.allocations[AllocationID(name)]
+            self._latencies.healed += 1
+            self._latencies.admissions.add(Kind.SWAPPED, one.pod, str(one.candidate))
+
+
+def asking(open_: Transaction | None) -> Claimant | None:
+    """Who is being admitted, where that is one pod for certain."""
+    one = open_.candidate if open_ else None
+    return (
+        Claimant(one.pod.uid, one.pod.namespace, one.pod.name, one.container.name) if one else None
+    )
+
+
+def holder(journal: Journal, resource: str, ids: Collection[str]) -> Claimant | None:
+    """Whom these devices were promised to, as far as known."""
+    held = (one for one in journal.live() if set(one.ids(resource)) == set(ids))
+    return next((one.pod or one.candidate for one in held), None)
 
 
 def healed(before: Journal, after: Journal) -> Sequence[str]:

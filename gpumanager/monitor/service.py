@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.gpu.values import Topology
+from gpumanager.monitor import placement_page
 from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.http import Bounds, HttpServer
@@ -58,7 +59,8 @@ class Monitor:
         self.sampler = Sampler(sources, self._driver)
         self.auditor = auditor
         self.pages = Pages(self.page, self._topology, not_ready, settings.version)
-        self._server = HttpServer(self.pages.handlers(), settings.bounds)
+        placement = placement_page.handlers(lambda: self.sampler.sources, latencies.admissions)
+        self._server = HttpServer({**self.pages.handlers(), **placement}, settings.bounds)
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
 

@@ -1,0 +1,76 @@
+"""`gpumanager tree`: how the GPUs of a node lie, and who sits where.
+
+Of a node that runs, or of a machine described by the text of `nvidia-smi topo -m`.
+"""
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from gpumanager.cli.node_agents import AgentAway, agents_option, document
+from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.gpu.topology_text import read_topology
+from gpumanager.gpu.values import Topology
+from gpumanager.units import Bytes, parse_bytes
+from gpumanager.view.placement import Placement, read_placement
+from gpumanager.view.topology_tree import Sitting, as_json, sitting
+
+
+@click.command("tree")
+@agents_option
+@click.option(
+    "--topology",
+    "path",
+    metavar="FILE",
+    help="Not of a node: what `nvidia-smi topo -m` printed; - reads standard input.",
+)
+@click.option(
+    "--memory",
+    "size",
+    metavar="SIZE",
+    default="16GiB",
+    show_default=True,
+    help="Of each GPU, with --topology.",
+)
+@click.option("--json", "in_json", is_flag=True, help="Print JSON.")
+def command(agents: Sequence[str], path: str | None, size: str, *, in_json: bool) -> None:
+    """Show sockets, switches and NVLinks, the GPUs on them, and who has them.
+
+    \b
+    Examples:
+      gpumanager tree
+      nvidia-smi topo -m | gpumanager tree --topology -
+    """
+    if path is not None:
+        _show([("", read_topology(path, _memory(size)), None)], in_json=in_json)
+        return
+    found = [_placement(url) for url in agents]
+    _show([(one.node, one.topology, sitting(one)) for one in found], in_json=in_json)
+
+
+def _memory(size: str) -> Bytes:
+    try:
+        return parse_bytes(size)
+    except ValueError as error:
+        raise InputError("--memory", str(error)) from error
+
+
+def _placement(url: str) -> Placement:
+    try:
+        return read_placement(document(url, "/api/placement"))
+    except GpuManagerError as error:
+        raise AgentAway(url, str(error)) from error
+
+
+def _show(machines: Sequence[tuple[str, Topology, Sitting | None]], *, in_json: bool) -> None:
+    if in_json:
+        nodes = [as_json(topology, held, node) for node, topology, held in machines]
+        click.echo(json.dumps({"nodes": nodes}, indent=2))
+        return
+    from gpumanager.cli.console import OutputConsole
+    from gpumanager.cli.tree_text import tree
+
+    console = OutputConsole()
+    for node, topology, held in machines:
+        console.print(tree(node, topology, held))

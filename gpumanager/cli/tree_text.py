@@ -1,0 +1,47 @@
+"""The tree for people."""
+
+from collections.abc import Iterable
+
+from rich.text import Text
+from rich.tree import Tree
+
+from gpumanager.gpu.tree import Branch, branches, islands
+from gpumanager.gpu.values import Topology
+from gpumanager.view.topology_tree import Sitting, free, granted, island, leaf
+
+
+def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
+    """held: None where nobody knows."""
+    count = len(topology.gpus)
+    title = Text(node or "machine", style="bold")
+    title.append(f"  {count} GPU{'' if count == 1 else 's'}", style="not bold")
+    if held is not None:
+        unused = sum(not held.get(gpu.uuid) for gpu in topology.gpus)
+        title.append(f", {unused} free", style="not bold")
+    root = Tree(title)
+    _grow(root, branches(topology), topology, held)
+    if joined := islands(topology):
+        links = root.add(Text("NVLink", style="bold"))
+        for one in joined:
+            links.add(Text(island(topology, one)))
+    return root
+
+
+def _grow(root: Tree, parts: Iterable[Branch], topology: Topology, held: Sitting | None) -> None:
+    for part in parts:
+        if part.level is None:
+            _add_gpu(root, topology, part, held)
+            continue
+        label = Text(part.title)
+        if held is not None:
+            label.append(f"  {free(topology, part, held)}", style="dim")
+        _grow(root.add(label), part.below, topology, held)
+
+
+def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None) -> None:
+    gpu = topology.gpus[part.members[0]]
+    promised = None if held is None else held.get(gpu.uuid, ())
+    below = root.add(Text(leaf(gpu, promised), style="" if promised is None or promised else "dim"))
+    for one in promised or ():
+        label = Text(one.name, style="bold")
+        below.add(label.append(f"  {granted(one)}, by the rule {one.rule}", style="not bold"))

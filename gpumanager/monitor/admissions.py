@@ -1,0 +1,74 @@
+"""What went otherwise than planned when containers were admitted, remembered for `explain`.
+
+The journal says what was promised; it does not say who was refused, whose start was put off, and
+what was promised for another pod. That is kept here: the last few, and the same thing once.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from gpumanager.allocator.journal import Claimant
+
+KEPT: Final = 128
+LONGEST: Final = 500
+"""Characters of a text."""
+
+
+class Kind(Enum):
+    """REFUSED: the pod fails. PUT_OFF: its start failed, and the kubelet tries again. SWAPPED: it
+    started on what was promised for another.
+    """
+
+    REFUSED = "refused"
+    PUT_OFF = "put-off"
+    SWAPPED = "swapped"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """text: why, or for whom it was. time: of the last of `count`, seconds since the epoch."""
+
+    kind: Kind
+    who: Claimant | None
+    text: str
+    time: float = 0.0
+    count: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        who = self.who
+        return {
+            "kind": self.kind.value,
+            "pod": f"{who.namespace}/{who.name}" if who else None,
+            "uid": who.uid if who else None,
+            "container": who.container if who else None,
+            "text": self.text,
+            "time": round(self.time, 3),
+            "count": self.count,
+        }
+
+
+class Admissions:
+    """The newest last."""
+
+    def __init__(self, kept: int = KEPT, clock: Callable[[], float] = time.time) -> None:
+        self._kept: deque[Happened] = deque(maxlen=kept)
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Happened]:
+        return iter(tuple(self._kept))
+
+    def add(self, kind: Kind, who: Claimant | None, text: str) -> None:
+        said = Happened(kind, who, text[:LONGEST], self._clock())
+        before = next((one for one in self._kept if _alike(one, said)), None)
+        if before is not None:
+            self._kept.remove(before)
+            said = replace(said, count=before.count + 1)
+        self._kept.append(said)
+
+
+def _alike(one: Happened, other: Happened) -> bool:
+    return (one.kind, one.who, one.text) == (other.kind, other.who, other.text)

@@ -1,0 +1,87 @@
+"""`/api/placement`: how the GPUs lie, who was promised which of them, why, and what went otherwise.
+
+For `tree` and `explain`. What of it is used is in `/metrics`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from gpumanager.allocator.journal import Allocation, Claimant
+from gpumanager.gpu.values import Gpu, Topology
+from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.http import Answer, Handler
+from gpumanager.monitor.ports import Sources
+
+PATH: Final = "/api/placement"
+
+
+def handlers(sources: Callable[[], Sources], admissions: Admissions) -> Mapping[str, Handler]:
+    async def placement() -> Answer:
+        found = json.dumps(document(sources(), admissions, time.time()), separators=(",", ":"))
+        return Answer(body=found.encode(), kind="application/json")
+
+    return {PATH: placement}
+
+
+def document(sources: Sources, admissions: Admissions, now: float) -> dict[str, Any]:
+    """now: seconds since the epoch."""
+    topology = sources.topology()
+    return {
+        "node": sources.node,
+        "time": round(now, 3),
+        "topology": topology_json(topology),
+        "promises": list(promises_json(sources.journal().live(), topology)),
+        "happened": [one.as_json() for one in admissions],
+    }
+
+
+def topology_json(topology: Topology) -> dict[str, Any]:
+    """bonds: a square of pairs, the level and the number of NVLinks; null on the diagonal."""
+    bonds = [
+        [None if bond is None else [bond.level.name, bond.nvlinks] for bond in row]
+        for row in topology.bonds
+    ]
+    return {"gpus": [_gpu(gpu) for gpu in topology.gpus], "bonds": bonds}
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "minor": gpu.minor,
+        "uuid": gpu.uuid,
+        "bus_id": gpu.bus_id,
+        "model": gpu.model,
+        "memory_bytes": gpu.memory,
+        "numa_node": gpu.numa_node,
+    }
+
+
+def promises_json(live: Iterable[Allocation], topology: Topology) -> Iterator[dict[str, Any]]:
+    """thought: whom it was made for, where that was another pod than the one that has it."""
+    for one in live:
+        known = one.pod or one.candidate
+        swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid
+        yield {
+            "pod": _pod(known),
+            "uid": known.uid if known else None,
+            "container": known.container if known else None,
+            "state": one.state.value,
+            "thought": _pod(one.candidate) if swapped else None,
+            "gpus": [gpu.index for gpu in topology.gpus if gpu.uuid in one.gpus],
+            "uuids": list(one.gpus),
+            "cores": one.cores,
+            "blocks": one.blocks,
+            "ceiling": one.ceiling,
+            "whole": one.whole,
+            "rule": one.evaluator.value,
+            "why": one.why,
+            "time": round(one.time, 3),
+            "doubted": one.doubted,
+            "inherited": one.inherited,
+        }
+
+
+def _pod(who: Claimant | None) -> str | None:
+    return f"{who.namespace}/{who.name}" if who else None

@@ -1,0 +1,131 @@
+"""What an agent tells of its decisions, `/api/placement`, as values. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.units import Bytes
+from gpumanager.view.metrics import NotAnAgent, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What one container was promised. pod: namespace/name, empty where nobody knows yet.
+
+    thought: of which pod that was believed first, where it was another. rule: the evaluator's name.
+    time: seconds since the epoch. settled: it has started, or is about to.
+    """
+
+    pod: str
+    container: str
+    gpus: tuple[int, ...]
+    uuids: tuple[str, ...]
+    cores: int
+    blocks: int
+    ceiling: int | None
+    whole: bool
+    rule: str
+    why: str
+    time: float
+    settled: bool
+    thought: str = ""
+    doubted: bool = False
+    inherited: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.pod}:{self.container}" if self.pod else "not known yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """kind: refused, put-off or swapped. time: of the last of `count`, seconds since the epoch."""
+
+    kind: str
+    pod: str
+    container: str
+    text: str
+    time: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """time: of the answer, seconds since the epoch."""
+
+    node: str
+    time: float
+    topology: Topology
+    promises: tuple[Promise, ...] = ()
+    happened: tuple[Happening, ...] = field(default=())
+
+
+def read_placement(document: Mapping[str, Any]) -> Placement:
+    """Raises NotAnAgent."""
+    try:
+        return Placement(
+            node=printable(document["node"]),
+            time=float(document["time"]),
+            topology=_topology(document["topology"]),
+            promises=tuple(_promise(one) for one in document["promises"]),
+            happened=tuple(_happening(one) for one in document["happened"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        cause = "answers, but not as the node agent does: is it as new as this command?"
+        raise NotAnAgent(cause) from error
+
+
+def _topology(said: Mapping[str, Any]) -> Topology:
+    bonds = [
+        [None if bond is None else Bond(Level[bond[0]], int(bond[1])) for bond in row]
+        for row in said["bonds"]
+    ]
+    return topology([_gpu(one) for one in said["gpus"]], bonds)
+
+
+def _gpu(said: Mapping[str, Any]) -> Gpu:
+    return Gpu(
+        index=int(said["index"]),
+        minor=int(said["minor"]),
+        uuid=GpuUUID(printable(said["uuid"])),
+        bus_id=printable(said["bus_id"]),
+        model=printable(said["model"]),
+        memory=Bytes(int(said["memory_bytes"])),
+        numa_node=None if said["numa_node"] is None else int(said["numa_node"]),
+    )
+
+
+def _promise(said: Mapping[str, Any]) -> Promise:
+    return Promise(
+        pod=_text(said["pod"]),
+        container=_text(said["container"]),
+        gpus=tuple(int(one) for one in said["gpus"]),
+        uuids=tuple(_text(one) for one in said["uuids"]),
+        cores=int(said["cores"]),
+        blocks=int(said["blocks"]),
+        ceiling=None if said["ceiling"] is None else int(said["ceiling"]),
+        whole=bool(said["whole"]),
+        rule=_text(said["rule"]),
+        why=_text(said["why"]),
+        time=float(said["time"]),
+        settled=said["state"] == "settled",
+        thought=_text(said["thought"]),
+        doubted=bool(said["doubted"]),
+        inherited=bool(said["inherited"]),
+    )
+
+
+def _happening(said: Mapping[str, Any]) -> Happening:
+    return Happening(
+        kind=_text(said["kind"]),
+        pod=_text(said["pod"]),
+        container=_text(said["container"]),
+        text=_text(said["text"]),
+        time=float(said["time"]),
+        count=int(said["count"]),
+    )
+
+
+def _text(said: Any) -> str:
+    return "" if said is None else printable(str(said))

@@ -1,0 +1,152 @@
+"""What happened to a pod on its node, in sentences. Pure.
+
+From what the agent promised (`view.placement`) and what its metrics say of the containers now.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
+from gpumanager.view.figures import seconds
+from gpumanager.view.placement import Happening, Placement, Promise
+from gpumanager.view.topology_tree import granted
+from gpumanager.view.values import ContainerRow, NodeView
+
+RULES = {
+    "share": "less than a whole GPU",
+    "fragment": "one whole GPU, where it breaks up least",
+    "link": "several whole GPUs, best connected",
+}
+
+
+def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
+    """pod: namespace/name. now: None where it is not told. Empty: the agent knows nothing of it."""
+    promises = [one for one in placement.promises if one.pod == pod]
+    happened = [one for one in placement.happened if one.pod == pod]
+    return tuple(
+        line
+        for lines in (
+            *(_promise(one, placement) for one in promises),
+            *(_happening(one) for one in happened),
+            *(_container(row, index) for index, row in _rows(pod, now)),
+        )
+        for line in lines
+    )
+
+
+def _rows(pod: str, now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
+    for gpu in now.gpus if now else ():
+        for row in gpu.containers:
+            if f"{row.namespace}/{row.pod}" == pod:
+                yield gpu.index, row
+
+
+def _promise(one: Promise, placement: Placement) -> Iterator[str]:
+    gpus = _gpus(one, placement)
+    rule = f"the rule {one.rule}" + (f" ({RULES[one.rule]})" if one.rule in RULES else "")
+    verb = "has" if one.settled else "was promised"
+    yield f"Container {one.container} {verb} {granted(one)} of {gpus} since {when(one.time)}."
+    yield f"Which GPU was decided by {rule}: {one.why or 'no reason was written down'}."
+    if not one.settled:
+        yield "It has not started yet: whose it is, is settled just before its container starts."
+    if one.thought:
+        yield (
+            f"It had been promised while {one.thought} was thought to be admitted; this pod came "
+            "first, got limits of its own, and its annotations say what it has."
+        )
+    if one.doubted:
+        yield "The kubelet has given its devices to another pod since: this one has ended."
+    if one.inherited:
+        yield "gpu-manager promised it before this agent was installed; it keeps what it has."
+
+
+def _gpus(one: Promise, placement: Placement) -> str:
+    if not one.gpus:
+        return "a GPU that is missing now"
+    models = {gpu.index: gpu.model.removeprefix("NVIDIA ") for gpu in placement.topology.gpus}
+    word = "GPU" if len(one.gpus) == 1 else "GPUs"
+    return f"{word} {', '.join(map(str, one.gpus))} ({models.get(one.gpus[0], 'unknown model')})"
+
+
+def _happening(one: Happening) -> Iterator[str]:
+    often = "" if one.count == 1 else f", {one.count} times, lately"
+    match one.kind:
+        case "refused":
+            yield f"Container {one.container} was refused{often} at {when(one.time)}: {one.text}."
+            yield "That is final for the pod: its owner has to create it again."
+        case "put-off":
+            yield (
+                f"The start of container {one.container} was put off{often} at {when(one.time)}: "
+                f"{one.text}. The kubelet tries again."
+            )
+        case "swapped":
+            yield (
+                f"At {when(one.time)} container {one.container} started on what had been promised "
+                f"for {one.text}: it was given its own limits."
+            )
+
+
+def _container(row: ContainerRow, index: int) -> Iterator[str]:
+    where = f"Container {row.container} on GPU {index}"
+    if row.used is None:
+        yield f"{where} has the whole GPU: nothing is limited, and nothing is refused."
+        return
+    yield f"{where} uses {format_bytes(int(row.used))} of {format_bytes(int(row.limit))} now."
+    yield from _memory(row)
+    yield from _time(row)
+
+
+def _memory(row: ContainerRow) -> Iterator[str]:
+    most = format_bytes(int(row.peak or 0))
+    if not row.refusals:
+        yield f"No request for memory was refused; the most it ever used is {most}."
+        return
+    blocks = round(row.limit / MEMORY_BLOCK)
+    yield (
+        f"{row.refusals:,.0f} requests for memory were refused, because they would have gone over "
+        f"its limit; the most it ever used is {most}. Let it use less, or ask for more than "
+        f"{blocks} {VMEMORY} (blocks of 256 MiB)."
+    )
+
+
+def _time(row: ContainerRow) -> Iterator[str]:
+    burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.promised else ""
+    yield f"It takes {row.share or 0:.1f} % of the GPU's time; promised: {row.promised:.0f} %{burst}."
+    if not row.throttled_launches:
+        yield "None of its launches ever had to wait."
+        return
+    advice = ""
+    if not burst and row.promised < CORES_PER_GPU:
+        advice = f" The annotation {ANNOTATION_CORE_LIMIT} lets it take what others leave."
+    yield (
+        f"{row.throttled_launches:,.0f} of its {row.launches or 0:,.0f} launches had to wait, "
+        f"{seconds(row.throttled_seconds)} in all, because it wants more than that.{advice}"
+    )
+
+
+def when(at: float) -> str:
+    """In the time of who reads."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def as_json(pod: str, placement: Placement) -> dict[str, object]:
+    """What the agent has about one pod."""
+    return {
+        "node": placement.node,
+        "promises": [_promise_json(one) for one in placement.promises if one.pod == pod],
+        "happened": [
+            {"kind": one.kind, "container": one.container, "text": one.text, "time": one.time,
+             "count": one.count}
+            for one in placement.happened
+            if one.pod == pod
+        ],
+    }  # fmt: skip
+
+
+def _promise_json(one: Promise) -> dict[str, object]:
+    names: Sequence[str] = (
+        *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
+        *("time", "settled", "thought", "doubted", "inherited"),
+    )
+    return {name: getattr(one, name) for name in names}

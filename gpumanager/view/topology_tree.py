@@ -1,0 +1,108 @@
+"""The tree of a machine's GPUs with who sits where, as values and as JSON. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumanager.gpu.tree import Branch, Island, branches, islands
+from gpumanager.gpu.values import Gpu, Topology
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
+from gpumanager.view.placement import Placement, Promise
+
+Sitting = Mapping[str, Sequence[Promise]]
+"""By the UUID of the GPU."""
+
+
+def sitting(placement: Placement) -> Sitting:
+    """Who was promised what of each GPU; what the kubelet has given to others since is left out."""
+    held: dict[str, list[Promise]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
+    for one in placement.promises:
+        for uuid in () if one.doubted else one.uuids:
+            held.setdefault(uuid, []).append(one)
+    return held
+
+
+def share(promise: Promise) -> int:
+    """Percent of each of its GPUs."""
+    return CORES_PER_GPU if promise.whole else promise.cores
+
+
+def granted(promise: Promise) -> str:
+    """`30 % and 1 GiB`, in words."""
+    if promise.whole:
+        several = len(promise.uuids) > 1
+        return f"one of {len(promise.uuids)} whole GPUs" if several else "the whole GPU"
+    memory = f" and {format_bytes(promise.blocks * MEMORY_BLOCK)}" if promise.blocks else ""
+    return f"{promise.cores} %{memory}"
+
+
+def leaf(gpu: Gpu, held: Sequence[Promise] | None) -> str:
+    """held: None where nobody knows."""
+    numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
+    name = f"GPU{gpu.index}  {gpu.model.removeprefix('NVIDIA ')}, {format_bytes(gpu.memory)}{numa}"
+    if held is None:
+        return name
+    return f"{name}, {sum(map(share, held))} % promised" if held else f"{name}, free"
+
+
+def free(topology: Topology, branch: Branch, held: Sitting) -> str:
+    """How many of a branch's GPUs nobody has."""
+    gpus = [topology.gpus[place] for place in branch.members]
+    unused = sum(not held.get(gpu.uuid) for gpu in gpus)
+    return f"{unused} of {len(gpus)} free"
+
+
+def island(topology: Topology, one: Island) -> str:
+    """`GPU0-GPU3: 12 NVLinks between every pair`."""
+    names = ", ".join(f"GPU{topology.gpus[place].index}" for place in one.members)
+    links = f"{one.most}" if one.least == one.most else f"{one.least} to {one.most}"
+    every = "between every pair" if one.least == one.most else "between two"
+    return f"{names}: {links} NVLinks {every}"
+
+
+def as_json(topology: Topology, held: Sitting | None, node: str = "") -> dict[str, Any]:
+    """held: None where nobody knows."""
+    return {
+        "node": node or None,
+        "tree": [_branch_json(topology, one, held) for one in branches(topology)],
+        "nvlink_islands": [
+            {
+                "gpus": [topology.gpus[place].index for place in one.members],
+                "least": one.least,
+                "most": one.most,
+            }
+            for one in islands(topology)
+        ],
+    }
+
+
+def _branch_json(topology: Topology, one: Branch, held: Sitting | None) -> dict[str, Any]:
+    if one.level is None:
+        return {"gpu": _gpu_json(topology.gpus[one.members[0]], held)}
+    return {
+        "level": one.level.name,
+        "gpus": [topology.gpus[place].index for place in one.members],
+        "below": [_branch_json(topology, part, held) for part in one.below],
+    }
+
+
+def _gpu_json(gpu: Gpu, held: Sitting | None) -> dict[str, Any]:
+    known = {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "memory_bytes": gpu.memory,
+        "numa_node": gpu.numa_node,
+    }
+    if held is None:
+        return known
+    containers = [
+        {
+            "pod": one.pod or None,
+            "container": one.container or None,
+            "share_percent": share(one),
+            "memory_bytes": gpu.memory if one.whole else one.blocks * MEMORY_BLOCK,
+            "rule": one.rule,
+        }
+        for one in held.get(gpu.uuid, ())
+    ]
+    return {**known, "containers": containers}
