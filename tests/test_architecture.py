@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "allocator": VALUES | {"kubelet", "runtime", "virtual", "volume"},
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
+    "view": {"gpu", "units", "errors", "names"},
     "scheduler": VALUES | {"kubelet", "cluster", "allocator"},
     "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
@@ -36,7 +37,7 @@ OWNERS = {
     "grpc": {"deviceplugin", "kubelet", "runtime", "virtual", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"cluster", "scheduler"},
-    "prometheus_client": {"monitor", "scheduler"},
+    "prometheus_client": {"monitor", "scheduler", "view"},
     "aiohttp": {"scheduler"},
     "elftools": set[str](),
     "vcuda_shim": {"virtual", "sim", "cli"},
@@ -44,6 +45,7 @@ OWNERS = {
     "cryptography": {"scheduler"},
     "click": {"cli"},
     "rich": {"cli"},
+    "textual": {"cli"},
 }
 """Which packages may import a third party's."""
 

@@ -9,13 +9,17 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gpumanager.cli import agent
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import Finding, Verdict
+
+if TYPE_CHECKING:
+    from gpumanager.doctor.bundle import Piece
 
 SIGNS: Final = {
     Verdict.WELL: "[green]ok[/]",
@@ -34,7 +38,13 @@ def _flags_of_the_agent() -> Iterator[click.Parameter]:
 
 @click.command("doctor", cls=agent.Flags, params=[*_flags_of_the_agent()])
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(*, as_json: bool, **flags: Any) -> int:
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.tar.gz",
+    help="Instead: pack what others need to find out what is wrong, without secrets; - for stdout.",
+)
+def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """Say what this node has for the agent, what is wrong, and what to do.
 
     Takes every flag of `gpumanager agent`, so that it looks where that agent would; changes
@@ -43,12 +53,18 @@ def command(*, as_json: bool, **flags: Any) -> int:
     \b
     Example, in the agent's container:
       gpumanager doctor --driver-root /host
+      gpumanager doctor --driver-root /host --bundle bundle.tar.gz
     """
-    agent.take_log_flags(flags)
+    logs = agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
     from gpumanager.cli.doctor_look import look
 
     findings = examine(asyncio.run(look(settings)))
+    if bundle is not None:
+        from gpumanager.cli.bundle import make_bundle
+
+        make_bundle(bundle, settings, logs.directory, _reports(findings))
+        return 0
     if as_json:
         click.echo(json.dumps(_as_json(findings), indent=2))
     else:
@@ -69,6 +85,18 @@ def _as_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
             for one in findings
         ],
     }
+
+
+def _reports(findings: Sequence[Finding]) -> Iterator["Piece"]:
+    """The doctor's own words, for a bundle."""
+    from gpumanager.doctor.bundle import piece
+
+    rows = (
+        f"{one.verdict.value:6} {one.part}: {one.found}" + (f" -> {one.advice}" * bool(one.advice))
+        for one in findings
+    )
+    yield piece("doctor.txt", "gpumanager doctor", "\n".join(rows) + "\n")
+    yield piece("doctor.json", "gpumanager doctor --json", json.dumps(_as_json(findings), indent=2))
 
 
 def _count(findings: Sequence[Finding]) -> Counter[Verdict]:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Thread
-from typing import Final
+from typing import Any, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.events import Resize
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from gpumanager.cli.node_agents import look
@@ -109,12 +110,17 @@ class TopApp(App[None]):
         yield Static(id="foot", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(RowsView).focus()
+        self._main.query_one(RowsView).focus()
         self._draw()
         self._begin(self)
 
     def on_resize(self, _event: Resize) -> None:
         self._draw()
+
+    @property
+    def _main(self) -> Screen[Any]:
+        """The list's, whatever lies over it."""
+        return self.screen_stack[0]
 
     # What comes from outside.
 
@@ -131,20 +137,20 @@ class TopApp(App[None]):
     # What is on the screen.
 
     def _draw(self) -> None:
-        if not self.is_mounted:
-            return
+        if not self._main.query(RowsView):
+            return  # not composed yet
         width, wish = self.size.width, self._wish
         listed = rows(self._seen, wish)
         self._put("status", cut(self._status(), width, self._signs))
         self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
         columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
         self._put("heading", styled(columns))
-        self.query_one(RowsView).show(listed, self._before)
+        self._main.query_one(RowsView).show(listed, self._before)
         self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
         self._draw_details()
 
     def _put(self, name: str, text: str | Text) -> None:
-        self.query_one(f"#{name}", Static).update(text)
+        self._main.query_one(f"#{name}", Static).update(text)
 
     def _status(self) -> str:
         """Is it alive, and what is chosen."""
@@ -162,8 +168,8 @@ class TopApp(App[None]):
         return f" {self._signs.dot} ".join(said)
 
     def _draw_details(self) -> None:
-        row = self.query_one(RowsView).row
-        if self.query_one("#details").display and row is not None:
+        row = self._main.query_one(RowsView).row
+        if self._main.query_one("#details").display and row is not None:
             self._put("details", "\n".join(details(row)))
 
     def on_rows_view_moved(self) -> None:
@@ -179,15 +185,15 @@ class TopApp(App[None]):
         self.push_screen(Help(self._signs))
 
     def action_move(self, steps: int) -> None:
-        self.query_one(RowsView).move(steps)
+        self._main.query_one(RowsView).move(steps)
 
     def action_page(self, pages: int) -> None:
-        view = self.query_one(RowsView)
+        view = self._main.query_one(RowsView)
         view.move(pages * view.page())
 
     def action_fold(self) -> None:
         """A container's row folds the GPU that it is on."""
-        row = self.query_one(RowsView).row
+        row = self._main.query_one(RowsView).row
         if row is not None and not row.flat:
             key = (
                 row.key if row.container is None else row.key.removesuffix(f" {row.container.name}")
@@ -195,7 +201,7 @@ class TopApp(App[None]):
             self._choose(self._wish.fold(key))
 
     def action_details(self) -> None:
-        shown = self.query_one("#details")
+        shown = self._main.query_one("#details")
         shown.display = not shown.display
         self._draw_details()
 
@@ -219,7 +225,7 @@ class TopApp(App[None]):
         self._draw()
 
     def action_filter(self) -> None:
-        needle = self.query_one("#needle", Input)
+        needle = self._main.query_one("#needle", Input)
         needle.display, needle.value = True, self._wish.needle
         needle.focus()
 
@@ -234,8 +240,8 @@ class TopApp(App[None]):
         self._choose(replace(self._wish, needle=""))
 
     def _close_filter(self) -> None:
-        self.query_one("#needle").display = False
-        self.query_one(RowsView).focus()
+        self._main.query_one("#needle").display = False
+        self._main.query_one(RowsView).focus()
 
 
 def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs) -> None:

@@ -170,10 +170,16 @@ def _container_name(row: Row, one: ContainerRow, width: int, signs: Glyphs) -> L
     """Flat lists have no branches, but say which GPU it is."""
     index = row.gpu.index if row.gpu else 0
     joint = f"{index:2} " if row.flat else f"  {signs.end if row.last else signs.branch}"
-    return (
-        Segment(joint, Tone.DIM),
-        Segment(cut(one.name, width - len(joint), signs).ljust(width - len(joint))),
-    )
+    left = width - len(joint)
+    return Segment(joint, Tone.DIM), Segment(cut(_name(row, one, left), left, signs).ljust(left))
+
+
+def _name(row: Row, one: ContainerRow, width: int) -> str:
+    """Where it is too long, without the container's: if it is its pod's only one on this GPU."""
+    pod = (one.namespace, one.pod)
+    others = [each for each in (row.gpu.containers if row.gpu else ()) if each is not one]
+    alone = all((each.namespace, each.pod) != pod for each in others)
+    return "/".join(pod) if alone and len(one.name) > width else one.name
 
 
 def _cells(cells: Mapping[str, Line], columns: Layout) -> Line:

@@ -51,13 +51,15 @@ UNITS: Final[Sequence[tuple[float, str]]] = ((86400, "d"), (3600, "h"), (60, "m"
 
 
 def seconds(amount: float | None) -> str:
-    """`0`, `1.2s`, `59s`, `12m`, `3h`."""
+    """`0`, `12ms`, `1.2s`, `59s`, `12m`, `3h`, `2d`."""
     if amount is None:
         return ""
     for length, letter in UNITS:
         if amount >= length:
             return f"{amount / length:.0f}{letter}"
-    return "0" if amount == 0 else f"{_short(amount)}s"
+    if 0 < amount < 1:
+        return f"{max(1, amount * 1000):.0f}ms"
+    return f"{_short(amount)}s" if amount else "0"
 
 
 def count(number: float | None) -> str:

@@ -38,9 +38,10 @@ ORDER: Final = (
 
 NARROW: Final = 52
 USUAL: Final = 76
+EIGHTY: Final = 80
 WIDE: Final = 108
 LEAST_NAME, MOST_NAME = 8, 44
-LEAST_BAR, MOST_BAR = 9, 24
+LEAST_BAR, MOST_BAR = 8, 24
 
 
 def layout(width: int) -> Layout:
@@ -49,7 +50,7 @@ def layout(width: int) -> Layout:
         return _fitted(Layout(0, memory=9, share=8, refusals=4), width)
     if width < USUAL:
         return _fitted(Layout(0, memory=9, share=8, ceiling=4, wait=5, refusals=4), width)
-    bars = min(MOST_BAR, LEAST_BAR + (width - USUAL) // 4)
+    bars = min(MOST_BAR, LEAST_BAR + max(0, width - EIGHTY) // 4)
     columns = Layout(0, bars, 9, bars, 8, ceiling=4, wait=5, refusals=4)
     return _fitted(columns if width < WIDE else replace(columns, peak=5, processes=4), width)
 

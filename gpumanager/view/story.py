@@ -112,7 +112,8 @@ def _memory(row: ContainerRow) -> Iterator[str]:
 
 def _time(row: ContainerRow) -> Iterator[str]:
     burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.promised else ""
-    yield f"It takes {row.share or 0:.1f} % of the GPU's time; promised: {row.promised:.0f} %{burst}."
+    promised = f"{row.promised:.0f} %{burst}"
+    yield f"It takes {row.share or 0:.1f} % of the GPU's time; promised: {promised}."
     if not row.throttled_launches:
         yield "None of its launches ever had to wait."
         return

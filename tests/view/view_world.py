@@ -1,4 +1,4 @@
-"""A node for the commands that show one: as its agent's monitor has it, and as its page tells it."""
+"""A node for the commands that show one, as its agent's monitor has it and as its page tells it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -34,9 +34,7 @@ def device(index: int = 0, *, limit: float = 4, used: float = 1, **more: Any) ->
     return DeviceView(gpu(index), size, used=held, peak=held, measured=held, **given)
 
 
-def container(
-    name: str, *devices: DeviceView, whole: bool = False, **more: Any
-) -> ContainerView:
+def container(name: str, *devices: DeviceView, whole: bool = False, **more: Any) -> ContainerView:
     """name: `namespace/pod:container`."""
     namespace, _, rest = name.partition("/")
     pod, _, inner = rest.partition(":")

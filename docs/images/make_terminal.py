@@ -1,0 +1,81 @@
+"""The pictures of `gpumanager top`: a simulated node runs the examples, and is looked at.
+
+    python docs/images/make_terminal.py [--machine v100x4-nvlink] [--seconds 4]
+
+Writes top.svg, 100 columns wide, and top-80.svg beside itself; the second is what an SSH session of
+80 columns shows, with the details of one container. Needs what `gpumanager simulate` needs.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpumanager.cli.node_agents import look
+from gpumanager.cli.top_app import TopApp
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.pods import read_pods
+from gpumanager.view.glyphs import UNICODE
+from gpumanager.view.values import Seen
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent.parent / "examples"
+NAMES = ("thirty-and-sixty", "bursts-beside-training", "greedy-memory", "half-a-gpu")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+async def picture(machine: str, seconds: float) -> tuple[Seen, ...]:
+    """The node while the examples run on it. seconds: after the last of them was admitted."""
+    port = free_port()
+    flags = {"query-port": port, "hostname-override": "gpu-node-1"}
+    pods = read_pods([EXAMPLES / f"{name}.yaml" for name in NAMES])
+    async with SimulatedNode(load_machine(machine), agent_flags=flags) as node:
+        running = asyncio.create_task(node.run(pods))
+        url = f"http://127.0.0.1:{port}"
+        wanted = sum(len(pod.containers) for pod in pods)
+        nodes: Sequence[Seen] = ()
+        async with asyncio.timeout(60):
+            while not nodes or not nodes[0].node or nodes[0].node.containers < wanted:
+                await asyncio.sleep(0.2)
+                nodes = await asyncio.to_thread(look, [url], nodes)
+        await asyncio.sleep(seconds)
+        nodes = await asyncio.to_thread(look, [url], nodes)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    return tuple(nodes)
+
+
+async def drawn(nodes: Sequence[Seen], size: tuple[int, int], *keys: str) -> str:
+    """As SVG, after these keys."""
+    app = TopApp(nodes, UNICODE)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press(*keys)
+        await pilot.pause()
+        return app.export_screenshot(title="gpumanager top")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machine", default="v100x4-nvlink")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    options = parser.parse_args()
+    nodes = asyncio.run(picture(options.machine, options.seconds))
+    pictures = {
+        "top.svg": drawn(nodes, (100, 20), "down"),
+        "top-80.svg": drawn(nodes, (80, 24), "down", "down", "enter"),
+    }
+    for name, drawing in pictures.items():
+        (HERE / name).write_text(asyncio.run(drawing))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""What goes into a support bundle, and how each part of it is read. Nothing is changed."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from gpumanager import __version__
+from gpumanager.allocator.journal_file import FILE_NAME
+from gpumanager.cli.logs import FILE
+from gpumanager.cli.node_agents import page
+from gpumanager.doctor.bundle import MOST_BYTES
+from gpumanager.doctor.redact import checkpoint_without_answers
+from gpumanager.errors import GpuManagerError
+from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.settings import AgentSettings
+from gpumanager.volume.driver import find_driver, version
+from gpumanager.volume.elf import read_elf
+from gpumanager.volume.host import read_host
+
+COMMAND_SECONDS: Final = 10.0
+LOGS: Final = 4
+"""How many files of the container's log: the newest."""
+LISTED: Final = 5000
+"""Names of a directory listing."""
+LARGEST: Final = 64 << 20
+"""Bytes of a file that is read whole."""
+DRIVER_WORDS: Final = ("nvidia", "cuda", "nvcuvid", "nvoptix")
+
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu/nvidia-smi.txt": ("nvidia-smi",),
+    "gpu/nvidia-smi-topo.txt": ("nvidia-smi", "topo", "-m"),
+    "gpu/nvidia-smi-q.txt": ("nvidia-smi", "-q"),
+}
+PAGES: Final = {
+    "agent/metrics.txt": "/metrics",
+    "agent/placement.json": "/api/placement",
+    "agent/usage.json": "/usage",
+    "agent/graph.json": "/graph",
+    "agent/version.json": "/version",
+    "agent/readyz.txt": "/readyz",
+}
+FILES: Final = {
+    "system/mounts.txt": "/proc/self/mountinfo",
+    "system/cgroup.txt": "/proc/self/cgroup",
+    "system/limits.txt": "/proc/self/limits",
+    "system/os-release.txt": "/etc/os-release",
+    "gpu/driver-version.txt": "/proc/driver/nvidia/version",
+    "gpu/driver-parameters.txt": "/proc/driver/nvidia/params",
+}
+SYSCTLS: Final = (
+    "fs/file-max", "fs/file-nr", "fs/inotify/max_user_instances", "fs/inotify/max_user_watches",
+    "fs/nr_open", "kernel/apparmor_restrict_unprivileged_userns", "kernel/modules_disabled",
+    "kernel/ostype", "kernel/osrelease", "kernel/pid_max", "kernel/threads-max",
+    "kernel/unprivileged_userns_clone", "kernel/version", "kernel/yama/ptrace_scope",
+    "net/core/somaxconn", "user/max_user_namespaces", "vm/max_map_count", "vm/overcommit_memory",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """read: the text; called in a thread, raises OSError, ValueError, GpuManagerError."""
+
+    name: str
+    origin: str
+    read: Callable[[], str]
+
+    def text(self) -> str:
+        """The same; of the errors of the system only what they are."""
+        try:
+            return self.read()
+        except OSError as error:
+            raise GpuManagerError(error.strerror or str(error)) from error
+
+
+def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Source]:
+    """All but the doctor's own report, the most useful first."""
+    yield Source("versions.json", "this program", versions)
+    yield Source("settings.json", "the flags given to the doctor", partial(flags, settings))
+    yield from _own_files(settings)
+    yield from _agent(settings)
+    yield from _driver(settings)
+    for name, words in COMMANDS.items():
+        yield Source(name, " ".join(words), partial(output, words))
+    for name, path in FILES.items():
+        yield Source(name, path, partial(end_of, Path(path)))
+    yield Source("system/cgroups.txt", "/sys/fs/cgroup", cgroups)
+    yield Source("system/sysctl.txt", "/proc/sys", sysctls)
+    yield from _logs(settings, log_directory)
+
+
+def _own_files(settings: AgentSettings) -> Iterator[Source]:
+    journal = settings.checkpoint_path / FILE_NAME
+    checkpoint = settings.device_plugin_path / KUBELET_CHECKPOINT
+    yield Source("journal.txt", str(journal), partial(journal_text, journal))
+    yield Source("kubelet-checkpoint.json", str(checkpoint), partial(checkpoint_text, checkpoint))
+    for name, directory in (
+        ("listings/allocations.txt", settings.virtual_manager_path),
+        ("listings/device-plugins.txt", settings.device_plugin_path),
+        ("listings/checkpoint.txt", settings.checkpoint_path),
+    ):
+        yield Source(name, str(directory), partial(listing, directory))
+
+
+def _agent(settings: AgentSettings) -> Iterator[Source]:
+    address = settings.query_addr
+    host = "localhost" if address in {"0.0.0.0", "::", ""} else address
+    url = (
+        f"http://[{host}]:{settings.query_port}"
+        if ":" in host
+        else (f"http://{host}:{settings.query_port}")
+    )
+    for name, path in PAGES.items():
+        yield Source(name, url + path, partial(agent_page, url, path))
+
+
+def agent_page(url: str, path: str) -> str:
+    return page(url, path).decode(errors="replace")
+
+
+def _driver(settings: AgentSettings) -> Iterator[Source]:
+    root, devices = settings.driver_root, settings.device_directory
+    yield Source("gpu/driver-files.txt", str(root), partial(driver_files, root))
+    yield Source("gpu/device-nodes.txt", f"{devices}/nvidia*", partial(device_nodes, devices))
+    yield Source("gpu/kernel-messages.txt", "/dev/kmsg", kernel_messages)
+
+
+def _logs(settings: AgentSettings, directory: Path | None) -> Iterator[Source]:
+    if directory is not None:
+        yield Source(f"logs/{FILE}", str(directory / FILE), partial(end_of, directory / FILE))
+    pods = settings.driver_root / "var/log/pods"
+    pattern = f"{pods}/*gpu-manager*/*/*.log"
+    yield Source("logs/containers.txt", pattern, partial(container_logs, pods))
+
+
+def versions() -> str:
+    names = importlib.metadata.distribution("gpu-manager").requires or []
+    wanted = sorted({name.split(";")[0].strip().split(">")[0].split("=")[0] for name in names
+                     if "extra" not in name})  # fmt: skip
+    found = {
+        "gpumanager": __version__,
+        "python": sys.version,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "packages": {name: _version(name) for name in wanted},
+    }
+    return json.dumps(found, indent=2)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def flags(settings: AgentSettings) -> str:
+    return json.dumps(asdict(settings), indent=2, default=str)
+
+
+def end_of(path: Path) -> str:
+    """At most what a bundle takes of one file; only of regular files."""
+    with path.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no regular file")
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - MOST_BYTES))
+        return file.read(MOST_BYTES + 1).decode(errors="replace")
+
+
+def journal_text(path: Path) -> str:
+    """Without the room that it has for more."""
+    return whole(path).rstrip(b"\0\n ").decode(errors="replace")
+
+
+def checkpoint_text(path: Path) -> str:
+    return checkpoint_without_answers(whole(path))
+
+
+def whole(path: Path) -> bytes:
+    """Raises ValueError for a file that is larger than any of its kind."""
+    with path.open("rb") as file:
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"larger than {LARGEST} bytes")
+    return text
+
+
+def listing(directory: Path) -> str:
+    """Names, modes, sizes, to a depth of two."""
+    return "\n".join(islice(_entries(directory, 2), LISTED)) + "\n"
+
+
+def _entries(directory: Path, depth: int, below: str = "") -> Iterator[str]:
+    for entry in sorted(os.scandir(directory), key=lambda one: one.name):
+        status = entry.stat(follow_symlinks=False)
+        target = f" -> {Path(entry.path).readlink()}" if entry.is_symlink() else ""
+        mode = stat.filemode(status.st_mode)
+        yield f"{mode} {status.st_uid:5} {status.st_size:10} {below}{entry.name}{target}"
+        if depth > 1 and entry.is_dir(follow_symlinks=False):
+            yield from _entries(Path(entry.path), depth - 1, f"{below}{entry.name}/")
+
+
+def driver_files(root: Path) -> str:
+    """The driver's libraries as the host's linker knows them, each with its soname."""
+    host = read_host(root)
+    rows = [f"driver {find_driver(host).version}", ""]
+    for entry in host.cache:
+        if not any(word in entry.name for word in DRIVER_WORDS):
+            continue
+        path = host.resolve(entry.path)
+        elf = read_elf(path) if path else None
+        soname = f"soname {elf.soname}" if elf else "no ELF file"
+        bits = f"{entry.bits or '?'} bit"
+        rows.append(f"{entry.name}  {path or 'missing'}  {soname}  {bits}  {_told(path)}")
+    return "\n".join(rows) + "\n"
+
+
+def _told(path: Path | None) -> str:
+    return "" if path is None else f"version {version(path) or path.name.partition('.so.')[2]}"
+
+
+def device_nodes(directory: Path) -> str:
+    found = sorted(directory.glob("nvidia*"))
+    if not found:
+        raise ValueError("there are none")
+    rows = []
+    for path in found:
+        status = path.stat()
+        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        rows.append(f"{stat.filemode(status.st_mode)} {status.st_uid} {number} {path.name}")
+    return "\n".join(rows) + "\n"
+
+
+def kernel_messages() -> str:
+    """Those of the driver."""
+    rows = []
+    descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            rows.append(os.read(descriptor, 8192).decode(errors="replace"))
+    except (BlockingIOError, BrokenPipeError):
+        pass
+    finally:
+        os.close(descriptor)
+    told = [row for row in rows if any(word in row for word in ("NVRM", "Xid", "nvidia"))]
+    return "".join(told) or "nothing of the driver\n"
+
+
+def output(words: tuple[str, ...]) -> str:
+    """What a program prints; raises ValueError where it is not there or fails."""
+    if shutil.which(words[0]) is None:
+        raise ValueError(f"there is no {words[0]} here")
+    try:
+        done = subprocess.run(
+            words, capture_output=True, timeout=COMMAND_SECONDS, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"no answer within {COMMAND_SECONDS:g} s") from error
+    said = done.stdout.decode(errors="replace")
+    if done.returncode:
+        words_of_it = done.stderr.decode(errors="replace").strip() or said.strip()
+        raise ValueError(f"exit status {done.returncode}: {words_of_it[:300]}")
+    return said
+
+
+def cgroups() -> str:
+    found = CgroupFiles.here()
+    if found.version is None:
+        raise ValueError("no hierarchy is mounted")
+    driver = found.driver()
+    made_by = driver.value if driver else "no pod runs that tells"
+    controllers = Path("/sys/fs/cgroup/cgroup.controllers")
+    known = controllers.read_text() if controllers.exists() else "not told\n"
+    return f"version {found.version.value}\nmade by {made_by}\ncontrollers {known}"
+
+
+def sysctls() -> str:
+    rows = []
+    for name in SYSCTLS:
+        try:
+            value = Path("/proc/sys", name).read_text().strip()
+        except OSError as error:
+            value = f"({error.strerror})"
+        rows.append(f"{name.replace('/', '.')} = {value}")
+    return "\n".join(rows) + "\n"
+
+
+def container_logs(pods: Path) -> str:
+    """Of the agent's containers and the extender's, as the container runtime keeps them."""
+    found = sorted(pods.glob("*gpu-manager*/*/*.log"), key=_age)[-LOGS:]
+    if not found:
+        raise ValueError("there are none here")
+    share = MOST_BYTES // len(found)
+    return "\n".join(f"==> {path} <==\n{end_of(path)[-share:]}" for path in found)
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
