@@ -50,6 +50,17 @@ class Told:
     cluster: tuple[str, ...] = ()
 
 
+class Unknown(GpuManagerError):
+    """Neither the extender nor the agent that was named knows the pod."""
+
+    def __init__(self, pod: str, told: Told) -> None:
+        node = told.placement.node if told.placement else "its node"
+        super().__init__(
+            f"{pod}: the agent of {node} knows nothing of it: it is on another node, has ended, or "
+            f"was never admitted; and the extender does not say: {told.extender}"
+        )
+
+
 @click.command("explain")
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @click.option(
@@ -98,7 +109,7 @@ def command(
     placement, admission = admitted(f"{namespace}/{name}", agent)
     told = Told(extender, placement, admission, in_cluster(namespace, name, kubeconfig))
     if isinstance(extender, GpuManagerError) and not (told.admission or told.cluster):
-        raise extender
+        raise extender if agent is None else Unknown(f"{namespace}/{name}", told)
     _print(f"{namespace}/{name}", told, as_json=as_json)
 
 
@@ -174,12 +185,7 @@ def admitted(pod: str, agent: str | None) -> tuple[Placement | None, tuple[str, 
         if agent is None:
             return None, ()
         raise AgentAway(url, str(error)) from error
-    if not sentences and agent is not None:
-        sentences = (f"The agent of {placement.node} knows nothing of it: {ABSENT}.",)
     return placement, sentences
-
-
-ABSENT: Final = "it is on another node, has ended, or was never admitted since the agent's start"
 
 
 def in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> tuple[str, ...]:

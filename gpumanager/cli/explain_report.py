@@ -29,14 +29,14 @@ def print_told(
         if sentences:
             console.print(Text(f"\n{title}", style="bold"))
         for line in sentences:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
 
 
 def print_explanation(console: OutputConsole, said: Said) -> None:
     """said: as `/explain` answers."""
     console.print(_headline(said))
     for line in _story(said):
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
     if said["gpus"]:
         console.print(_gpus(said["gpus"]))
     if said["reasons"]:

@@ -227,7 +227,7 @@ class TopApp(App[None]):
     def action_filter(self) -> None:
         needle = self._main.query_one("#needle", Input)
         needle.display, needle.value = True, self._wish.needle
-        needle.focus()
+        self._main.set_focus(needle)  # at once: the next letter is for it
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._choose(replace(self._wish, needle=event.value))
@@ -241,7 +241,7 @@ class TopApp(App[None]):
 
     def _close_filter(self) -> None:
         self._main.query_one("#needle").display = False
-        self._main.query_one(RowsView).focus()
+        self._main.set_focus(self._main.query_one(RowsView))
 
 
 def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs) -> None:

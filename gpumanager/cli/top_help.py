@@ -10,7 +10,7 @@ from textual.widgets import Static
 from gpumanager.view.glyphs import Glyphs
 
 KEYS: Final = (
-    ("{arrows} j k PgUp PgDn Home End", "move"),
+    ("{arrows} j k PgUp PgDn", "move; Home, End: to the first row, to the last"),
     ("Enter", "all that is known of the row, below the list"),
     ("Space - +", "fold a GPU or a node, and open it again"),
     ("/ \\ F3 F4", "show only rows with these letters; Esc: all again"),
@@ -24,12 +24,12 @@ KEYS: Final = (
     ("q F10 Ctrl-C", "leave"),
 )
 LEGEND: Final = (
-    ("MEMORY", "used, of the container's limit or the GPU's size; the bar is full there"),
-    ("SHARE", "percent of the GPU's time, got of promised; the bar is the whole GPU"),
+    ("MEMORY", "used, of the limit or the GPU's size: the full bar"),
+    ("SHARE", "percent of time got, of promised; the bar is the GPU"),
     ("{full} {promised} {free}", "in bars: used, promised and not used, neither"),
     ("CEIL", "what it may take while others leave it"),
-    ("WAIT", "how long its launches had to wait, since it started"),
-    ("REF", "requests for memory refused at the limit, since it started"),
+    ("WAIT", "how long its launches had to wait, in all"),
+    ("REF", "how often it was refused memory at its limit"),
     ("-", "not told by the driver"),
 )
 FIRST: Final = 18

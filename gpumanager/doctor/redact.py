@@ -91,8 +91,8 @@ def checkpoint_without_answers(text: bytes) -> str:
 
 
 def _entries(found: Any) -> list[Any]:
-    whole = found.get("Data", found) if isinstance(found, dict) else None
-    entries = whole.get("PodDeviceEntries") if isinstance(whole, dict) else None
-    if whole is None or not isinstance(entries or [], list):
-        raise ValueError("no checkpoint of a known shape")
-    return entries or []
+    inner = found.get("Data", found) if isinstance(found, dict) else None
+    entries = inner.get("PodDeviceEntries") or [] if isinstance(inner, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("no checkpoint of a known shape")  # noqa: TRY004  it is the file's
+    return entries

@@ -30,39 +30,30 @@ def _node(seen: Seen) -> Iterator[str]:
 
 
 def _gpu(gpu: GpuRow) -> Iterator[str]:
-    yield f"GPU {gpu.index}: {gpu.model}, {gpu.uuid}, {gpu.bus_id}"
-    used = UNKNOWN if gpu.memory_used is None else _bytes(gpu.memory_used)
-    yield f"memory: {_bytes(gpu.memory)}, {_bytes(gpu.memory_granted)} promised, {used} used"
-    yield f"time: {gpu.cores:.0f} % promised, {_percent(gpu.busy)} busy by the driver"
-    health = "in use" if gpu.healthy else "no new container gets it"
-    yield f"health: {health}; Xids since the agent's start: {gpu.xids}"
+    yield f"GPU {gpu.index}, {gpu.model}, {gpu.bus_id} ({gpu.uuid})"
+    granted, used = _bytes(gpu.memory_granted), _bytes(gpu.memory_used)
+    yield f"memory    {_bytes(gpu.memory)}, promised {granted}, used {used}"
+    yield f"time      promised {gpu.cores:.0f} %, busy by the driver {_percent(gpu.busy)}"
+    health = "in use" if gpu.healthy else "ill: no new container gets it"
+    yield f"health    {health}; Xids since the agent's start: {gpu.xids}"
 
 
 def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
-    yield f"{one.name} on GPU {gpu.index}, {gpu.uuid}; processes: {one.processes:.0f}"
-    measured = UNKNOWN if one.measured is None else _bytes(one.measured)
+    yield f"{one.name} on GPU {gpu.index} ({gpu.uuid})"
+    measured = f"by the driver {_bytes(one.measured)}"
+    busy = f"busy by the driver {_percent(one.busy)}"
     if one.used is None:
-        yield f"memory: the whole GPU's; {measured} measured by the driver"
-        yield f"time: the whole GPU's; {_percent(one.busy)} busy by the driver"
+        yield f"memory    the whole GPU's; {measured}"
+        yield f"time      the whole GPU's; {busy}"
+        yield f"processes {one.processes:.0f}"
         return
-    yield (
-        f"memory: {_bytes(one.used)} of {_bytes(one.limit)}, {_bytes(one.peak)} at most; "
-        f"{measured} by the driver; {one.refusals or 0:,.0f} requests refused"
-    )
-    burst = f", up to {one.ceiling:.0f} % while others leave it" if _bursts(one) else ""
-    yield (
-        f"time: {_percent(one.share)} of {one.promised:.0f} % promised{burst}; "
-        f"{_percent(one.busy)} busy by the driver"
-    )
-    waited = seconds(one.throttled_seconds or 0)
-    yield (
-        f"launches: {one.launches or 0:,.0f}, of which {one.throttled_launches or 0:,.0f} "
-        f"waited, {waited} in all"
-    )
-
-
-def _bursts(one: ContainerRow) -> bool:
-    return one.ceiling > one.promised
+    used = f"{_bytes(one.used)} of {_bytes(one.limit)}, at most {_bytes(one.peak)}"
+    yield f"memory    {used}, {measured}"
+    burst = f", up to {one.ceiling:.0f} %" if one.ceiling > one.promised else ""
+    yield f"time      {_percent(one.share)} of {one.promised:.0f} % promised{burst}, {busy}"
+    waited = f"{one.throttled_launches or 0:,.0f} waited, {seconds(one.throttled_seconds)} in all"
+    yield f"launches  {one.launches or 0:,.0f}, {waited}"
+    yield f"processes {one.processes:.0f}; memory refused {one.refusals or 0:,.0f} times"
 
 
 def _percent(value: float | None) -> str:

@@ -15,6 +15,7 @@ from gpumanager.view.figures import count, cut, of_bytes, of_percent, seconds, s
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import ORDER, Layout
 from gpumanager.view.listing import Row, Sort
+from gpumanager.view.topology_tree import short_model
 from gpumanager.view.values import ContainerRow, GpuRow
 
 NEARLY: Final = 0.9
@@ -117,7 +118,7 @@ def _gpu_line(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
 def _gpu_name(row: Row, gpu: GpuRow, width: int, signs: Glyphs) -> Line:
     """What is wrong with it comes before how warm it is."""
     mark = signs.closed if row.folded else signs.opened
-    model = gpu.model.removeprefix("NVIDIA ").removeprefix("Tesla ")
+    model = short_model(gpu.model)
     if not gpu.healthy:
         ill = " ill"
         name = cut(f"{mark} {gpu.index} {model}", width - len(ill), signs)

@@ -36,6 +36,7 @@ ORDER: Final = (
 )
 """From left to right."""
 
+TINY: Final = 34
 NARROW: Final = 52
 USUAL: Final = 76
 EIGHTY: Final = 80
@@ -46,6 +47,8 @@ LEAST_BAR, MOST_BAR = 8, 24
 
 def layout(width: int) -> Layout:
     """Narrower than NARROW only the figures that matter most; bars from USUAL on; WIDE has all."""
+    if width < TINY:
+        return _fitted(Layout(0, memory=9), width)
     if width < NARROW:
         return _fitted(Layout(0, memory=9, share=8, refusals=4), width)
     if width < USUAL:

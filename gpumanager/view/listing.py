@@ -56,7 +56,7 @@ class Wish:
 
     def by(self, sort: Sort) -> "Wish":
         """Chosen a second time it is turned round."""
-        return replace(self, sort=sort, turned=self.turned ^ (sort is self.sort))
+        return replace(self, sort=sort, turned=sort is self.sort and not self.turned)
 
     def next(self, step: int) -> "Wish":
         every = tuple(Sort)
@@ -79,8 +79,8 @@ GPU_ORDER: Final[dict[Sort, Callable[[GpuRow], float]]] = {
 
 
 def rows(nodes: Sequence[Seen], wish: Wish) -> tuple[Row, ...]:
-    """Nodes have rows of their own only where there are several, or one is away."""
-    named = len(nodes) > 1 or any(one.away for one in nodes)
+    """Nodes have rows of their own only where there are several."""
+    named = len(nodes) > 1
     if wish.flat:
         return tuple(_flat(nodes, wish))
     return tuple(row for one in nodes for row in _node(one, wish, named=named))

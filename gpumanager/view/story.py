@@ -10,7 +10,7 @@ from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.placement import Happening, Placement, Promise
-from gpumanager.view.topology_tree import granted
+from gpumanager.view.topology_tree import granted, short_model
 from gpumanager.view.values import ContainerRow, NodeView
 
 RULES = {
@@ -46,7 +46,8 @@ def _promise(one: Promise, placement: Placement) -> Iterator[str]:
     gpus = _gpus(one, placement)
     rule = f"the rule {one.rule}" + (f" ({RULES[one.rule]})" if one.rule in RULES else "")
     verb = "has" if one.settled else "was promised"
-    yield f"Container {one.container} {verb} {granted(one)} of {gpus} since {when(one.time)}."
+    much = "all" if one.whole else granted(one)
+    yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.time)}."
     yield f"Which GPU was decided by {rule}: {one.why or 'no reason was written down'}."
     if not one.settled:
         yield "It has not started yet: whose it is, is settled just before its container starts."
@@ -64,7 +65,7 @@ def _promise(one: Promise, placement: Placement) -> Iterator[str]:
 def _gpus(one: Promise, placement: Placement) -> str:
     if not one.gpus:
         return "a GPU that is missing now"
-    models = {gpu.index: gpu.model.removeprefix("NVIDIA ") for gpu in placement.topology.gpus}
+    models = {gpu.index: short_model(gpu.model) for gpu in placement.topology.gpus}
     word = "GPU" if len(one.gpus) == 1 else "GPUs"
     return f"{word} {', '.join(map(str, one.gpus))} ({models.get(one.gpus[0], 'unknown model')})"
 
@@ -90,7 +91,7 @@ def _happening(one: Happening) -> Iterator[str]:
 def _container(row: ContainerRow, index: int) -> Iterator[str]:
     where = f"Container {row.container} on GPU {index}"
     if row.used is None:
-        yield f"{where} has the whole GPU: nothing is limited, and nothing is refused."
+        yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
     yield f"{where} uses {format_bytes(int(row.used))} of {format_bytes(int(row.limit))} now."
     yield from _memory(row)
@@ -103,10 +104,11 @@ def _memory(row: ContainerRow) -> Iterator[str]:
         yield f"No request for memory was refused; the most it ever used is {most}."
         return
     blocks = round(row.limit / MEMORY_BLOCK)
+    times = "once" if row.refusals == 1 else f"{row.refusals:,.0f} times"
     yield (
-        f"{row.refusals:,.0f} requests for memory were refused, because they would have gone over "
-        f"its limit; the most it ever used is {most}. Let it use less, or ask for more than "
-        f"{blocks} {VMEMORY} (blocks of 256 MiB)."
+        f"It was refused memory {times}, because that would have gone over its limit; the most it "
+        f"ever used is {most}. Let it use less, or ask for more than {blocks} {VMEMORY} (blocks of "
+        "256 MiB)."
     )
 
 

@@ -35,10 +35,15 @@ def granted(promise: Promise) -> str:
     return f"{promise.cores} %{memory}"
 
 
+def short_model(model: str) -> str:
+    """Without what all of them begin with."""
+    return model.removeprefix("NVIDIA ").removeprefix("Tesla ")
+
+
 def leaf(gpu: Gpu, held: Sequence[Promise] | None) -> str:
     """held: None where nobody knows."""
     numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
-    name = f"GPU{gpu.index}  {gpu.model.removeprefix('NVIDIA ')}, {format_bytes(gpu.memory)}{numa}"
+    name = f"GPU{gpu.index}  {short_model(gpu.model)}, {format_bytes(gpu.memory)}{numa}"
     if held is None:
         return name
     return f"{name}, {sum(map(share, held))} % promised" if held else f"{name}, free"

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.allocator.journal import Allocation, Claimant, State
+from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
+from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.status import GpuStatus
-from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.monitor.ports import GpuFitness
+from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.placement_page import document
+from gpumanager.monitor.ports import GpuFitness, Sources
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
 from gpumanager.monitor.text import render
@@ -93,3 +96,27 @@ BUSY = (
     container("web/answers", device(limit=1, used=0.4, promised=20, ceiling=60, share=41.2)),
     container("lab/whole-one", device(1, limit=40, used=31, promised=100, ceiling=100), whole=True),
 )
+
+
+GPUS = [gpu(0), gpu(1)]
+LINKED = Bond(Level.PIX, 12)
+MACHINE = topology(GPUS, [[None, LINKED], [LINKED, None]])
+
+
+def promise(name: str = "team/train-0:main", **more: Any) -> Allocation:
+    return replace(container(name).promise, **more)
+
+
+def placement_page(*promises: Allocation, admissions: Admissions | None = None) -> dict[str, Any]:
+    """What the agent of a machine of two GPUs answers for `/api/placement`."""
+    sources = Sources(
+        node="node-a",
+        topology=lambda: MACHINE,
+        ledger=lambda: Ledger(MACHINE),
+        journal=lambda: Journal({one.allocation: one for one in promises}),
+        journal_bytes=lambda: 0,
+        books=None,  # type: ignore[arg-type]
+        residents=None,  # type: ignore[arg-type]
+        registered=dict,
+    )
+    return document(sources, admissions or Admissions(clock=lambda: 7.0), 10.0)

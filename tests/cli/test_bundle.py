@@ -1,0 +1,167 @@
+"""`gpumanager doctor --bundle`: what others need, nothing that is secret, within bounded time."""
+
+import io
+import json
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpumanager.allocator.journal import Allocation, Claimant, Journal
+from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.cli import bundle_sources, run
+from gpumanager.cli.bundle import collect
+from gpumanager.cli.bundle_sources import Source
+from gpumanager.cli.logs import FILE
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.values import Evaluator
+from gpumanager.virtual.values import AllocationID
+
+SECRET = "hunter2-the-secret"
+
+
+def flags_of(directory: Path) -> list[str]:
+    return [
+        *("--driver-root", str(directory / "root")),
+        *("--device-directory", str(directory / "dev")),
+        *("--device-plugin-path", str(directory / "kubelet")),
+        *("--pod-resources-socket", str(directory / "pod-resources.sock")),
+        *("--container-runtime-endpoint", str(directory / "cri.sock")),
+        *("--kubelet-endpoint", "http://127.0.0.1:1"),
+        *("--kubelet-token", str(directory / "token")),
+        *("--virtual-manager-path", str(directory / "vm")),
+        *("--checkpoint-path", str(directory / "checkpoint")),
+        *("--volume-base", str(directory / "volumes")),
+        *("--query-port", "1"),
+        *("--log-dir", str(directory / "logs")),
+    ]
+
+
+def unpacked(content: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+        return {name.partition("/")[2]: f.read().decode() for name, f in files.items() if f}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node with a secret in every place that a bundle looks at."""
+    for name in ("kubelet", "checkpoint", "logs", "vm", "root/var/log/pods/gm_gpu-manager-x_u/a"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "kubeconfig").write_text(f"users:\n- user:\n    token: {SECRET}\n")
+    answer = {"PodUID": "uid-1", "ContainerName": "c", "ResourceName": "r", "AllocResp": SECRET}
+    checkpoint = {"Data": {"PodDeviceEntries": [{**answer, "DeviceIDs": ["d"]}]}, "Checksum": 1}
+    (tmp_path / "kubelet/kubelet_internal_checkpoint").write_text(json.dumps(checkpoint))
+    (tmp_path / "logs" / FILE).write_text(f"own log\nAuthorization: Bearer {SECRET}\n")
+    log = tmp_path / "root/var/log/pods/gm_gpu-manager-x_u/a/0.log"
+    log.write_text(f"stderr F API_TOKEN={SECRET} was read\nhello from the agent\n")
+    who = Claimant(PodUID("uid-1"), "team", "train-0", "main")
+    held = Allocation(
+        AllocationID("a1"), "admission", ("c-0",), ("m-0",), (GpuUUID("GPU-0"),), Evaluator.SHARE,
+        "fits", 1.0, candidate=who,
+    )  # fmt: skip
+    JournalFile(tmp_path / "checkpoint/allocations.json").save(Journal({held.allocation: held}))
+    return tmp_path
+
+
+def test_nothing_secret_is_in_it_and_what_helps_is(
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_PASSWORD", SECRET)
+    to = node / "bundle.tar.gz"
+
+    assert run(["doctor", *flags_of(node), "--bundle", str(to)]) == 0
+
+    files = unpacked(to.read_bytes())
+    assert [name for name, text in files.items() if SECRET in text] == []
+    assert "uid-1" in files["kubelet-checkpoint.json"]
+    assert "train-0" in files["journal.txt"]
+    assert "hello from the agent" in files["logs/containers.txt"]
+    assert "own log" in files[f"logs/{FILE}"]
+    assert "fs.inotify.max_user_instances" in files["system/sysctl.txt"]
+    assert "gpumanager" in files["versions.json"]
+    assert json.loads(files["doctor.json"])["findings"]
+    assert to.stat().st_mode & 0o777 == 0o600
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "Read it before you give it away." in told.err
+
+
+def test_the_manifest_says_where_each_file_is_from_and_what_is_missing(node: Path) -> None:
+    to = node / "bundle.tar.gz"
+
+    run(["doctor", *flags_of(node), "--bundle", str(to)])
+
+    files = unpacked(to.read_bytes())
+    said = json.loads(files["manifest.json"])
+    missing = {one["name"]: one["cause"] for one in said["missing"]}
+    assert {one["name"] for one in said["files"]} == files.keys() - {"manifest.json"}
+    assert missing["agent/metrics.txt"] == "Connection refused"
+    assert "ld.so.cache" in missing["gpu/driver-files.txt"]
+    assert all(one["cause"] and one["origin"] for one in said["missing"])
+
+
+def test_it_goes_to_standard_output_where_that_is_asked_for(
+    node: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run(["doctor", *flags_of(node), "--bundle", "-"]) == 0
+
+    assert "manifest.json" in unpacked(capfdbinary.readouterr().out)
+
+
+def test_a_place_that_cannot_be_written_is_told_in_one_line(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", *flags_of(node), "--bundle", str(node / "no/such/x.tar.gz")]) == 1
+
+    *_, last = capsys.readouterr().err.splitlines()
+    assert "cannot write the bundle: No such file or directory" in last
+    assert not list(node.glob("**/.bundle-*"))
+
+
+def test_a_source_that_hangs_costs_itself_alone() -> None:
+    never = threading.Event()
+    wanted = [
+        Source("hangs", "x", lambda: str(never.wait(30))),
+        Source("works", "y", lambda: "text"),
+    ]
+    told: list[str] = []
+
+    hangs, works = collect(wanted, told.append, seconds=0.5)
+
+    never.set()
+    assert hangs.cause == "no answer within 0.5 s"
+    assert works.text == "text"
+    assert told[-1] == "works: 4 bytes"
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("no-such-program",), "there is no no-such-program here"),
+        (("sh", "-c", "echo no driver >&2; exit 9"), "exit status 9: no driver"),
+    ],
+)
+def test_a_program_that_fails_is_a_reason(words: tuple[str, ...], cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        bundle_sources.output(words)
+
+
+def test_a_program_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_sources, "COMMAND_SECONDS", 0.2)
+
+    with pytest.raises(ValueError, match=r"no answer within 0\.2 s"):
+        bundle_sources.output(("sleep", "60"))
+
+
+def test_a_listing_of_a_crowded_directory_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_sources, "LISTED", 3)
+    for number in range(9):
+        (tmp_path / f"name-{number}").touch()
+
+    assert len(bundle_sources.listing(tmp_path).splitlines()) == 3

@@ -1,0 +1,211 @@
+"""What happened to a pod on its node, told in sentences; and who sits where."""
+
+import json
+from typing import Any
+
+import pytest
+from view_world import (
+    BUSY,
+    MACHINE,
+    container,
+    device,
+    gpu,
+    page,
+    placement_page,
+    promise,
+    seen,
+    snapshot,
+)
+
+from gpumanager.allocator.journal import Allocation, Claimant, State
+from gpumanager.gpu.tree import branches, islands
+from gpumanager.gpu.values import Bond, Level, topology
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.monitor.admissions import Admissions, Kind
+from gpumanager.view.metrics import NotAnAgent, read_metrics
+from gpumanager.view.placement import Placement, read_placement
+from gpumanager.view.pod_story import pod_story
+from gpumanager.view.story import as_json, story
+from gpumanager.view.topology_tree import as_json as tree_json
+from gpumanager.view.topology_tree import sitting
+
+
+def told(*promises: Allocation, admissions: Admissions | None = None) -> Placement:
+    """As the agent's page has it, through JSON."""
+    found = placement_page(*promises, admissions=admissions)
+    return read_placement(json.loads(json.dumps(found)))
+
+
+def tale(*promises: Allocation, pod: str = "team/train-0", **more: Any) -> str:
+    now = read_metrics(page(snapshot(BUSY)))
+    return " ".join(story(pod, told(*promises, **more), now))
+
+
+def test_a_container_that_runs_is_told_its_gpu_the_rule_and_what_it_uses() -> None:
+    said = tale(promise())
+
+    assert "Container main has 30 % and 256 MiB of GPU 0 (A100-SXM4-40GB) since" in said
+    assert "by the rule share (less than a whole GPU): the fullest GPU that still has room." in said
+    assert "uses 3.9 GiB of 4 GiB now." in said
+    assert "It was refused memory 3 times" in said
+    assert "ask for more than 16 tencent.com/vcuda-memory" in said
+    assert "It takes 29.8 % of the GPU's time; promised: 30 %." in said
+
+
+def test_who_waits_is_told_how_to_get_more_and_who_may_burst_is_not() -> None:
+    waiting = device(throttled=5, launches=9, throttled_ns=2_000_000_000)
+    bursting = device(throttled=5, launches=9, ceiling=60)
+
+    def of(found: Any) -> str:
+        now = seen(container("team/train-0", found)).node
+        return " ".join(story("team/train-0", told(), now))
+
+    assert "5 of its 9 launches had to wait, 2.0s in all" in of(waiting)
+    assert "tencent.com/vcuda-core-limit lets it take" in of(waiting)
+    assert "tencent.com/vcuda-core-limit" not in of(bursting)
+    assert "promised: 30 %, up to 60 %." in of(bursting)
+
+
+def test_a_promise_that_has_not_started_and_one_made_for_another_are_told_as_such() -> None:
+    other = Claimant(PodUID("uid-other"), "team", "other", "main")
+    open_ = promise(state=State.ANSWERED, candidate=promise().pod, pod=None)
+
+    assert "was promised 30 %" in tale(open_)
+    assert "It has not started yet" in tale(open_)
+    assert "while team/other was thought to be admitted" in tale(promise(candidate=other))
+    assert "this one has ended" in tale(promise(doubted=True))
+    assert "gpu-manager promised it" in tale(promise(inherited=True))
+
+
+def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:
+    who = promise().pod
+    admissions = Admissions(clock=lambda: 7.0)
+    for _ in range(3):
+        admissions.add(Kind.PUT_OFF, who, "its devices are in use")
+    admissions.add(Kind.REFUSED, who, "no GPU has 30 cores left")
+    admissions.add(Kind.SWAPPED, who, "team/other (main)")
+
+    said = tale(admissions=admissions)
+
+    assert "was put off, 3 times, lately at" in said
+    assert said.count("its devices are in use") == 1
+    assert "was refused at" in said
+    assert "That is final for the pod" in said
+    assert "on what had been promised for team/other (main)" in said
+
+
+def test_of_a_pod_that_is_not_here_nothing_is_told() -> None:
+    assert tale(promise(), pod="team/nobody") == ""
+
+
+def test_only_the_newest_happenings_are_kept() -> None:
+    admissions = Admissions(kept=2, clock=lambda: 0.0)
+    for number in range(5):
+        admissions.add(Kind.REFUSED, None, f"reason {number}")
+
+    assert [one.text for one in admissions] == ["reason 3", "reason 4"]
+
+
+def test_as_json_only_the_pod_that_was_asked_about_is_told() -> None:
+    placement = told(promise(), promise("team/other:main"))
+
+    record = as_json("team/train-0", placement)
+
+    assert record["node"] == "node-a"
+    assert [one["container"] for one in record["promises"]] == ["main"]  # type: ignore[attr-defined]
+    assert json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"node": "x"}, {"node": 1, "time": 0, "topology": [], "promises": []}]
+)
+def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
+    with pytest.raises(NotAnAgent, match="not as the node agent does"):
+        read_placement(said)
+
+
+# The tree.
+
+
+def test_the_tree_has_every_gpu_once_with_who_sits_on_it() -> None:
+    whole = container("lab/all:main", device(0), device(1), whole=True).promise
+    placement = told(promise(), whole, promise("old/gone:main", doubted=True))
+
+    record = tree_json(placement.topology, sitting(placement), "node-a")
+
+    (switch,) = record["tree"]
+    assert (switch["level"], switch["gpus"]) == ("PIX", [0, 1])
+    seats = [[one["pod"] for one in leaf["gpu"]["containers"]] for leaf in switch["below"]]
+    assert seats == [["team/train-0", "lab/all"], ["lab/all"]]
+    assert record["nvlink_islands"] == [{"gpus": [0, 1], "least": 12, "most": 12}]
+
+
+def test_where_nobody_knows_who_sits_there_nothing_is_claimed() -> None:
+    (switch,) = tree_json(MACHINE, None)["tree"]
+
+    assert "containers" not in switch["below"][0]["gpu"]
+
+
+def test_islands_are_what_nvlinks_join_and_nothing_else() -> None:
+    none, one, two = Bond(Level.SYS), Bond(Level.PIX, 1), Bond(Level.SYS, 2)
+    chain = topology(
+        [gpu(0), gpu(1), gpu(2), gpu(3)],
+        [
+            [None, one, none, none],
+            [one, None, two, none],
+            [none, two, None, none],
+            [none, none, none, None],
+        ],
+    )
+
+    (island,) = islands(chain)
+
+    assert (island.members, island.least, island.most) == ((0, 1, 2), 0, 2)
+    assert [part.members for part in branches(chain)] == [(0, 1), (2,), (3,)]
+
+
+# The API server's side.
+
+
+def test_a_pod_s_events_and_annotations_are_told() -> None:
+    pod = {
+        "metadata": {
+            "annotations": {
+                "tencent.com/predicate-node": "node-a",
+                "tencent.com/predicate-gpu-idx-0": "2",
+                "tencent.com/gpu-assigned": "true",
+            }
+        },
+        "spec": {
+            "nodeName": "node-a",
+            "containers": [
+                {"name": "main", "resources": {"limits": {"tencent.com/vcuda-core": "30"}}}
+            ],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
+        },
+    }
+    events: list[dict[str, Any]] = [
+        {"reason": "Later", "message": "b", "lastTimestamp": "2026-01-02T00:00:00Z", "count": 3},
+        {"reason": "First", "message": "a\x1b[2J", "lastTimestamp": "2026-01-01T00:00:00Z"},
+    ]
+
+    said = pod_story(pod, events)
+
+    assert (
+        said[0] == "Container main asks for tencent.com/vcuda-core 30, tencent.com/vcuda-memory 0."
+    )
+    assert "Its phase is Pending, on node node-a." in said
+    assert "PodScheduled is not so: no room" in said
+    assert "Container number 0 has GPU 2 (of /dev/nvidia)." in said
+    assert said[-2:] == (
+        "2026-01-01T00:00:00Z First: a?[2J",
+        "2026-01-02T00:00:00Z Later, 3 times: b",
+    )
+
+
+@pytest.mark.parametrize("pod", [{}, {"spec": None, "status": {}}, {"spec": {"containers": "x"}}])
+def test_a_pod_of_an_unknown_shape_is_still_told(pod: dict[str, Any]) -> None:
+    assert pod_story(pod, [{}])

@@ -1,0 +1,66 @@
+"""A node read from the page of its agent's monitor."""
+
+import pytest
+from view_world import BUSY, container, device, page, seen, snapshot
+
+from gpumanager.units import GIB
+from gpumanager.view.metrics import NotAnAgent, read_metrics
+from gpumanager.view.values import Seen, as_json
+
+
+def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
+    node = read_metrics(page(snapshot(BUSY)))
+
+    first, second = node.gpus
+    train, answers = first.containers
+    assert (node.name, node.version, node.answers, node.containers) == ("node-a", "1.2.3", True, 3)
+    assert (first.index, first.model, first.cores) == (0, "NVIDIA A100-SXM4-40GB", 50)
+    assert (train.name, train.limit, train.promised) == ("team/train-0:main", 4 * GIB, 30)
+    assert (train.share, train.refusals, train.throttled_seconds) == (29.8, 3, 12.3)
+    assert (answers.promised, answers.ceiling) == (20, 60)
+    assert [one.name for one in second.containers] == ["lab/whole-one:main"]
+
+
+def test_of_a_whole_gpu_only_what_the_driver_tells_is_shown() -> None:
+    (row,) = read_metrics(page(snapshot(BUSY))).gpus[1].containers
+
+    assert (row.used, row.share, row.refusals) == (None, None, None)
+    assert (row.held, row.taken) == (31 * GIB, 30)
+
+
+def test_a_container_with_several_gpus_is_on_each_and_counted_once() -> None:
+    node = read_metrics(page(snapshot([container("a/b", device(0), device(1), whole=True)])))
+
+    assert [len(gpu.containers) for gpu in node.gpus] == [1, 1]
+    assert node.containers == 1
+
+
+def test_a_name_cannot_write_to_the_terminal() -> None:
+    hostile = container("team/\x1b[31mred", device())
+
+    (row,) = read_metrics(page(snapshot([hostile]))).gpus[0].containers
+
+    assert row.pod == "?[31mred"
+
+
+@pytest.mark.parametrize("text", ["", "hello", "# HELP up x\nup 1\n", "<html>", 'a{b="c" 1\n'])
+def test_what_is_not_an_agent_s_page_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(NotAnAgent, match="another port"):
+        read_metrics(text)
+
+
+def test_a_silent_driver_and_a_missing_registration_are_read() -> None:
+    node = read_metrics(page(snapshot(answered=False)))
+
+    assert not node.answers
+    assert node.unregistered == ()
+
+
+def test_as_json_it_has_the_same_figures() -> None:
+    record = as_json(seen(*BUSY))
+
+    first = record["gpus"][0]["containers"][0]
+    assert record["node"] == "node-a"
+    assert first["pod"] == "team/train-0"
+    assert (first["memory_limit_bytes"], first["memory_refusals"]) == (4 * GIB, 3)
+    assert as_json(Seen("http://x", trouble="gone")) == {"agent": "http://x", "error": "gone"}
