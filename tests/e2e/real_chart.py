@@ -15,7 +15,7 @@ import helm_program
 import yaml
 from api_client import NOT_FOUND, ApiClient, ApiError, silent
 from node_process import wait_for
-from real_node import API_PORT, NODE, RealNode
+from real_node import API_PORT, NODE, NODE_PATH, RealNode
 from real_pods import LOGS
 
 from gpumanager.sim.container import kernel
@@ -24,6 +24,8 @@ from gpumanager.sim.host import NodeDisk
 NAMESPACE: Final = "kube-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 POD: Final = "gpu-manager-agent-0"
+LABEL: Final = {"tencent.com/gpu": "true"}
+"""By which the chart's agent comes to a node that nobody has discovered anything of."""
 DRIVER: Final = Path("/run/nvidia/driver")
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY: Final = "kube-root-ca.crt"
@@ -43,7 +45,9 @@ class ChartedAgent:
         self.objects = parsed(helm_program.rendered("--values", written))
 
     def install(self) -> None:
-        """All objects, and the image."""
+        """The node's label, all objects, and the image."""
+        label = {"metadata": {"labels": LABEL}}
+        self._node.api.ask("PATCH", NODE_PATH, label, "merge-patch+json")
         archive = self._node.file("agent-image.tar")
         agent_image.write_image(archive, self._node.file("gpumanager"))
         self._node.load_image(archive)
@@ -66,7 +70,9 @@ class ChartedAgent:
         wait_for(self._is_gone, "the agent's pod is gone")
 
     def is_ready(self) -> bool:
-        conditions = self.status.get("conditions", ())
+        status = self.status
+        assert status.get("phase") != "Failed", "the kubelet has refused it"
+        conditions = status.get("conditions", ())
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     @property
