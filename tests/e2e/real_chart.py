@@ -29,6 +29,7 @@ LABEL: Final = {"tencent.com/gpu": "true"}
 DRIVER: Final = Path("/run/nvidia/driver")
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY: Final = "kube-root-ca.crt"
+DRY: Final = "dryRun=All&fieldValidation=Strict"
 Object = dict[str, Any]
 
 
@@ -68,6 +69,12 @@ class ChartedAgent:
         """The pod is gone."""
         self._node.api.delete(f"{PODS}/{POD}", 10)
         wait_for(self._is_gone, "the agent's pod is gone")
+
+    def remove(self) -> None:
+        """All objects; the image and the mount go with the node."""
+        for one in self.objects:
+            path = f"{collection_of(self._node.api, one)}/{one['metadata']['name']}"
+            self._node.api.delete(path, 0)
 
     def is_ready(self) -> bool:
         status = self.status
@@ -155,13 +162,24 @@ def parsed(text: str) -> Sequence[Object]:
     return [one for one in yaml.safe_load_all(text) if one]
 
 
-def created(api: ApiClient, one: Mapping[str, Any], query: str = "") -> Object | None:
-    """What the API server answers; None for a kind that it does not know. Raises ApiError."""
+def created(api: ApiClient, one: Mapping[str, Any]) -> None:
+    """Raises ApiError."""
+    collection = collection_of(api, one)
+    assert collection is not None, f"a kind that no cluster has: {one['kind']}"
+    api.create(collection, one)
+
+
+def is_taken(api: ApiClient, one: Mapping[str, Any]) -> bool:
+    """Whether a cluster knows the kind; if so it would take the object as it is, or ApiError.
+
+    Nothing is stored. Under another name, as one of its own may be there already.
+    """
     collection = collection_of(api, one)
     if collection is None:
-        return None
-    made: Object = api.create(collection + query, one)
-    return made
+        return False
+    metadata = one["metadata"] | {"name": f"{one['metadata']['name']}-tried"}
+    api.create(f"{collection}?{DRY}", {**one, "metadata": metadata})
+    return True
 
 
 def collection_of(api: ApiClient, one: Mapping[str, Any]) -> str | None:
