@@ -1,10 +1,12 @@
 """The chart under a real helm: what it renders, what it refuses, what it says afterwards."""
 
 import base64
+import json
 import shutil
 from pathlib import Path
 
 import generate
+import goldens
 import helm_program
 import pytest
 import yaml
@@ -98,6 +100,56 @@ NOTES = {
     "driver-container": "gpumanager doctor --driver-root /run/nvidia/driver",
     "everything": "Prometheus may not reach the extender",
 }
+
+
+BRACES = "{{ $labels.pod }} and {{pod}}"
+RULES = {
+    "groups": [
+        {
+            "name": "g",
+            "rules": [
+                {"alert": "A", "annotations": {"summary": BRACES, "runbook_url": "runbooks/A.md"}}
+            ],
+        }
+    ]
+}
+
+
+def test_dashboards_and_rules_are_installed_as_they_are(tmp_path: Path) -> None:
+    chart = tmp_path / "gpu-manager"
+    shutil.copytree(helm_program.CHART, chart)
+    for folder in ("dashboards", "rules"):
+        (chart / folder).mkdir(exist_ok=True)
+    dashboard = json.dumps({"title": "One", "legendFormat": BRACES}, indent=1)
+    (chart / "dashboards" / "one-more.json").write_text(dashboard)
+    (chart / "rules" / "one-more.yaml").write_text("# Why.\n" + yaml.safe_dump(RULES))
+
+    made = rendered("--values", "ci/everything-values.yaml", chart=chart)
+
+    found = {goldens.name_of(one): one for one in yaml.safe_load_all(made) if one}
+    shown = found["ConfigMap gpus-dashboard-one-more"]
+    assert shown["data"]["one-more.json"].strip() == dashboard
+    assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["PrometheusRule gpus-one-more"]["spec"] == RULES
+    of_files = [one for one in found.values() if one["kind"] in {"ConfigMap", "PrometheusRule"}]
+    files = [*chart.glob("dashboards/*.json"), *chart.glob("rules/*.yaml")]
+    assert len(of_files) == len(files) + len(["kube-scheduler's configuration"])
+
+
+def test_runbooks_are_where_a_value_says(tmp_path: Path) -> None:
+    chart = tmp_path / "gpu-manager"
+    shutil.copytree(helm_program.CHART, chart)
+    (chart / "rules").mkdir(exist_ok=True)
+    (chart / "rules" / "one-more.yaml").write_text(yaml.safe_dump(RULES))
+    address = "https://docs.example.com/"
+
+    made = rendered(
+        *("--set", "monitoring.rules.enabled=true"),
+        *("--set", f"monitoring.rules.runbooks={address}"),
+        chart=chart,
+    )
+
+    assert f"runbook_url: {address}runbooks/A.md\n" in made
 
 
 SAID = """{{ define "said" }}%s{{ end -}}

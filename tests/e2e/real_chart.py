@@ -15,7 +15,7 @@ import helm_program
 import yaml
 from api_client import NOT_FOUND, ApiClient, ApiError, silent
 from node_process import wait_for
-from real_node import API_PORT, NODE, RealNode
+from real_node import API_PORT, NODE, NODE_PATH, RealNode
 from real_pods import LOGS
 
 from gpumanager.sim.container import kernel
@@ -24,9 +24,12 @@ from gpumanager.sim.host import NodeDisk
 NAMESPACE: Final = "kube-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 POD: Final = "gpu-manager-agent-0"
+LABEL: Final = {"tencent.com/gpu": "true"}
+"""By which the chart's agent comes to a node that nobody has discovered anything of."""
 DRIVER: Final = Path("/run/nvidia/driver")
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY: Final = "kube-root-ca.crt"
+DRY: Final = "dryRun=All&fieldValidation=Strict"
 Object = dict[str, Any]
 
 
@@ -43,7 +46,9 @@ class ChartedAgent:
         self.objects = parsed(helm_program.rendered("--values", written))
 
     def install(self) -> None:
-        """All objects, and the image."""
+        """The node's label, all objects, and the image."""
+        label = {"metadata": {"labels": LABEL}}
+        self._node.api.ask("PATCH", NODE_PATH, label, "merge-patch+json")
         archive = self._node.file("agent-image.tar")
         agent_image.write_image(archive, self._node.file("gpumanager"))
         self._node.load_image(archive)
@@ -65,8 +70,16 @@ class ChartedAgent:
         self._node.api.delete(f"{PODS}/{POD}", 10)
         wait_for(self._is_gone, "the agent's pod is gone")
 
+    def remove(self) -> None:
+        """All objects; the image and the mount go with the node."""
+        for one in self.objects:
+            path = f"{collection_of(self._node.api, one)}/{one['metadata']['name']}"
+            self._node.api.delete(path, 0)
+
     def is_ready(self) -> bool:
-        conditions = self.status.get("conditions", ())
+        status = self.status
+        assert status.get("phase") != "Failed", "the kubelet has refused it"
+        conditions = status.get("conditions", ())
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     @property
@@ -149,13 +162,24 @@ def parsed(text: str) -> Sequence[Object]:
     return [one for one in yaml.safe_load_all(text) if one]
 
 
-def created(api: ApiClient, one: Mapping[str, Any], query: str = "") -> Object | None:
-    """What the API server answers; None for a kind that it does not know. Raises ApiError."""
+def created(api: ApiClient, one: Mapping[str, Any]) -> None:
+    """Raises ApiError."""
+    collection = collection_of(api, one)
+    assert collection is not None, f"a kind that no cluster has: {one['kind']}"
+    api.create(collection, one)
+
+
+def is_taken(api: ApiClient, one: Mapping[str, Any]) -> bool:
+    """Whether a cluster knows the kind; if so it would take the object as it is, or ApiError.
+
+    Nothing is stored. Under another name, as one of its own may be there already.
+    """
     collection = collection_of(api, one)
     if collection is None:
-        return None
-    made: Object = api.create(collection + query, one)
-    return made
+        return False
+    metadata = one["metadata"] | {"name": f"{one['metadata']['name']}-tried"}
+    api.create(f"{collection}?{DRY}", {**one, "metadata": metadata})
+    return True
 
 
 def collection_of(api: ApiClient, one: Mapping[str, Any]) -> str | None:

@@ -229,8 +229,11 @@ spec:
     - port: {{ .port }}
       path: /metrics
       interval: {{ .root.Values.monitoring.podMonitors.interval }}
-      honorLabels: {{ .honorLabels }}
+      honorLabels: true # namespace, pod and container are of whom a series tells
       scheme: {{ .scheme }}
+      relabelings: # as the rules and dashboards expect
+        - {targetLabel: job, replacement: gpu-manager-{{ .part }}}
+        - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
       {{- with .tlsConfig }}
       tlsConfig:
         {{- toYaml . | nindent 8 }}
