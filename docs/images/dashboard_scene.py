@@ -28,7 +28,7 @@ EVERY: Final = "5s"
 """A scrape, and a look at the rules: a picture is of minutes only."""
 
 
-HARM_AFTER: Final = 480.0
+HARM_AFTER: Final = 250.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ TENANTS: Final = (
            work("kernel=2ms pattern=burst count=5 every=50ms for=100s; "
                 "kernel=2ms pattern=burst count=2 every=60ms for=80s")),
     Tenant("gpu-node-1", "vision", "augment", 25, 16, train("3ms", "2.5GiB"), burst=100),
-    Tenant("gpu-node-1", "vision", "labels", 45, 16, work("kernel=4ms for=170s; rest=90s"),
-           after=150),
+    Tenant("gpu-node-1", "vision", "labels", 45, 16, work("kernel=4ms for=170s; rest=40s"),
+           after=60),
     Tenant("gpu-node-1", "research", "notebook", 40, 20,
            ("cuda-play", "hold", "--memory", "3GiB", "--seconds", "7200")),
     Tenant("gpu-node-1", "teaching", "greedy", 25, 8, ("sh", "-c", GREEDY), after=60),

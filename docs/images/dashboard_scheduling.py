@@ -8,7 +8,9 @@ import random
 import signal
 import ssl
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -118,24 +120,24 @@ async def _ask(api: SimulatedApiServer, nodes: list[str], extender: int, webhook
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     async with ClientSession() as session:
-        for number in range(1_000_000):
+        made = deque[Key]()
+        for number in count():
             await asyncio.sleep(STEP_SECONDS * chance.uniform(0.5, 1.5))
             pod = _pod(f"job-{number}", chance)
-            with contextlib.suppress(ClientError, KeyError, TypeError):
+            with contextlib.suppress(ClientError):
                 review = f"https://127.0.0.1:{webhook}/mutate"
                 await session.post(review, json=_review(pod), ssl=trusting)
-                await _place(api, session, f"http://127.0.0.1:{extender}/scheduler", nodes, pod)
-            if number >= LASTING:
-                gone = Key("pods", pod["metadata"]["namespace"], f"job-{number - LASTING}")
-                await api.remove(gone)
+            stored = await api.create("pods", pod)
+            made.append(Key("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            with contextlib.suppress(ClientError):
+                await _place(session, f"http://127.0.0.1:{extender}/scheduler", nodes, stored)
+            if len(made) > LASTING:
+                await api.remove(made.popleft())
 
 
-async def _place(
-    api: SimulatedApiServer, session: ClientSession, url: str, nodes: list[str], pod: Any
-) -> None:
-    stored = await api.create("pods", pod)
+async def _place(session: ClientSession, url: str, nodes: list[str], stored: Any) -> None:
     async with session.post(f"{url}/filter", json={"Pod": stored, "NodeNames": nodes}) as answer:
-        fitting = (await answer.json())["NodeNames"]
+        fitting = (await answer.json()).get("NodeNames")
     if not fitting:
         return
     scored = {"Pod": stored, "NodeNames": fitting}
