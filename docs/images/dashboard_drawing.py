@@ -23,8 +23,8 @@ HEAD: Final = 64
 ROW: Final = 38
 GAP: Final = 8
 DPI: Final = 130
-SECONDS: Final = 360
-STEP: Final = 5
+SECONDS: Final = 660
+STEP: Final = 10
 
 GROUND: Final = "#111217"
 PANEL: Final = "#181b1f"

@@ -28,7 +28,7 @@ EVERY: Final = "5s"
 """A scrape, and a look at the rules: a picture is of minutes only."""
 
 
-HARM_AFTER: Final = 250.0
+HARM_AFTER: Final = 480.0
 
 
 @dataclass(frozen=True, slots=True)

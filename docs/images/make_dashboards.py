@@ -1,6 +1,6 @@
 """Pictures of the dashboards: a small simulated cluster, read by a real Prometheus, then drawn.
 
-    python docs/images/make_dashboards.py record FOLDER [--minutes 10]
+    python docs/images/make_dashboards.py record FOLDER [--minutes 13]
     python docs/images/make_dashboards.py draw FOLDER
 
 Needs the extra `pictures`, and Prometheus (tests/dashboards/prometheus_programs.py). Panels,
@@ -27,7 +27,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("what", choices=("record", "draw"))
     words.add_argument("folder", type=Path)
-    words.add_argument("--minutes", type=float, default=10)
+    words.add_argument("--minutes", type=float, default=13)
     given = words.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     import prometheus_programs
