@@ -116,11 +116,11 @@ def _panels(rows: Iterable[Row]) -> Iterator[Json]:
         }
         top += 1
         placed = [_panel(one, next(numbers), at) for one, at in _places(row.panels, top)]
-        top = max(at["gridPos"]["y"] + at["gridPos"]["h"] for at in placed)
         if row.collapsed:
             yield {**head, "panels": placed}
         else:
             yield from (head, *placed)
+            top = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in placed)
 
 
 def _places(panels: Iterable[Panel], top: int) -> Iterator[tuple[Panel, Json]]:

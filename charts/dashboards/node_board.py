@@ -115,6 +115,7 @@ HEALTH: Final = Row(
               queries=(Query(f"gpumanager_gpu_xid_errors_total{{{GPUS}}}",
                              "{{gpu}} Xid {{xid}}"),)),
     ),
+    collapsed=True,
 )  # fmt: skip
 
 AGENT: Final = Row(

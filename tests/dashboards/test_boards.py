@@ -22,7 +22,7 @@ def test_the_files_are_what_the_tables_give() -> None:
 @EACH
 def test_panels_fill_their_rows_and_do_not_overlap(board: Mapping[str, Any]) -> None:
     taken = set[tuple[int, int]]()
-    for panel in panels(board):
+    for panel in board["panels"]:
         at = panel["gridPos"]
         cells = {
             (x, y)

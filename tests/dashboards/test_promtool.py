@@ -22,7 +22,7 @@ def promtool() -> Path:
 
 def run(*command: Any) -> None:
     ran = subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=300
+        command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=900
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
