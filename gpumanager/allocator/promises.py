@@ -5,7 +5,6 @@ goes, so that whenever the agent stops a restart finds either all of it or nothi
 directory of which the journal says nothing was never promised to anybody.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.allocator.live import Live
 from gpumanager.allocator.ports import VirtualManager
-from gpumanager.allocator.scribe import Scribe
+from gpumanager.allocator.scribe import Errand, Scribe
 from gpumanager.errors import GpuManagerError
 from gpumanager.virtual.values import AllocationID
 
@@ -187,6 +186,6 @@ class Promises:
         await self._on_disk(self._file.save, journal)
         self.journal = journal
 
-    def _on_disk(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    def _on_disk(self, work: Callable[..., T], *arguments: Any) -> Errand[T]:
         """Begun at once, without anybody awaiting it."""
         return self._scribe.run(work, *arguments)

@@ -40,13 +40,30 @@ async def test_whatever_work_raises_is_told_and_the_next_is_done(error: BaseExce
 async def test_who_gives_up_waiting_does_not_stop_the_work() -> None:
     scribe, go, done = Scribe(), threading.Event(), list[int]()
     scribe.run(go.wait, 10)
-    waiting = scribe.run(done.append, 1)
+    waiting = asyncio.ensure_future(scribe.run(done.append, 1))
+    await asyncio.sleep(0)
 
     waiting.cancel()
     go.set()
     await scribe.run(int)
 
     assert done == [1]
+
+
+async def test_the_loop_goes_on_while_work_takes_its_time() -> None:
+    scribe, go = Scribe(), threading.Event()
+    waiting = asyncio.ensure_future(scribe.run(go.wait, 10))
+    asyncio.get_running_loop().call_soon(go.set)
+
+    assert await waiting
+
+
+async def test_what_is_awaited_late_or_twice_is_told_each_time() -> None:
+    scribe = Scribe()
+    work = scribe.run(int, "7")
+    await scribe.run(int)
+
+    assert [await work, await work] == [7, 7]
 
 
 def test_a_loop_that_is_closed_is_no_trouble_for_the_thread() -> None:
