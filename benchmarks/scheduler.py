@@ -2,8 +2,9 @@
 
 The extender is a process of its own, as is the stub of the API server that it follows; this one
 calls it, one pod after another, over a connection that stays open, as kube-scheduler does. Pods go
-to one of the best nodes and are bound in the background, so that with each pod a node changes. The
-three share the machine's processors. Three settings:
+to one of the best nodes and are bound, so that with each pod a node changes: first while the next
+ones are asked about, then, with as many pods again, each before the next one is asked about, which
+leaves filter and prioritize alone. The three share the machine's processors. Three settings:
 
   every node    each request names all nodes, those that are full too
   100 %         all that have enough free cores, which kube-scheduler sees to before it asks;
@@ -20,7 +21,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from extender import orders, process, report
@@ -36,6 +37,7 @@ CHANGED = 1_000, 10_000, 30_000
 """Nodes of the clusters in which a change is measured."""
 WARM_UP = 200
 """Pods, before each setting."""
+Place = Callable[[range, Orders, Callable[[], None]], Times]
 
 
 class Bench:
@@ -90,14 +92,16 @@ class Bench:
             load.warm(orders.text(names))
         for name, order in chosen.items():
             if self._options.only in ("", name):
-                self._load(load, order, min(WARM_UP, self._options.pods), f"{name}: warming up")
+                few = min(WARM_UP, self._options.pods)
+                self._load(load.run, order, few, f"{name}: warming up")
                 before = _worked(extender, api)
-                times = self._load(load, order, self._options.pods, name)
+                times = self._load(load.run, order, self._options.pods, name)
                 spent = [b - a for a, b in zip(before, _worked(extender, api), strict=True)]
-                yield report.Setting(name, times, *spent)
+                apart = self._load(load.run_apart, order, self._options.pods, f"{name}: apart")
+                yield report.Setting(name, times, apart, *spent)
         load.close()
 
-    def _load(self, load: Load, order: Orders, pods: int, title: str) -> Times:
+    def _load(self, place: Place, order: Orders, pods: int, title: str) -> Times:
         task = self._progress.add_task(title, total=pods)
         first, self._next = self._next, self._next + pods
         told = 0
@@ -108,7 +112,7 @@ class Bench:
             if told % 50 == 0:
                 self._progress.update(task, completed=told)
 
-        times = load.run(range(first, first + pods), order, tell)
+        times = place(range(first, first + pods), order, tell)
         self._bound += times.bound
         self._progress.update(task, completed=pods)
         return times

@@ -4,18 +4,17 @@ All nodes that will do are answered, each with a score: which one it is to be is
 decision, which knows of affinity, spreading and priorities.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import compress, islice
-from operator import not_
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.numbers import NOBODY, Names
+from gpumanager.scheduler.numbers import NOBODY, Names, Places
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.phrases import UNKNOWN, Unfit
 from gpumanager.scheduler.state import ClusterState
@@ -23,6 +22,8 @@ from gpumanager.scheduler.verdicts import Shape
 
 HIGHEST: Final = 10
 """Of an extender's scale."""
+OTHERS: Final = bytes((1, 0)) + bytes(254)
+"""Turns what fits into what does not."""
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 
 Scores = tuple[tuple[int, Collection[str]], ...]
@@ -77,13 +78,13 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
 
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
-    numbers = shape.numbers.read(names)
-    fitting = bytes(map(shape.fitting.__getitem__, numbers))
+    asked = shape.numbers.read(names)
+    numbers, fitting = asked.numbers, bytes(asked.pick(shape.fitting))
     if all(fitting):
         return Filtered(names)
     found = Names(compress(names, fitting))
-    shape.numbers.note(found, list(compress(numbers, fitting)))
-    left = list(_left(shape, set(compress(numbers, map(not_, fitting)))))
+    shape.numbers.note(found, Places(list(compress(numbers, fitting))))
+    left = list(_left(shape, set(compress(numbers, fitting.translate(OTHERS)))))
     if NOBODY in numbers:
         unknown = [name for name in names if name not in shape.numbers.of]
         left.append(Left.of(unknown, lambda _: NOT_KNOWN))
@@ -116,10 +117,11 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     return tuple((HIGHEST - place, list(map(called, nodes))) for place, nodes in enumerate(found))
 
 
-def _ranked(shape: Shape, numbers: Sequence[int]) -> Iterable[Collection[int]]:
+def _ranked(shape: Shape, asked: Places) -> Iterable[Collection[int]]:
     """The nodes that fit, those with the most points first: looked up one by one."""
-    fits = list(compress(numbers, map(shape.fitting.__getitem__, numbers)))
-    points = list(map(shape.points.__getitem__, fits))
+    fitting = asked.pick(shape.fitting)
+    fits = list(compress(asked.numbers, fitting))
+    points = list(compress(asked.pick(shape.points), fitting))
     best = nlargest(HIGHEST, set(points))
     ranks: dict[float, list[int]] = {one: [] for one in best}
     least = best[-1] if best else 0.0
@@ -129,9 +131,9 @@ def _ranked(shape: Shape, numbers: Sequence[int]) -> Iterable[Collection[int]]:
     return ranks.values()
 
 
-def _among(shape: Shape, numbers: Sequence[int]) -> Iterable[Collection[int]]:
+def _among(shape: Shape, asked: Places) -> Iterable[Collection[int]]:
     """The same, looked up in the ranks of all nodes."""
-    wanted = frozenset(numbers)
+    wanted = frozenset(asked.numbers)
     return (found for members in shape.ranks.best() if (found := members & wanted))
 
 

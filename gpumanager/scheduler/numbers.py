@@ -5,26 +5,41 @@ points, whether it has changed. Each name is looked up once and becomes a number
 places in lists, which lie beside each other in memory where tables of names are scattered over it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 NOBODY: Final = 0
 """The number of names that are no node's."""
+
+
+class Places:
+    """Numbers of nodes. pick: what a row has for each of them, in their order."""
+
+    __slots__ = ("numbers", "pick")
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+        self.pick: Callable[[Sequence[Any]], tuple[Any, ...]]
+        if len(numbers) > 1:
+            self.pick = itemgetter(*numbers)  # a third of the time of asking one by one
+        else:
+            self.pick = lambda row: tuple([row[number] for number in numbers])
 
 
 class Names(list[str]):
     """Names of nodes as somebody sent them. Not to be changed: what `Numbers` found is kept with
     them, since a list is asked about several times.
 
-    numbers: one for each name, good for this edition.
+    places: of each name, good for this edition.
     """
 
-    __slots__ = ("edition", "numbers")
+    __slots__ = ("edition", "places")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         super().__init__(names)
-        self.numbers: list[int] = []
+        self.places = Places(())
         self.edition = -1
 
 
@@ -55,17 +70,17 @@ class Numbers:
         self._free.append(self.of.pop(name))
         self.edition += 1
 
-    def read(self, names: Collection[str]) -> list[int]:
+    def read(self, names: Collection[str]) -> Places:
         """A number for each; NOBODY for who is not known."""
         if not isinstance(names, Names):
             return self._read(names)
         if names.edition != self.edition:
             self.note(names, self._read(names))
-        return names.numbers
+        return names.places
 
-    def note(self, names: Names, numbers: list[int]) -> None:
+    def note(self, names: Names, places: Places) -> None:
         """What these were found to be."""
-        names.numbers, names.edition = numbers, self.edition
+        names.places, names.edition = places, self.edition
 
     def tidy(self) -> None:
         """The same names and numbers as new objects that lie beside each other in memory.
@@ -80,5 +95,5 @@ class Numbers:
             pairs = enumerate(self.names)
             self.of = {name: n for n, name in pairs if n != NOBODY and n not in free}
 
-    def _read(self, names: Collection[str]) -> list[int]:
-        return list(map(self.of.get, names, repeat(NOBODY)))
+    def _read(self, names: Collection[str]) -> Places:
+        return Places(list(map(self.of.get, names, repeat(NOBODY))))

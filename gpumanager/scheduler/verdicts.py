@@ -90,7 +90,7 @@ class Shape:
         self.renew(mix)
         if names is not None and self.few(names):
             asked = self.numbers.read(names)
-            self._look_at(compress(asked, map(self._unseen.__getitem__, asked)))
+            self._look_at(compress(asked.numbers, asked.pick(self._unseen)))
         else:
             self._look_at(self._all_unseen())
 
