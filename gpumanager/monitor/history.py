@@ -143,7 +143,7 @@ class History:
             if len(self._members) >= self.most:
                 return
             member = self._members[key] = Member(device.gpu, view.labels, Row(self.looks))
-            member.row.charged_ns = device.charged_ns
+            since = None
         row = member.row
         percent = device.percent if view.promise.whole else _share(device, row, since)
         row.write(slot, percent, memory)

@@ -89,6 +89,8 @@ def _head(status: int, kind: str, fields: Mapping[str, str]) -> bytes:
 
 
 Handler = Callable[[], Awaitable[Answer | Streamed]]
+Plain = Callable[[], Awaitable[Answer]]
+"""A handler whose answers are had whole."""
 
 
 @dataclass(frozen=True, slots=True)

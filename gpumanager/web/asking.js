@@ -37,7 +37,7 @@
     if (!paused && !document.hidden) later(EVERY_MS);
   }
 
-  function look_for(change, wait = 0) {
+  function seek(change, wait = 0) {
     Object.assign(wanted, change);
     later(wait);
   }
@@ -50,16 +50,16 @@
   }
 
   get("pause").addEventListener("click", pause);
-  get("search").addEventListener("input", (event) => look_for({ search: event.target.value.trim(), page: 1 }, TYPED_MS));
-  get("sort").addEventListener("change", (event) => look_for({ sort: event.target.value, page: 1 }));
-  get("before").addEventListener("click", () => look_for({ page: wanted.page - 1 }));
-  get("after").addEventListener("click", () => look_for({ page: wanted.page + 1 }));
+  get("search").addEventListener("input", (event) => seek({ search: event.target.value.trim(), page: 1 }, TYPED_MS));
+  get("sort").addEventListener("change", (event) => seek({ sort: event.target.value, page: 1 }));
+  get("before").addEventListener("click", () => seek({ page: wanted.page - 1 }));
+  get("after").addEventListener("click", () => seek({ page: wanted.page + 1 }));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
     if (event.key === "/" && !typing) { event.preventDefault(); get("search").focus(); }
     if (event.key === "p" && !typing) pause();
-    if (event.key === "Escape" && event.target === get("search")) { get("search").value = ""; look_for({ search: "", page: 1 }); }
+    if (event.key === "Escape" && event.target === get("search")) { get("search").value = ""; seek({ search: "", page: 1 }); }
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : paused || tell()));
   tell();

@@ -13,7 +13,7 @@ const view = (() => {
     figure(get("nodes-count"), number(all.nodes));
     say(get("nodes-more"), plural(all.pods, "pod"));
     figure(get("gpus-count"), number(all.gpus));
-    say(get("gpus-more"), `nobody on ${number(all.gpus_free)}${all.gpus_closed ? `, ${number(all.gpus_closed)} closed` : ""}`);
+    say(get("gpus-more"), `${number(all.gpus_free)} free${all.gpus_closed ? `, ${number(all.gpus_closed)} closed` : ""}`);
     figure(get("time"), percent(Math.round(timeOf(all))));
     say(get("time-more"), `${gpusOf(all.cores_granted_percent)} GPUs' worth`);
     figure(get("memory"), percent(Math.round(memoryOf(all))));
@@ -24,9 +24,9 @@ const view = (() => {
 
   function makeModel() {
     const row = { name: el("td"), nodes: el("td", { class: "count", "data-of": "nodes" }), gpus: el("td", { class: "count", "data-of": "GPUs" }),
-      free: el("td", { class: "count", "data-of": "nobody on" }), time: bar(), timeText: el("span"), memory: bar("memory"), memoryText: el("span") };
-    row.node = el("tr", {}, row.name, row.nodes, row.gpus, row.free, el("td", {}, row.timeText, row.time.node),
-      el("td", { class: "memory" }, row.memoryText, row.memory.node));
+      free: el("td", { class: "count", "data-of": "free" }), time: bar(), timeText: el("span"), memory: bar("memory"), memoryText: el("span") };
+    row.node = el("tr", {}, row.name, row.nodes, row.gpus, row.free, el("td", { "data-of": "time" }, row.timeText, row.time.node),
+      el("td", { class: "memory", "data-of": "memory" }, row.memoryText, row.memory.node));
     return row;
   }
 
