@@ -4,7 +4,8 @@
 
 The node is a simulated DGX A100 with the real agent; the pods are those of examples/, run for as
 long as the charts are wide instead of seconds, and one that comes later. Nothing on the pictures is
-drawn by hand. Needs the extra `browser` and a Chromium.
+drawn by hand. The cluster is the one that tests/web looks at. Needs the extra `browser` and a
+Chromium.
 """
 
 import argparse
@@ -13,22 +14,26 @@ import contextlib
 import re
 import shutil
 import socket
+import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, Pod, read_pods
 
 HERE = Path(__file__).parent
+TESTS = HERE.parent.parent / "tests"
 EXAMPLES = HERE.parent.parent / "examples"
 FIRST = ("thirty-and-sixty", "bursts-beside-training", "four-linked-gpus", "half-a-gpu")
 LATER = ("two-containers", "impossible", "greedy-memory")
-PHONE = {"width": 360, "height": 740}
-DESK = {"width": 1180, "height": 860}
+sys.path += [str(TESTS / name) for name in ("web", "scheduler")]
+PHONE = {"width": 360, "height": 900}
+DESK = {"width": 1180, "height": 1000}
 
 
 def stretched(pod: Pod, seconds: int) -> Pod:
@@ -76,8 +81,17 @@ async def run(one: SimulatedNode, names: Sequence[str], seconds: int) -> None:
 async def take(page: Page, name: str) -> None:
     await page.wait_for_selector("#state.good")
     await page.wait_for_timeout(1500)
-    await page.screenshot(path=HERE / name, full_page=True)
+    await page.screenshot(path=HERE / name)
     print(name)
+
+
+async def shots(browser: Browser, address: str, rows: Sequence[tuple[str, Any, Any]]) -> None:
+    """rows: name of the file, size of the window, colour scheme."""
+    for name, size, scheme in rows:
+        page = await browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=2)
+        await page.goto(address)
+        await take(page, name)
+        await page.close()
 
 
 async def main(words: Sequence[str] | None = None) -> None:
@@ -85,17 +99,20 @@ async def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--seconds", type=int, default=310, help="of history on the pictures")
     arguments.add_argument("--browser", default=shutil.which("chromium"), help="a Chromium")
     options = arguments.parse_args(words)
-    async with node(options.seconds) as address, async_playwright() as driver:
+    from cluster_show import cluster
+
+    async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=options.browser)
-        for name, size, scheme in (
-            ("web.png", DESK, "light"),
-            ("web-dark.png", DESK, "dark"),
-            ("web-phone.png", PHONE, "light"),
-        ):
-            page = await browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=2)
-            await page.goto(address)
-            await take(page, name)
-            await page.close()
+        async with cluster(60) as served:
+            rows = [("web-cluster.png", DESK, "light")]
+            await shots(browser, f"http://127.0.0.1:{served.port}/", rows)
+        async with node(options.seconds) as address:
+            rows = [
+                ("web.png", DESK, "light"),
+                ("web-dark.png", DESK, "dark"),
+                ("web-phone.png", PHONE, "dark"),
+            ]
+            await shots(browser, address, rows)
         await browser.close()
 
 
