@@ -61,7 +61,7 @@ const view = (() => {
     const count = found.gpus.length;
     const ill = found.gpus.filter((gpu) => !gpu.healthy).length;
     figure(get("gpus-count"), number(count));
-    say(get("gpus-more"), ill ? `${ill} out of use` : "all in use or free to be used");
+    say(get("gpus-more"), ill ? `${ill} out of use` : "all healthy");
     const promised = part(sum((gpu) => gpu.cores_granted_percent), 100 * count);
     figure(get("time-promised"), percent(Math.round(promised)));
     const told = found.gpus.filter((gpu) => gpu.utilization_percent !== null);

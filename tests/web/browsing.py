@@ -52,16 +52,25 @@ class Tab:
     async def has(self, text: str) -> None:
         """Waits until it is to be read there; fails after a while."""
         found = "text => document.body.innerText.includes(text)"
-        await self.page.wait_for_function(found, arg=text, polling=100, timeout=SECONDS * 1000)
+        await self._when(found, text)
 
-    async def has_not(self, text: str) -> None:
-        found = "text => !document.body.innerText.includes(text)"
-        await self.page.wait_for_function(found, arg=text, polling=100, timeout=SECONDS * 1000)
+    async def counts(self, selector: str, count: int) -> None:
+        """Waits until there are so many."""
+        found = "([selector, count]) => document.querySelectorAll(selector).length === count"
+        await self._when(found, [selector, count])
+
+    async def says(self, selector: str, text: str) -> None:
+        """Waits until the first of these is that text."""
+        found = "([selector, text]) => document.querySelector(selector)?.textContent === text"
+        await self._when(found, [selector, text])
 
     async def state(self, words: str) -> None:
         """Waits until the page says so of itself."""
         found = "words => document.getElementById('state').textContent.includes(words)"
-        await self.page.wait_for_function(found, arg=words, polling=100, timeout=SECONDS * 1000)
+        await self._when(found, words)
+
+    async def _when(self, found: str, words: object) -> None:
+        await self.page.wait_for_function(found, arg=words, polling=100)
 
     async def overhang(self) -> int:
         """CSS pixels by which the page is wider than the window."""

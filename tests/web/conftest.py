@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from browsing import SECONDS, Open, Tab, missing, program
 
 
-@pytest.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Open]:
     """Opens tabs."""
     if reason := missing():
