@@ -49,6 +49,11 @@ chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and valu
 test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients
 
+.PHONY: test-web
+test-web: $(VENV)/developing ## the web pages in this machine's Chromium
+	$(BIN)/python -m pip install -q -e '.[browser]'
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q tests/web
+
 .PHONY: format
 format: $(VENV)/developing ## put all sources into their format
 	$(BIN)/ruff format .

@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "units": set[str](),
     "errors": set[str](),
     "settings": {"names"},
+    "web": set[str](),
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},
     "compute": {"gpu"},
@@ -27,8 +28,8 @@ MAY_IMPORT = {
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"kubelet", "cluster", "allocator"},
-    "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator"},
+    "scheduler": VALUES | {"kubelet", "cluster", "allocator", "web"},
+    "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator", "web"},
     "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""

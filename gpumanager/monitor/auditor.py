@@ -80,6 +80,8 @@ class Auditor:
         self._mismatched: frozenset[tuple[str, Process]] = frozenset()
         self._ending: dict[Process, asyncio.Task[None]] = {}
         self.tally = Tally()
+        self.on_finding: Callable[[Finding], None] = lambda _: None
+        """Told of each, beside the cluster."""
 
     async def audit(self, snapshot: Snapshot) -> None:
         """One look. What the driver did not answer tells nothing, neither for nor against."""
@@ -110,6 +112,7 @@ class Auditor:
             log.warning("%s", one)
             reason = STRANGER_REASON if one.kind is Kind.STRANGER else REASON
             event = Finding(reason, str(one))
+            self.on_finding(event)
             if one.pod is not None:
                 self._reports.pod_event(one.pod, event)
             else:

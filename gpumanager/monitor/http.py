@@ -1,5 +1,7 @@
 """HTTP for those who only look: GET and HEAD, one answer a connection, everything bounded.
 
+An answer is had whole, or in pieces, as they come to be: each has to be taken in time.
+
 A whole web framework would do it for a sixth of the memory that the agent may take (decision 0026).
 Who is slow, says too much or comes in a crowd is let go; nobody else notices.
 """
@@ -10,9 +12,9 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -56,20 +58,39 @@ class Answer:
         return cls(status, f"{text or REASONS[status]}\n".encode(), fields=fields)
 
     def encoded(self, *, head_only: bool) -> bytes:
-        fields = {
-            "Content-Type": self.kind,
-            "Content-Length": str(len(self.body)),
-            "Cache-Control": "no-store",
-            "Connection": "close",
-            **self.fields,
-        }
-        rows = [f"HTTP/1.1 {self.status} {REASONS[self.status]}"]
-        rows += [f"{name}: {value}" for name, value in fields.items()]
-        head = "\r\n".join([*rows, "", ""]).encode("latin-1")
+        length = {"Content-Length": str(len(self.body))}
+        head = _head(self.status, self.kind, {**length, **self.fields})
         return head if head_only else head + self.body
 
 
-Handler = Callable[[], Awaitable[Answer]]
+class Pieces(Protocol):
+    """Pieces of an answer, each when there is one; an asynchronous generator is such."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None:
+        """Called in any case: there was no more, or nobody is there to take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer whose length nobody knows: it ends with the connection."""
+
+    pieces: Pieces
+    kind: str = PLAIN
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def _head(status: int, kind: str, fields: Mapping[str, str]) -> bytes:
+    usual = {"Content-Type": kind, "Cache-Control": "no-store", "Connection": "close"}
+    rows = [f"HTTP/1.1 {status} {REASONS[status]}"]
+    rows += [f"{name}: {value}" for name, value in {**usual, **fields}.items()]
+    return "\r\n".join([*rows, "", ""]).encode("latin-1")
+
+
+Handler = Callable[[], Awaitable[Answer | Streamed]]
+Plain = Callable[[], Awaitable[Answer]]
+"""A handler whose answers are had whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +156,39 @@ class HttpServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer: Answer | Streamed
         if len(self._callers) > self._bounds.connections:
             method, answer = "GET", Answer.say(503, "too many connections")
         else:
             method, answer = await self._answer(reader)
+        if isinstance(answer, Streamed):
+            await self._stream(writer, answer, head_only=method == "HEAD")
+        else:
+            await self._give(writer, answer.encoded(head_only=method == "HEAD"))
         async with asyncio.timeout(self._bounds.answer_seconds):
-            writer.write(answer.encoded(head_only=method == "HEAD"))
-            await writer.drain()
             writer.write_eof()
             await _rest(reader)
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer]:
+    async def _stream(
+        self, writer: asyncio.StreamWriter, answer: Streamed, *, head_only: bool
+    ) -> None:
+        """Nothing is kept for who is slow but the piece that is being taken."""
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            await self._give(writer, _head(200, answer.kind, answer.fields))
+            if not head_only:
+                async for piece in answer.pieces:
+                    await self._give(writer, piece)
+        finally:
+            await answer.pieces.aclose()
+
+    async def _give(self, writer: asyncio.StreamWriter, words: bytes) -> None:
+        """Raises TimeoutError where they are not taken."""
+        async with asyncio.timeout(self._bounds.answer_seconds):
+            writer.write(words)
+            await writer.drain()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer | Streamed]:
         """The method that was asked by, and what is answered."""
         try:
             async with asyncio.timeout(self._bounds.head_seconds):
@@ -161,7 +204,7 @@ class HttpServer:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         return words[0], await self._page(words)
 
-    async def _page(self, words: list[str]) -> Answer:
+    async def _page(self, words: list[str]) -> Answer | Streamed:
         if len(words) != 3 or not words[2].startswith("HTTP/"):  # noqa: PLR2004
             return Answer.say(400, "not an HTTP request")
         method, target, version = words

@@ -6,7 +6,7 @@ The allocator knows nothing of this; the device plugin is handed the one that is
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -64,12 +64,17 @@ class Latencies:
         """What went otherwise than planned."""
         self.healed = 0
         """Containers that were settled on another pod's admission: a swap, put right."""
+        self.on_refusal: Callable[[str], None] = lambda _: None
+        """Told why, for each pod that fails by our answer."""
 
     async def timed(self, call: str, resource: str, answer: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "failed"
         try:
             result = await answer
-            outcome = "refused" if isinstance(result, Refused) else "answered"
+            outcome = "answered"
+            if isinstance(result, Refused):
+                outcome = "refused"
+                self.on_refusal(result.text)
         except NotSettled:
             outcome = "retry"
             raise

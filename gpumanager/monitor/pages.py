@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor.display import graph, usage
-from gpumanager.monitor.http import Answer, Handler
+from gpumanager.monitor.http import Answer, Plain
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.text import CONTENT_TYPE, render
@@ -33,7 +33,7 @@ class Pages:
         self._rendering = asyncio.Lock()
         self._rendered: tuple[Snapshot, Answer] | None = None
 
-    def handlers(self) -> Mapping[str, Handler]:
+    def handlers(self) -> Mapping[str, Plain]:
         return {
             "/metrics": self.metrics,
             "/metric": self.metrics,

@@ -1,5 +1,7 @@
 """The monitor: one sampler, one auditor, one server of pages; none of them holds up anything.
 
+Who looks at the web page is told what the sampler saw, and looks at nothing himself.
+
 A port that is taken is tried again for as long as it takes: an agent that is being replaced still
 has it, and GPUs are more important than their metrics.
 """
@@ -12,8 +14,9 @@ from typing import Final
 
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor import placement_page
-from gpumanager.monitor.auditor import Auditor
+from gpumanager.monitor.auditor import Auditor, Finding
 from gpumanager.monitor.driver import PatientDriver
+from gpumanager.monitor.history_events import Event
 from gpumanager.monitor.http import Bounds, HttpServer
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
@@ -21,6 +24,8 @@ from gpumanager.monitor.pages import Pages
 from gpumanager.monitor.ports import Driver, Sources
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
+from gpumanager.monitor.snapshot import Snapshot
+from gpumanager.monitor.web import Web
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +64,12 @@ class Monitor:
         self.sampler = Sampler(sources, self._driver)
         self.auditor = auditor
         self.pages = Pages(self.page, self._topology, not_ready, settings.version)
+        self.web = Web(self.page, not_ready, settings.period)
         placement = placement_page.handlers(lambda: self.sampler.sources, latencies.admissions)
-        self._server = HttpServer({**self.pages.handlers(), **placement}, settings.bounds)
+        handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
+        self._server = HttpServer(handlers, settings.bounds)
+        latencies.on_refusal = self._refused
+        auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
 
@@ -84,16 +93,27 @@ class Monitor:
             async with asyncio.TaskGroup() as group:
                 if self._settings.port is not None:
                     group.create_task(self._listen(self._settings.address, self._settings.port))
-                group.create_task(
-                    self.sampler.sample_every(self._settings.period, self.auditor.audit)
-                )
+                group.create_task(self.sampler.sample_every(self._settings.period, self._saw))
         finally:
             await self.close()
 
     async def close(self) -> None:
+        await self.web.stream.end()
         await self._server.stop()
         await self.auditor.stop()
         self._driver.close()
+
+    async def _saw(self, snapshot: Snapshot) -> None:
+        self.web.saw(snapshot)
+        await self.auditor.audit(snapshot)
+
+    def _refused(self, text: str) -> None:
+        node = self.sampler.sources.node
+        self.web.happened(Event("admission-refused", node, text, warning=True))
+
+    def _found(self, finding: Finding) -> None:
+        node = self.sampler.sources.node
+        self.web.happened(Event("behind-the-shim", node, finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:
         complained = False

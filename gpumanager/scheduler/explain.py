@@ -1,7 +1,7 @@
 """Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -79,6 +79,10 @@ class Memory:
 
     def of(self, namespace: str, name: str) -> Explanation | None:
         return self._pods.get((namespace, name))
+
+    def newest(self) -> Iterator[tuple[tuple[str, str], Explanation]]:
+        """Namespace and name, and what is known; who was asked about last comes first."""
+        return reversed(self._pods.items())
 
     def __len__(self) -> int:
         return len(self._pods)

@@ -54,6 +54,11 @@ class QuotaRules:
     def missing(self) -> str:
         return "" if self._known().read else UNREAD
 
+    @property
+    def known(self) -> Known:
+        """The quotas, as far as they are known now."""
+        return self._known()
+
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
         self.gone(node, uid)
         cores = cores_of(holder.ask)

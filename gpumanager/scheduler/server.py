@@ -1,4 +1,5 @@
-"""The extender over HTTP: kube-scheduler's verbs, gpu-admission's paths, probes, `/explain`."""
+"""The extender over HTTP: kube-scheduler's verbs, gpu-admission's paths, probes, `/explain`, and
+the cluster's page."""
 
 import json
 import time
@@ -23,6 +24,7 @@ from gpumanager.scheduler.http.server import (
 )
 from gpumanager.scheduler.metrics import Metrics
 from gpumanager.scheduler.name_lists import BadRequest, NameLists
+from gpumanager.scheduler.overview_pages import OverviewPages
 from gpumanager.scheduler.service import Extender, NotReady
 
 
@@ -36,6 +38,7 @@ class ExtenderServer:
         self._extender = extender
         self._version = version
         self._lists = NameLists()
+        self._overview = OverviewPages(extender, version)
         self._server = HttpServer(self._routes(), bounds, self._verbs())
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
@@ -57,6 +60,7 @@ class ExtenderServer:
             "/readyz": self._ready,
             "/metrics": self._metrics,
             "/explain/": self._explain,
+            **self._overview.pages(),
         }
         return {path: {"GET": page} for path, page in pages.items()}
 

@@ -205,6 +205,14 @@ class ClusterState:
         found = self._bound.get(uid)
         return found.node if found else None
 
+    def bound(self, uid: PodUID) -> Bound | None:
+        """The pod as the API server has it, if it is bound."""
+        return self._bound.get(uid)
+
+    def knows(self, uid: PodUID) -> bool:
+        """Whether the API server has told of a pod with GPUs, and not that it is gone."""
+        return uid in self._known
+
     def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
         """What is assumed of the pod there."""
         found = self._assumed.get(uid, {}).get(node)

@@ -25,7 +25,8 @@ NO_VERBS: Final[Mapping[str, Verb]] = {}
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request with this body. Raises Refused."""
 Routes = Mapping[str, Mapping[str, Page]]
-"""By path, then by method. A path that ends in a slash stands for all that begin with it."""
+"""By path, then by method. A path that ends in a slash stands for all that begin with it; `/` for
+itself alone."""
 
 
 class Refused(Exception):
@@ -52,7 +53,7 @@ class HttpServer:
     ) -> None:
         pages = {path: {"POST": _page_of(verb)} for path, verb in verbs.items()}
         self._routes: Routes = {**pages, **routes}
-        self._prefixes = tuple(path for path in routes if path.endswith("/"))
+        self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
         self._bounds = bounds or Bounds()
         self._bodies = Bodies(self._bounds.bodies)
         plain_verbs = {path.encode(): _guarded(path, verb) for path, verb in verbs.items()}

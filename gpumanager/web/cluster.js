@@ -1,0 +1,137 @@
+"use strict";
+// Draws one document of the extender: sums, pods that wait, some of the nodes, quotas.
+const view = (() => {
+  const { el, get, say, mark, number, bytes, percent, part, clock, plural, width, figure, keyed } = look;
+
+  const bar = (kind = "") => { const fill = el("i"); return { fill, node: el("div", { class: `bar ${kind}` }, fill) }; };
+  const timeOf = (one) => part(one.cores_granted_percent, 100 * one.gpus);
+  const memoryOf = (one) => part(one.memory_granted_bytes, one.memory_bytes);
+  const gpusOf = (cores) => number(cores / 100, cores % 100 ? 1 : 0);
+
+  function tiles(found) {
+    const all = found.totals;
+    figure(get("nodes-count"), number(all.nodes));
+    say(get("nodes-more"), plural(all.pods, "pod"));
+    figure(get("gpus-count"), number(all.gpus));
+    say(get("gpus-more"), `${number(all.gpus_free)} free${all.gpus_closed ? `, ${number(all.gpus_closed)} closed` : ""}`);
+    figure(get("time"), percent(Math.round(timeOf(all))));
+    say(get("time-more"), `${gpusOf(all.cores_granted_percent)} GPUs' worth`);
+    figure(get("memory"), percent(Math.round(memoryOf(all))));
+    say(get("memory-more"), `${bytes(all.memory_granted_bytes)} of ${bytes(all.memory_bytes)}`);
+    figure(get("waiting-count"), number(found.waiting.total));
+    say(get("waiting-more"), found.leads ? "for a node that will do" : "only who leads is asked");
+  }
+
+  function makeModel() {
+    const row = { name: el("td"), nodes: el("td", { class: "count", "data-of": "nodes" }), gpus: el("td", { class: "count", "data-of": "GPUs" }),
+      free: el("td", { class: "count", "data-of": "free" }), time: bar(), timeText: el("span"), memory: bar("memory"), memoryText: el("span") };
+    row.node = el("tr", {}, row.name, row.nodes, row.gpus, row.free, el("td", { "data-of": "time" }, row.timeText, row.time.node),
+      el("td", { class: "memory", "data-of": "memory" }, row.memoryText, row.memory.node));
+    return row;
+  }
+
+  function updateModel(row, { one }) {
+    say(row.name, one.model);
+    say(row.nodes, number(one.nodes));
+    say(row.gpus, number(one.gpus));
+    say(row.free, number(one.gpus_free));
+    figure(row.timeText, percent(Math.round(timeOf(one))));
+    width(row.time.fill, timeOf(one));
+    figure(row.memoryText, percent(Math.round(memoryOf(one))));
+    width(row.memory.fill, memoryOf(one));
+  }
+
+  function makeCell() {
+    const cell = { name: el("span"), text: el("span"), time: bar(), memory: bar("memory") };
+    cell.node = el("li", { class: "cell" }, el("small", {}, cell.name, cell.text), cell.time.node, cell.memory.node);
+    return cell;
+  }
+
+  function updateCell(cell, { gpu }) {
+    const told = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} promised to ${plural(gpu.pods, "container")}${gpu.closed ? "; nothing new is placed there" : ""}`;
+    mark(cell.node, "class", gpu.closed ? "cell closed" : "cell");
+    mark(cell.node, "title", told);
+    mark(cell.node, "aria-label", told);
+    say(cell.name, String(gpu.index));
+    say(cell.text, gpu.pods ? `${gpu.cores_granted_percent} %` : gpu.closed ? "closed" : "free");
+    width(cell.time.fill, part(gpu.cores_granted_percent, 100));
+    width(cell.memory.fill, part(gpu.memory_granted_bytes, gpu.memory_bytes));
+  }
+
+  function makeNode() {
+    const row = { name: el("b"), what: el("small"), trouble: el("span", { class: "badge bad" }), cells: el("ul", { class: "cells" }),
+      summary: el("summary"), pods: el("ul") };
+    row.details = el("details", {}, row.summary, row.pods);
+    row.node = el("li", {}, el("div", { class: "who" }, row.name, row.what, row.trouble), row.cells, row.details);
+    return row;
+  }
+
+  function updateNode(row, { one }) {
+    const models = [...new Set(one.gpus.map((gpu) => gpu.model))].join(", ");
+    say(row.name, one.name);
+    say(row.what, models ? `${one.gpus.length} × ${models}` : "");
+    say(row.trouble, one.trouble);
+    row.trouble.hidden = !one.trouble;
+    keyed(row.cells, one.gpus.map((gpu) => ({ key: gpu.uuid, gpu })), makeCell, updateCell);
+    row.details.hidden = one.pods.length === 0;
+    say(row.summary, plural(one.pods.length, "pod"));
+    keyed(row.pods, one.pods.map((pod, place) => ({ key: `${pod.namespace}/${pod.pod}/${place}`, pod })), makePod, () => {});
+  }
+
+  function makePod({ pod }) {
+    const where = pod.gpus === null ? "GPU not known" : `GPU ${pod.gpus.join(", ")}`;
+    return { node: el("li", { class: "pod" }, el("b", { text: `${pod.namespace}/${pod.pod ?? "being bound"}` }),
+      el("small", { text: `${gpusOf(pod.cores)} on ${where}` })) };
+  }
+
+  function makeWaiting({ pod }) {
+    const head = el("div", { class: "head" }, el("b", { text: `${pod.namespace}/${pod.pod}` }),
+      el("small", { text: `asked about at ${clock(pod.time)}; 0 of ${plural(pod.nodes, "node")} would do` }));
+    const why = pod.reasons.flatMap((one) => [el("span", { text: number(one.nodes) }),
+      el("p", {}, one.reason, el("small", { text: ` ${one.example}: ${one.detail}` }))]);
+    const trouble = pod.trouble ? [el("span"), el("p", { text: pod.trouble })] : [];
+    return { node: el("li", {}, head, el("div", { class: "why" }, ...trouble, ...why)) };
+  }
+
+  function makeQuota() {
+    const row = { who: el("td"), model: el("td"), text: el("span"), bar: bar() };
+    row.node = el("tr", {}, row.who, row.model, el("td", {}, row.text, row.bar.node));
+    return row;
+  }
+
+  function updateQuota(row, { one }) {
+    say(row.who, one.namespace);
+    say(row.model, one.model);
+    say(row.text, `${number(one.gpus_used, one.gpus_used % 1 ? 1 : 0)} of ${number(one.gpus)}`);
+    width(row.bar.fill, part(one.gpus_used, one.gpus));
+  }
+
+  function leader(found) {
+    const pill = get("leader");
+    pill.hidden = false;
+    say(pill, found.leads ? "this replica leads" : `stands by; ${found.leader || "nobody"} leads`);
+  }
+
+  function draw(found) {
+    say(get("about"), `gpu-manager ${found.version}`);
+    leader(found);
+    tiles(found);
+    keyed(get("models"), found.models.map((one) => ({ key: one.model, one })), makeModel, updateModel);
+    get("waiting-part").hidden = found.waiting.pods.length === 0;
+    keyed(get("waiting"), found.waiting.pods.map((pod) => ({ key: `${pod.namespace}/${pod.pod} ${pod.time}`, pod })), makeWaiting, () => {});
+    keyed(get("nodes"), found.nodes.map((one) => ({ key: one.name, one })), makeNode, updateNode);
+    get("nothing").hidden = found.nodes.length > 0;
+    say(get("nothing"), found.search ? "Nothing here matches." : "No node of this cluster tells of GPUs.");
+    say(get("place"), `${plural(found.matches, "node")}${found.pages > 1 ? `, page ${number(found.page)} of ${number(found.pages)}` : ""}`);
+    get("before").disabled = found.page <= 1;
+    get("after").disabled = found.page >= found.pages;
+    const quota = found.quota;
+    get("quota-part").hidden = quota === null || (quota.rows.length === 0 && quota.understood);
+    if (quota === null) return;
+    keyed(get("quota"), quota.rows.map((one) => ({ key: `${one.namespace}/${one.model}`, one })), makeQuota, updateQuota);
+    get("quota-trouble").hidden = quota.understood;
+    say(get("quota-trouble"), quota.trouble);
+  }
+
+  return { draw };
+})();

@@ -1,0 +1,261 @@
+"use strict";
+// Draws one document of the agent: GPUs that are in use, those that are not, and what happened.
+const view = (() => {
+  const { el, svg, get, say, mark, number, bytes, percent, part, clock, plural, width, figure, keyed } = look;
+  const COLOURS = 8;
+  const SIGNS = { warning: "▲", came: "●", gone: "○", other: "·" };
+  const colours = new Map();
+  let picked = null;
+  let shown = null;
+
+  const nameOf = (one) => `${one.namespace}/${one.pod}/${one.container}`;
+  const heldOf = (one, device) => (one.whole ? device.memory_measured_bytes : device.memory_used_bytes);
+
+  // A colour for each container, for as long as it is there: one that no neighbour has, if possible.
+  function paint(containers) {
+    const present = new Set(containers.map(nameOf));
+    for (const name of colours.keys()) if (!present.has(name)) colours.delete(name);
+    for (const one of containers) {
+      if (colours.has(nameOf(one))) continue;
+      const uses = new Array(COLOURS).fill(0);
+      const gpus = new Set(one.gpus.map((device) => device.uuid));
+      for (const other of containers) {
+        const known = colours.get(nameOf(other));
+        if (known === undefined) continue;
+        uses[known] += 1 + (other.gpus.some((device) => gpus.has(device.uuid)) ? 1000 : 0);
+      }
+      colours.set(nameOf(one), uses.indexOf(Math.min(...uses)));
+    }
+  }
+
+  // Who has which GPU: uuid → rows.
+  function holders(found) {
+    const all = new Map(found.gpus.map((gpu) => [gpu.uuid, []]));
+    for (const one of found.containers) {
+      for (const device of one.gpus) {
+        all.get(device.uuid)?.push({ one, device, key: past.keyOf(device.uuid, one), name: nameOf(one) });
+      }
+    }
+    return all;
+  }
+
+  const ORDERS = {
+    admitted: null,
+    share: (a, b) => (past.shareOf(b.device, b.one.whole) ?? 0) - (past.shareOf(a.device, a.one.whole) ?? 0),
+    memory: (a, b) => (heldOf(b.one, b.device) ?? 0) - (heldOf(a.one, a.device) ?? 0),
+    refused: (a, b) => (b.device.memory_refusals ?? 0) - (a.device.memory_refusals ?? 0),
+    name: (a, b) => a.name.localeCompare(b.name),
+  };
+
+  function chosen(gpu, rows) {
+    const wanted = get("search").value.trim().toLowerCase();
+    const order = ORDERS[get("order").value];
+    const matches = (text) => text.toLowerCase().includes(wanted);
+    const all = !wanted || matches(`gpu ${gpu.index}`) || matches(gpu.model) || matches(gpu.uuid);
+    const left = all ? [...rows] : rows.filter((row) => matches(row.name));
+    return { rows: order ? left.sort(order) : left, all };
+  }
+
+  function tiles(found) {
+    const sum = (of) => found.gpus.reduce((total, gpu) => total + (of(gpu) ?? 0), 0);
+    const count = found.gpus.length;
+    const ill = found.gpus.filter((gpu) => !gpu.healthy).length;
+    figure(get("gpus-count"), number(count));
+    say(get("gpus-more"), ill ? `${ill} out of use` : "all healthy");
+    const promised = part(sum((gpu) => gpu.cores_granted_percent), 100 * count);
+    figure(get("time-promised"), percent(Math.round(promised)));
+    const told = found.gpus.filter((gpu) => gpu.utilization_percent !== null);
+    const busy = told.reduce((total, gpu) => total + gpu.utilization_percent, 0) / (told.length || 1);
+    say(get("time-used"), told.length ? `${percent(Math.round(busy))} busy now` : "NVML does not tell");
+    figure(get("memory-promised"), bytes(sum((gpu) => gpu.memory_granted_bytes)));
+    say(get("memory-used"), `of ${bytes(sum((gpu) => gpu.memory_bytes))}`);
+    figure(get("containers-count"), number(found.containers.length));
+    const gpus = found.gpus.filter((gpu) => gpu.containers).length;
+    say(get("containers-more"), `on ${plural(gpus, "GPU")}`);
+    const refused = found.containers.flatMap((one) => one.gpus).reduce((n, device) => n + (device.memory_refusals ?? 0), 0);
+    figure(get("refused"), number(refused));
+  }
+
+  function makeGpu() {
+    const card = {
+      title: el("h3"), model: el("span", { class: "model" }), facts: el("div", { class: "facts" }),
+      ill: el("span", { class: "badge bad" }), rows: el("ul", { class: "rows" }), chart: charts.stack(),
+      time: el("div", { class: "bar" }), timeText: el("small"),
+      memory: el("div", { class: "bar" }), memoryText: el("small"),
+    };
+    card.whole = el("div", { class: "whole" }, card.chart.node,
+      el("div", { class: "axis muted" }, el("span", { text: "5 min ago" }), el("span", { text: "time of the GPU, 0 to 100 %" }), el("span", { text: "now" })),
+      el("div", { class: "meter" }, el("small", { text: "time" }), card.time, card.timeText),
+      el("div", { class: "meter" }, el("small", { text: "memory" }), card.memory, card.memoryText));
+    card.node = el("article", { class: "gpu panel" },
+      el("header", {}, card.title, card.model, card.ill, card.facts),
+      el("div", { class: "inside" }, card.whole, card.rows));
+    return card;
+  }
+
+  function facts(gpu) {
+    const all = [[percent(gpu.utilization_percent), "busy"]];
+    if (gpu.temperature_celsius !== null) all.push([`${gpu.temperature_celsius} °C`, ""]);
+    if (gpu.power_watts !== null) all.push([`${number(gpu.power_watts)} W`, ""]);
+    return all;
+  }
+
+  function trouble(gpu) {
+    const xids = Object.keys(gpu.xid_errors);
+    return [gpu.healthy ? "" : "out of use", xids.length ? `Xid ${xids.join(", ")}` : ""].filter(Boolean).join(", ");
+  }
+
+  // Segments of a bar, one for each container.
+  function segments(bar, items, total) {
+    let from = 0;
+    keyed(bar, items, () => ({ node: el("i") }), ({ node }, item) => {
+      mark(node, "class", `cut s${item.colour}${item.soft ? " soft" : ""}`);
+      node.style.left = `${part(from, total).toFixed(2)}%`;
+      width(node, part(item.value, total));
+      from += item.value;
+    });
+  }
+
+  function updateGpu(card, { gpu, every, rows }) {
+    say(card.title, `GPU ${gpu.index}`);
+    say(card.model, gpu.model);
+    card.node.classList.toggle("given", every.length === 1 && every[0].one.whole);
+    mark(card.node, "aria-label", `GPU ${gpu.index}, ${gpu.model}`);
+    keyed(card.facts, facts(gpu).map(([value, unit], key) => ({ key, value, unit })),
+      () => ({ node: el("span") }), ({ node }, { value, unit }) => figure(node, `${value} ${unit}`.trim()));
+    say(card.ill, trouble(gpu));
+    card.ill.hidden = !trouble(gpu);
+    const colour = (row) => colours.get(row.name);
+    segments(card.time, every.map((row) => ({ key: row.key, value: row.device.share_promised_percent, colour: colour(row) })), 100);
+    say(card.timeText, `${gpu.cores_granted_percent} of 100 % promised`);
+    segments(card.memory, every.map((row) => ({ key: row.key, value: heldOf(row.one, row.device) ?? 0, colour: colour(row) })), gpu.memory_bytes);
+    say(card.memoryText, `${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)} used`);
+    drawTime(card, gpu, every);
+    keyed(card.rows, rows, makeRow, updateRow);
+  }
+
+  function drawTime(card, gpu, every) {
+    const present = new Map(every.map((row) => [row.key, row]));
+    const layers = past.on(gpu.uuid).map(([key, one]) => ({
+      key, values: one.percent, picked: picked === key,
+      colour: present.has(key) ? `s${colours.get(present.get(key).name)}` : "gone",
+    }));
+    const order = new Map(every.map((row, place) => [row.key, place]));
+    layers.sort((a, b) => (order.get(a.key) ?? Infinity) - (order.get(b.key) ?? Infinity));
+    card.chart.node.classList.toggle("picked", layers.some((one) => one.picked));
+    const sums = charts.drawStack(card.chart, past.times(), layers);
+    const now = sums[sums.length - 1] ?? 0;
+    mark(card.chart.node, "aria-label", `Time of GPU ${gpu.index} that its containers took in the last five minutes: ${percent(Math.round(now))} now`);
+  }
+
+  function makeRow({ key }) {
+    const row = {
+      pod: el("b"), who: el("small"), chart: charts.spark(), share: el("b"), of: el("small"),
+      memory: el("b"), limit: el("small"), notes: el("div", { class: "notes" }),
+      used: el("i"), peak: el("i", { class: "tick" }),
+    };
+    row.node = el("li", { class: "row" },
+      el("div", { class: "name" }, row.pod, row.who), row.chart.node,
+      el("div", { class: "share" }, el("span", { class: "sr", text: "Share: " }), row.share, row.of),
+      el("div", { class: "memory" }, el("span", { class: "sr", text: "Memory: " }), row.memory, row.limit,
+        el("div", { class: "bar" }, row.used, row.peak)),
+      row.notes);
+    row.node.addEventListener("pointerenter", () => pick(key));
+    row.node.addEventListener("pointerleave", () => pick(null));
+    return row;
+  }
+
+  function updateRow(row, { one, device, key, name }) {
+    mark(row.node, "class", `row own${colours.get(name)}`);
+    say(row.pod, one.pod);
+    mark(row.pod, "title", name);
+    say(row.who, one.container === "main" ? one.namespace : `${one.namespace} · ${one.container}`);
+    const share = past.shareOf(device, one.whole);
+    const [promised, ceiling] = [device.share_promised_percent, device.share_ceiling_percent];
+    figure(row.share, share === null ? "–" : `${number(share, 1)} %`);
+    say(row.of, ceiling > promised ? `of ${promised} to ${ceiling} %` : `of ${promised} %`);
+    const held = heldOf(one, device);
+    figure(row.memory, bytes(held));
+    say(row.limit, ` of ${bytes(device.memory_limit_bytes)}`);
+    width(row.used, part(held ?? 0, device.memory_limit_bytes));
+    const peak = device.memory_peak_bytes;
+    row.peak.hidden = !peak || peak === held;
+    row.peak.style.left = `calc(${part(peak ?? 0, device.memory_limit_bytes).toFixed(2)}% - 2px)`;
+    notes(row, one, device);
+    const values = past.of(key)?.percent ?? [];
+    charts.drawSpark(row.chart, values.length ? past.times() : [], values, promised, ceiling);
+    mark(row.chart.node, "aria-label", `Share of ${one.pod} in the last five minutes, promised ${promised} percent`);
+  }
+
+  function notes(row, one, device) {
+    const all = [];
+    if (one.whole) all.push({ key: "whole", text: one.gpus.length > 1 ? `whole GPU, one of ${one.gpus.length}` : "whole GPU" });
+    if (device.memory_refusals) all.push({ key: "refused", kind: "warn", text: `memory refused ${plural(device.memory_refusals, "time")}` });
+    if (device.throttled_seconds) all.push({ key: "waited", text: `waited ${number(device.throttled_seconds, device.throttled_seconds < 10 ? 1 : 0)} s for its turn` });
+    if (!device.processes && !device.launches && !one.whole) all.push({ key: "none", text: "no process on the GPU yet" });
+    keyed(row.notes, all, () => ({ node: el("span") }), ({ node }, { text, kind }) => {
+      mark(node, "class", `badge ${kind ?? ""}`);
+      say(node, text);
+    });
+  }
+
+  function pick(key) {
+    picked = key;
+    if (shown !== null) draw(shown);
+  }
+
+  function drawIdle(gpus) {
+    get("idle-part").hidden = gpus.length === 0;
+    keyed(get("idle"), gpus.map((gpu) => ({ key: gpu.uuid, gpu })),
+      () => { const parts = { name: el("b"), ill: el("span", { class: "badge bad" }), text: el("small") };
+        return { ...parts, node: el("li", { class: "panel" }, parts.name, parts.ill, parts.text) }; },
+      (parts, { gpu }) => {
+        say(parts.name, `GPU ${gpu.index}`);
+        say(parts.ill, trouble(gpu));
+        parts.ill.hidden = !trouble(gpu);
+        const warm = gpu.temperature_celsius === null ? "" : ` · ${gpu.temperature_celsius} °C`;
+        say(parts.text, `${gpu.model} · ${bytes(gpu.memory_bytes)}${warm}`);
+      });
+  }
+
+  function sign(one) {
+    if (one.warning) return SIGNS.warning;
+    return one.kind === "container-came" ? SIGNS.came : one.kind === "container-gone" ? SIGNS.gone : SIGNS.other;
+  }
+
+  function drawEvents(events) {
+    const items = events.map((one, place) => ({ key: `${one.time} ${one.kind} ${one.subject} ${place}`, one }));
+    keyed(get("events"), items.length ? items : [{ key: "none", one: null }], ({ one }) => {
+      if (one === null) return { node: el("li", { class: "empty", text: "Nothing since the agent started." }) };
+      const times = one.count > 1 ? ` (${one.count} times)` : "";
+      const said = el("p", {}, el("b", { text: one.subject }), " ", el("span", { text: one.message + times }));
+      return { node: el("li", { class: one.warning ? "warning" : "" },
+        el("time", { datetime: new Date(one.time * 1000).toISOString(), text: clock(one.time) }),
+        el("span", { class: "sign", "aria-hidden": "true", text: sign(one) }), said) };
+    }, () => {});
+  }
+
+  function draw(found) {
+    shown = found;
+    document.title = `${found.node} · GPUs`;
+    say(get("node"), found.node);
+    say(get("about"), `gpu-manager ${found.version}`);
+    say(get("ready"), `not ready: ${found.not_ready}`);
+    get("ready").hidden = !found.not_ready;
+    get("driver").hidden = found.driver_answers;
+    paint(found.containers);
+    tiles(found);
+    const all = holders(found);
+    const busy = found.gpus.filter((gpu) => all.get(gpu.uuid).length).map((gpu) => {
+      const every = all.get(gpu.uuid);
+      return { key: gpu.uuid, gpu, every, rows: chosen(gpu, every).rows };
+    }).filter(({ rows }) => rows.length);
+    keyed(get("busy"), busy, makeGpu, updateGpu);
+    drawIdle(found.gpus.filter((gpu) => !all.get(gpu.uuid).length && chosen(gpu, []).all));
+    get("nothing").hidden = busy.length > 0;
+    say(get("nothing"), get("search").value ? "Nothing here matches." : "No container has a GPU of this node.");
+    drawEvents(found.events);
+  }
+
+  return { draw, again: () => shown !== null && draw(shown) };
+})();

@@ -1,0 +1,77 @@
+"""What happened, by comparing two looks; and how it is kept."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from node_show import container, device, gpu
+
+from gpumanager.monitor.history_events import KINDS, LONGEST, Event, Events, news
+from gpumanager.monitor.ports import GpuFitness
+from gpumanager.monitor.snapshot import GpuView, Snapshot
+
+FIRST = gpu(0)
+POD = container("pod", device(FIRST))
+CALM = Snapshot(1.0, "node", True, (GpuView(FIRST),), (POD,))
+
+
+def ill(**more: Any) -> Snapshot:
+    return replace(CALM, gpus=(GpuView(FIRST, fitness=GpuFitness(**more)),))
+
+
+def refused(count: int) -> Snapshot:
+    return replace(CALM, containers=(container("pod", device(FIRST, refused=count)),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        (CALM, CALM, []),
+        (CALM, replace(CALM, containers=()), ["container-gone"]),
+        (replace(CALM, containers=()), CALM, ["container-came"]),
+        (refused(2), refused(5), ["memory-refused"]),
+        (refused(5), refused(5), []),
+        (CALM, replace(CALM, answered=False), ["driver-silent"]),
+        (replace(CALM, answered=False), CALM, ["driver-answers"]),
+        (CALM, ill(healthy=False), ["gpu-unhealthy"]),
+        (ill(healthy=False), CALM, ["gpu-healthy"]),
+        (CALM, ill(xids={79: 1}), ["xid"]),
+        (ill(xids={79: 1}), ill(xids={79: 1}), []),
+    ],
+)
+def test_what_differs_between_two_looks_is_what_happened(
+    before: Snapshot, after: Snapshot, kinds: list[str]
+) -> None:
+    assert [one.kind for one in news(before, after)] == kinds
+    assert set(kinds) <= KINDS.keys()
+
+
+def test_refusals_are_counted_and_named() -> None:
+    (event,) = news(refused(2), refused(5))
+
+    assert (event.count, event.subject, event.warning) == (3, "team/pod/main", True)
+    assert event.message == "memory refused on GPU 0 at its limit of 1 GiB"
+
+
+def test_what_repeats_itself_within_a_minute_is_one_event() -> None:
+    events = Events()
+    for now in (10.0, 30.0, 95.0):
+        events.add(Event("memory-refused", "a/b/c", "no", count=2), now)
+        events.add(Event("memory-refused", "a/b/other", "no"), now)
+
+    found = [(one.subject, one.time, one.count) for one in events.newest()]
+
+    assert found == [
+        ("a/b/other", 95.0, 1), ("a/b/c", 95.0, 2), ("a/b/other", 30.0, 2), ("a/b/c", 30.0, 4),
+    ]  # fmt: skip
+
+
+def test_the_newest_are_kept_and_none_is_longer_than_it_may_be() -> None:
+    events = Events(kept=3)
+    for number in range(5):
+        events.add(Event("admission-refused", "node", f"{number} " + "x" * 9999), float(number))
+
+    found = list(events.newest())
+
+    assert [one.message[0] for one in found] == ["4", "3", "2"]
+    assert max(len(one.message) for one in found) == LONGEST

@@ -1,0 +1,107 @@
+"""The extender's page in a real Chromium."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from browsing import DESK, HOSTILE, PHONE, Open, quiet
+from cluster_show import cluster
+from scheduler_world import pod_object
+from served_extender import Served, until
+
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served() -> AsyncIterator[Served]:
+    async with cluster(31) as one:
+        yield one
+
+
+def address(served: Served) -> str:
+    return f"http://127.0.0.1:{served.port}/"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, 768, DESK])
+async def test_the_page_fits_is_readable_and_asks_nobody_else(
+    served: Served, chromium: Open, width: int, scheme: str
+) -> None:
+    async with chromium(address(served), width, scheme) as tab:
+        await tab.state("live")
+        await tab.page.click("summary >> nth=0")
+        await tab.has("default/train-0")
+
+        assert await tab.overhang() == 0
+        assert await tab.faint() == []
+        quiet(tab)
+
+
+async def test_it_shows_sums_who_waits_and_why_and_quotas(served: Served, chromium: Open) -> None:
+    async with chromium(address(served)) as tab:
+        await tab.has("gpu-node-24")
+
+        text = " ".join((await tab.page.inner_text("main")).split())
+        for words in ("31 nodes, page 1 of 2", "default/pretrain-xl", "this machine has 8",
+                      "research A100 0 of 4", "Tesla T4"):  # fmt: skip
+            assert words in text, words
+        assert await tab.page.locator("#nodes > li").count() == 25
+
+
+async def test_one_can_turn_pages_search_and_sort(served: Served, chromium: Open) -> None:
+    async with chromium(address(served)) as tab:
+        await tab.has("gpu-node-24")
+        await tab.page.click("#after")
+        await tab.has("page 2 of 2")
+        assert await tab.page.locator("#nodes > li").count() == 6
+
+        await tab.page.keyboard.press("/")
+        await tab.page.keyboard.type("serve-27")
+        await tab.says("#nodes b", "gpu-node-27")
+        await tab.says("#place", "1 node")
+        await tab.page.keyboard.press("Escape")
+        await tab.page.select_option("#sort", "free")
+        await tab.has("31 nodes, page 1 of 2")
+        await tab.says("#nodes b", "gpu-node-1")
+        quiet(tab)
+
+
+async def test_what_is_new_is_shown_by_itself(served: Served, chromium: Open) -> None:
+    async with chromium(address(served)) as tab:
+        await tab.has("gpu-node-24")
+
+        pod = await served.make("pods", pod_object("newcomer", (1500, 0)))
+        await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["gpu-node-1"]})
+        await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+
+        await tab.has("default/newcomer")
+
+
+async def test_names_that_are_scripts_are_only_shown(served: Served, chromium: Open) -> None:
+    pod = pod_object("p", (1600, 0), uid="u")
+    pod["metadata"] |= {"name": HOSTILE, "namespace": HOSTILE}
+    await served.make("pods", pod)
+    await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["gpu-node-1"]})
+    async with chromium(address(served)) as tab:
+        await tab.page.fill("#search", HOSTILE)
+        await tab.has("Nothing here matches.")
+        await tab.page.fill("#search", "")
+        await tab.has("gpu-node-24")
+
+        assert await tab.page.evaluate("window.hurt") is None
+        assert await tab.page.locator("main img").count() == 0
+        quiet(tab)
+
+
+async def test_a_standby_says_who_leads(served: Served, chromium: Open) -> None:
+    class Standby:
+        leads, remaining, holder = False, 0.0, "extender-7"
+
+        async def run(self) -> None: ...
+
+    served.extender.election = Standby()
+    async with chromium(address(served), PHONE) as tab:
+        await tab.has("stands by; extender-7 leads")
+        await tab.has("only who leads is asked")
+
+        assert await tab.overhang() == 0
