@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # 30 and 60 first: on an empty node they meet on one GPU.
 EXAMPLES := examples/thirty-and-sixty.yaml \
     $(filter-out examples/thirty-and-sixty.yaml,$(sort $(wildcard examples/*.yaml)))
+# Those about whole GPUs name the machine they are to be seen on.
+MACHINES := two-socket-pcie-8 v100x4-nvlink
+ELSEWHERE := $(shell grep -l -e "--machine" $(EXAMPLES))
 NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -15,8 +18,10 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: demo
-demo: $(VENV)/installed ## set up, then run the examples on a simulated node
-	$(BIN)/gpumanager simulate $(EXAMPLES)
+demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
+	$(BIN)/gpumanager simulate $(filter-out $(ELSEWHERE),$(EXAMPLES))
+	for machine in $(MACHINES); do $(BIN)/gpumanager simulate --machine $$machine \
+	    $$(grep -l -e "--machine $$machine " $(ELSEWHERE)) || exit 1; done
 
 .PHONY: test
 test: lint types unit ## set up, then lint, types and the whole test suite

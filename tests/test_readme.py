@@ -14,9 +14,10 @@ MACHINE = ROOT / "tests/gpu/topologies/two-socket-pcie-8.txt"
 
 
 def commands() -> list[str]:
-    """The indented lines that call gpumanager, continued ones joined."""
+    """The lines of its `sh run` blocks, continued ones joined."""
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    return [line.strip() for line in text.splitlines() if re.match(r"    .*bin/gpumanager ", line)]
+    blocks = re.findall(r"^```sh run\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()]
 
 
 def test_the_readme_shows_commands() -> None:

@@ -16,7 +16,7 @@ from node_image import THIRD_PARTY
 from real_agent import RealAgent
 from real_pods import RealPods, example, exit_codes
 
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
 from gpumanager.sim.container import kernel
 from gpumanager.sim.gpu import SimulatedGpus, TenantAccount
 from gpumanager.sim.results import Measured, measure
@@ -35,9 +35,11 @@ CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A container that ran. measured: None where it was not seen running."""
+    """A container that ran. ceiling: percent it may burst to. measured: None where it was not seen
+    running."""
 
     cores: int
+    ceiling: int
     blocks: int
     exit_code: int
     log: str
@@ -91,6 +93,7 @@ class Stage:
         used = measure(account, allocation)
         return Ran(
             cores=limits[VCORE],
+            ceiling=max(limits[VCORE], burst_limit(pod)),
             blocks=limits.get(VMEMORY, 0),
             exit_code=exit_codes(status)[name],
             log=self._pods.log(pod["metadata"]["name"], name),
@@ -117,6 +120,11 @@ class Stage:
 
 def containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def burst_limit(pod: Mapping[str, Any]) -> int:
+    """Percent its annotation lets it burst to; 0 without one."""
+    return int(pod["metadata"].get("annotations", {}).get(ANNOTATION_CORE_LIMIT, 0))
 
 
 def mount_namespaces() -> dict[str, int]:
@@ -154,7 +162,7 @@ def test_an_example_runs_within_its_limits(
         assert one.exit_code == 0, (container, one.log)
         if one.measured and one.cores < CORES_PER_GPU:
             assert one.measured.memory_peak <= one.blocks * MEMORY_BLOCK, container
-            assert (one.measured.share or 0) <= one.cores + SHARE_POINTS, container
+            assert (one.measured.share or 0) <= one.ceiling + SHARE_POINTS, container
 
 
 def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> None:

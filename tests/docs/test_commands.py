@@ -1,0 +1,93 @@
+"""Every command of the pages is run here, or says what it needs and names only what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import shell
+from pages import MARKS, ROOT, Block, blocks, every_block, name_of, pages
+
+from gpumanager.sim.container.process import namespaces_available
+
+SHELLS = ("sh", "console")
+CHANGED = "changed"
+"""Of extending.md: run with the page's changes, by test_extending.py."""
+
+RUN_ELSEWHERE = ("docs/gallery.md", "README.md")
+"""By tests/sim/test_examples.py and tests/test_readme.py."""
+
+PROGRAMS = re.compile(r"(\$ )?((\S+/)?(gpumanager|python3?|pytest|pip)|make|kubectl|helm|git) ")
+EVERY = every_block()
+SHOWN = [block for block in EVERY if block.language in SHELLS]
+RUN = [one for one in SHOWN if one.mark == "run" and name_of(one.page) not in RUN_ELSEWHERE]
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+place = lambda block: block.place  # noqa: E731
+
+
+def test_the_pages_show_commands() -> None:
+    assert len(RUN) >= 5
+    assert len(SHOWN) >= 25
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=place)
+def test_a_block_says_where_it_can_be_run(block: Block) -> None:
+    assert block.mark in {*MARKS, CHANGED}, f"write `sh` and one of {MARKS}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_commands_stand_in_blocks_that_are_marked(page: Path) -> None:
+    other = [block for block in blocks(page) if block.language not in SHELLS]
+
+    assert [one.place for one in other if one.words is None] == []
+    said = [one.place for one in other if any(map(PROGRAMS.match, one.text.splitlines()))]
+    assert said == []
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=place)
+def test_what_is_said_to_gpumanager_is_what_it_takes(block: Block) -> None:
+    assert [word for call in shell.calls(block) for word in shell.unknown(call)] == []
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=place)
+def test_what_make_is_told_is_a_target(block: Block) -> None:
+    told = [words[1:] for words in shell.commands(block) if words[0] == "make"]
+    names = {word for words in told for word in words if "=" not in word}
+
+    assert names - TARGETS == set()
+    assert bool(told) == (block.mark == "make") or block.mark == "gpu"
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("block", RUN, ids=place)
+def test_a_block_that_can_be_run_anywhere_works(block: Block, tmp_path: Path) -> None:
+    if "simulate" in block.text and (missing := namespaces_available()):
+        pytest.skip(missing)
+
+    finished = shell.run(block.text, ROOT, tmp_path)
+
+    unfit = "gpumanager doctor" in block.text
+    assert finished.returncode in {0, int(unfit)}, finished.stderr
+    assert finished.stdout.strip()
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (["plan", "--topology", "-", "--request=30"], []),
+        (["plan", "--topologie", "-"], ["--topologie"]),
+        (["doctor", "--checkpoint-path", "x", "--json"], []),
+        (["plain"], ["plain"]),
+        (["--version"], []),
+    ],
+)
+def test_a_flag_that_is_not_there_is_found(call: list[str], found: list[str]) -> None:
+    assert shell.unknown(call) == found
+
+
+def test_commands_are_found_behind_variables_pipes_and_here_documents() -> None:
+    text = "A=1 one <<'END' # what\nno\nEND\ntwo | .venv/bin/three && four \\\n  --five\n"
+    block = Block(ROOT, 1, ("sh", "run"), text)
+
+    assert list(shell.commands(block)) == [["one"], ["two"], ["three"], ["four", "--five"]]

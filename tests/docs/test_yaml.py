@@ -1,0 +1,69 @@
+"""YAML on the pages is read by the code that it is meant for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from pages import Block, every_block
+
+from gpumanager import names
+from gpumanager.names import ANNOTATION_PREDICATE_GPU_INDEX, VCORE, VMEMORY
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.validate import validate
+
+BLOCKS = [block for block in every_block() if block.language in {"yaml", "json"}]
+IMPOSSIBLE = ("one-and-a-half-gpus", "no-memory")
+"""Pods of an example that shows what is refused."""
+
+KNOWN = {text for text in vars(names).values() if isinstance(text, str)} | {"tencent.com/webhook"}
+OURS = ("tencent.com/", "tkestack.io/", "gaia.tencent.com/", "requests.tencent.com/")
+
+
+def keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield str(key)
+            yield from keys(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from keys(below)
+
+
+def documents(block: Block) -> list[Any]:
+    return [one for one in yaml.safe_load_all(block.text) if one is not None]
+
+
+def pods(block: Block) -> Iterator[dict[str, Any]]:
+    """Whole pods; and what is only a part of one, put into a pod."""
+    for one in documents(block):
+        if not isinstance(one, dict):
+            continue
+        if one.get("kind") == "Pod":
+            yield one
+        elif "kind" not in one and ("resources" in one or "annotations" in one.get("metadata", {})):
+            share = {"limits": {VCORE: 30, VMEMORY: 8}}
+            container = {"name": "main", "resources": one.get("resources", share)}
+            metadata = {"name": "part", **one.get("metadata", {})}
+            yield {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_a_block_can_be_read_and_names_only_what_we_know(block: Block) -> None:
+    found = {key for one in documents(block) for key in keys(one) if key.startswith(OURS)}
+    indexed = {key for key in found if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)}
+
+    assert {key.removeprefix("requests.") for key in found - indexed} - KNOWN == set()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_a_pod_on_a_page_is_one_that_the_webhook_lets_in(block: Block) -> None:
+    for pod in pods(block):
+        if pod["metadata"]["name"] in IMPOSSIBLE:
+            continue
+        verdict = validate(pod, AdmissionPolicy())
+        assert (verdict.errors, verdict.warnings) == ((), ()), pod["metadata"]
+
+
+def test_there_are_pods_on_the_pages() -> None:
+    assert sum(len(list(pods(block))) for block in BLOCKS) >= 20
