@@ -9,6 +9,7 @@ from cluster_show import cluster
 from scheduler_world import pod_object
 from served_extender import Served, until
 
+pytest_plugins = ["chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
 
 

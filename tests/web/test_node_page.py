@@ -12,6 +12,7 @@ from node_show import MODEL, Show, busy_node, container, device, served
 
 from gpumanager.monitor.stream import LISTENERS
 
+pytest_plugins = ["chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -120,8 +121,8 @@ async def test_one_can_filter_order_and_stop_the_picture(show: Show, chromium: O
         await tab.counts(".row", 1)
         await tab.page.keyboard.press("Escape")
         await tab.counts(".row", 6)
-        await tab.page.select_option("#order", "share")
-        assert await tab.page.locator(".row b").first.inner_text() == "train-resnet"
+        await tab.page.select_option("#order", "refused")
+        assert await tab.page.locator(".row b").first.inner_text() == "notebook-jana"
 
         await tab.page.click("#pause")
         show.containers = []
