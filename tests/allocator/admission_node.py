@@ -123,9 +123,10 @@ class Listing:
 @dataclass
 class Clock:
     now: float = 1_000_000.0
+    step: float = 0.001
 
     def __call__(self) -> float:
-        self.now += 0.001
+        self.now += self.step
         return self.now
 
 
