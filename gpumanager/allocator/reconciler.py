@@ -28,6 +28,7 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import has_ended, over, since
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
+from gpumanager.allocator.settlement import named
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
@@ -95,6 +96,7 @@ class Reconciler:
         known = [a for a in self._promises.live() if a.time < look.began and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         self._report(disagreements(self._ledger.topology, self._promises.live(), evidence, ended))
+        await self._name(evidence.view)
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
         await self._promises.release(due)
@@ -102,6 +104,12 @@ class Reconciler:
         await self._remove(evidence)
         await self._promises.tidy()
         return due
+
+    async def _name(self, view: View | None) -> None:
+        for one in named(self._promises.live(), view):
+            logger.info("allocation %s is of %s", one.allocation, one.pod)
+            await self._promises.put(one)
+            await self._promises.serve(one, one.blocks)
 
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence

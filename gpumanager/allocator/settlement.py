@@ -158,6 +158,22 @@ def settle(
     )
 
 
+def named(live: Iterable[Allocation], view: View | None) -> tuple[Allocation, ...]:
+    """What was settled while no pods could be read, with what its pod says of itself."""
+    by_uid = {pod.uid: pod for pod in view or ()}
+    nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
+    return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
+
+
+def _told(allocation: Allocation, claimant: Claimant, pod: PodView) -> Allocation:
+    return replace(
+        allocation,
+        pod=replace(claimant, namespace=pod.namespace, name=pod.name),
+        ceiling=ceiling(pod.annotations),
+        burst_us=burst_us(pod.annotations),
+    )
+
+
 def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
     """All of them; last those that name a GPU which is missing now."""
     return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))

@@ -71,7 +71,8 @@ class ContainerView:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        return self.owner.namespace, self.owner.name, self.owner.container
+        """Its pod's UID stands for a name that is not known yet."""
+        return self.owner.namespace, self.owner.name or self.owner.uid, self.owner.container
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
-from admission_node import AdmissionRefused, Node, container, pod
+from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
+from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.reconciler import ASKED_EVERY
 from gpumanager.allocator.reconciliation import KINDS
+from gpumanager.allocator.settlement import LATENCY_BURST_US
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
@@ -78,6 +80,26 @@ async def test_what_the_kubelet_gives_and_nobody_recorded_is_held(node: Node) ->
     assert (held.owner, held.cores, held.blocks) == (one.uid, 30, 4)
     await later(node)
     assert kinds(node) == []
+
+
+async def test_what_was_settled_while_no_pods_could_be_read_has_its_pod_s_name_later(
+    node: Node,
+) -> None:
+    one = pod("a", container(30, 4), vcuda_core_limit="80", vcuda_profile="latency")
+    node.listing.readable = False
+    await node.run(one)
+    (before,) = node.allocator.journal.live()
+
+    node.listing.readable = True
+    await later(node)
+
+    (after,) = node.allocator.journal.live()
+    assert (before.pod and before.pod.name, before.ceiling) == ("", None)
+    assert str(after.pod) == "default/a (main)"
+    assert (after.ceiling, after.burst_us) == (80, LATENCY_BURST_US)
+    (limit,) = node.virtual.open_now[after.allocation]
+    assert (limit.ceiling, limit.burst_us) == (80, LATENCY_BURST_US)
+    assert JournalFile(node.directory / JOURNAL).load().live() == (after,)
 
 
 async def test_directories_that_nobody_owns_are_removed_and_others_are_not(node: Node) -> None:

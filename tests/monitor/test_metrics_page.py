@@ -234,6 +234,16 @@ def test_a_pod_made_anew_under_its_old_name_is_told_once() -> None:
     assert len(names) == len(set(names))
 
 
+def test_containers_whose_pods_are_not_known_by_name_are_told_apart_by_uid() -> None:
+    nameless = [replace(claimant(uid=uid), namespace="", name="") for uid in ("one", "two")]
+    seen = snapshot([share(nameless[0], "a1"), share(nameless[1], "a2", first=30)])
+
+    assert {pod for (pod,) in metric(seen, "container_request_gpu_utilization", "pod_name")} == {
+        "one",
+        "two",
+    }
+
+
 def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
     status = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
     told = Told({FIRST.uuid: status}, {}, {})
