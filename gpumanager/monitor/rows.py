@@ -85,8 +85,8 @@ def original(
 ) -> Callable[[Page], Rows]:
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
-            owner = view.owner
-            who = (owner.name, owner.namespace, page.snapshot.node, owner.container)
+            namespace, pod, container = view.labels
+            who = (pod, namespace, page.snapshot.node, container)
             yield from (((*who, last), number) for last, number in values(view))
 
     return rows

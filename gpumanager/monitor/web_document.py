@@ -57,8 +57,8 @@ def _gpu(view: GpuView) -> dict[str, Any]:
 def _containers(views: Iterable[ContainerView]) -> Iterator[dict[str, Any]]:
     for view in views:
         yield {
-            "namespace": view.owner.namespace,
-            "pod": view.owner.name,
+            "namespace": view.labels[0],
+            "pod": view.labels[1],
             "container": view.owner.container,
             "pod_uid": view.owner.uid,
             "admitted": round(view.promise.time, 3),
