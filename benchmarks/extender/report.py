@@ -35,6 +35,7 @@ class Setting:
             "pods": len(pods),
             "names_per_filter": self.times.named // count,
             "pods_per_second": _rate(self.times),
+            "apart_pods": len(self.apart.pods),
             "apart_pods_per_second": _rate(self.apart),
             "apart_filter_ms": _spread(self.apart.filter),
             "apart_prioritize_ms": _spread(self.apart.prioritize),

@@ -138,7 +138,7 @@ async def extender(bounds: Bounds, tls: Contexts | None) -> AsyncIterator[Target
                     f"/scheduler/{verb}"
                     for verb in ("predicates", "filter", "prioritize", "preempt", "bind")
                 ),
-                ("/version", "/healthz", "/readyz", "/metrics"),
+                ("/version", "/healthz", "/readyz", "/metrics", "/", "/ui", "/api/cluster"),
                 (
                     "/scheduler/filter",
                     {"Pod": pod_object("p", (30, 4), uid="u"), "NodeNames": ["a"]},

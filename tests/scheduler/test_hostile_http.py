@@ -156,7 +156,8 @@ async def test_a_wrong_method_is_told_which_are_right(target: Target) -> None:
 
 @both
 async def test_a_wrong_path_is_told_what_there_is(target: Target) -> None:
-    for path in ("/", "/nowhere", "//", "/%00", f"{target.posts[0]}/", "/..%2f..%2fetc/passwd"):
+    paths = ("/", "/nowhere", "//", "/%00", f"{target.posts[0]}/", "/..%2f..%2fetc/passwd")
+    for path in set(paths) - set(target.gets):
         answer = await target.ask(request("GET", path, closing=True))
 
         assert answer.split()[1] == "404", path
