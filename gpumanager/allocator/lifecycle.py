@@ -43,9 +43,14 @@ def rejected(
 ) -> tuple[AllocationID, ...]:
     """Promises to a pod that cannot come any more, because another is being admitted.
 
-    Those of an admission of which some part was never asked for; and memory without cores.
+    Those of an admission of which some part was never asked for; and memory without cores. That it
+    is another only the list of pods tells: what looks new by the order of calls may be a pod that
+    goes on, if no pods could be read for a moment.
     """
     if before is None or now is None or before.admission == now.admission:
+        return ()
+    coming = {one.pod.uid for one in now.candidates}
+    if not coming or coming.intersection(one.pod.uid for one in before.candidates):
         return ()
     return tuple(
         a.allocation

@@ -17,7 +17,6 @@ from gpumanager.allocator.settlement import NotSettled
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
-from gpumanager.virtual.values import AllocationID
 
 ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 
@@ -160,25 +159,6 @@ async def test_a_pod_rejected_halfway_leaves_nothing_behind(tmp_path: Path, half
 
     assert [a.owner for a in node.allocator.journal.live()] == [following.uid]
     assert len(node.virtual.open_now) == 1
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", [ContainerKind.INIT, ContainerKind.APP])
-async def test_halves_that_come_late_while_no_pods_can_be_read_are_one_container_after_all(
-    tmp_path: Path, order: tuple[str, str], kind: ContainerKind
-) -> None:
-    node = Node(tmp_path, gpus(1))
-    slow = pod("a", container(20, 4, "first", kind), container(40, 8, "main"))
-    node.listing.readable, node.clock.step = False, 3.0
-
-    await node.admit(slow, order=order)
-    for one in slow.containers:
-        await node.start(slow, one.name)
-
-    for one, blocks in zip(slow.containers, (4, 8), strict=True):
-        answer = node.answers[slow.uid, one.name]
-        mounted = AllocationID(answer.envs["VCUDA_ALLOCATION"])
-        assert [limit.memory for limit in node.virtual.open_now[mounted]] == [blocks * MEMORY_BLOCK]
 
 
 async def test_a_pod_rejected_after_all_was_answered_gives_way_when_its_devices_are_needed(
