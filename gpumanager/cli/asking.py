@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gpumanager.errors import InputError
+from gpumanager.kubelet.http_get import read_body
 
 MOST_BYTES: Final = 16 << 20
-PIECE: Final = 1 << 16
 
 BROKEN: Final = (OSError, ValueError, http.client.HTTPException)
 """What `get` raises where there is no answer; TimeoutError is one of them."""
@@ -45,20 +45,9 @@ def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -
     try:
         connection.request("GET", parts.path.rstrip("/") + path)
         answer = connection.getresponse()
-        return answer.status, _body(answer, until)
+        return answer.status, read_body(answer, until, MOST_BYTES)
     finally:
         connection.close()
-
-
-def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
-    body = bytearray()
-    while piece := answer.read1(PIECE):
-        body += piece
-        if time.monotonic() > until:
-            raise TimeoutError
-        if len(body) > MOST_BYTES:
-            raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
-    return bytes(body)
 
 
 def cause(error: BaseException, seconds: float) -> str:

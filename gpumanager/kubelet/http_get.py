@@ -40,7 +40,7 @@ def get(target: Target, path: str) -> bytes:
             with connection.getresponse() as response:
                 if response.status != http.client.OK:
                     raise NotOK(response.status, response.reason)
-                return _body(response, until)
+                return read_body(response, until)
         except http.client.HTTPException as error:
             raise ValueError(str(error) or type(error).__name__) from error
 
@@ -52,13 +52,16 @@ def _connection(target: Target) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(host, port, timeout=target.deadline, context=target.tls)
 
 
-def _body(response: http.client.HTTPResponse, until: float) -> bytes:
-    """The whole body; a peer that drips bytes is left at the deadline."""
+def read_body(response: http.client.HTTPResponse, until: float, most: int = BODY_LIMIT) -> bytes:
+    """The whole body; a peer that drips bytes is left at the deadline.
+
+    until: by time.monotonic(). most: bytes. Raises TimeoutError, ValueError and OSError.
+    """
     body = bytearray()
     while chunk := response.read1(CHUNK):
         body += chunk
         if time.monotonic() > until:
             raise TimeoutError
-        if len(body) > BODY_LIMIT:
-            raise ValueError(f"more than {BODY_LIMIT} bytes")
+        if len(body) > most:
+            raise ValueError(f"an answer of more than {most} bytes")
     return bytes(body)
