@@ -77,6 +77,11 @@ class Actor:
     burst_us: int = 0
     changes: tuple[tuple[float, int], ...] = ()
 
+    @property
+    def waits(self) -> bool:
+        """True if it waits for each launch before the next."""
+        return WORDS["sync"] in self.text.split()
+
     def tenant(self, seconds: float) -> Tenant:
         lasting = (self.end or seconds) - self.begin
         return Tenant(

@@ -3,10 +3,15 @@
 Pure. What is due to a tenant is its promise, or less if its launches cannot fill that much even
 with the whole GPU to themselves (`able`: the least and most percent it got alone, without a
 limiter). Where that was not the same each time, what is due is a range: the error bar of the row.
+
+On the real clock a program that waits for each launch is woken by the host before the next, and the
+GPU is not its own meanwhile (`woken`). Where neighbours work in just those moments nothing is lost;
+where they never do, it has that part of what they leave it which it has of the whole GPU alone. The
+host decides which, not the limiter: from one to the other is the range.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from compute import metrics
@@ -89,9 +94,27 @@ def judge(
     busy: Mapping[str, Sequence[float]],
     reports: Mapping[str, Mapping[str, float]],
     able: Mapping[str, Able],
+    woken: Collection[str] = (),
 ) -> list[Verdict]:
-    """One verdict for each phase. reports: what each tenant's workload printed of itself."""
-    return [judge_phase(case, phase, busy, reports, able) for phase in case.phases]
+    """One verdict for each phase. reports: what each tenant's workload printed of itself.
+
+    woken: the tenants that the host wakes after each launch.
+    """
+    return [
+        judge_phase(case, phase, busy, reports, beside(phase, able, woken)) for phase in case.phases
+    ]
+
+
+def beside(phase: Phase, able: Mapping[str, Able], woken: Collection[str]) -> dict[str, Able]:
+    """What each tenant of the phase can take beside the others, at least and at most."""
+    wanted = {name: min(promised, able[name][1]) for name, promised in phase.due.items()}
+    total = math.fsum(wanted.values())
+    found = {name: able[name] for name in phase.due}
+    for name in found.keys() & set(woken):
+        least, most = able[name]
+        left = 100 - (total - wanted[name])
+        found[name] = (least * left / 100, most)
+    return found
 
 
 def judge_phase(

@@ -47,7 +47,8 @@ class Runner:
             case.tenants(), case.seconds, clock=self.clock, interval=case.interval, limiter=limiter
         )
         after = {one.name: await self.able(one, case.window) for one in case.actors}
-        verdicts = tuple(judge(case, played.busy, played.reports, ranges(before, after)))
+        woken = [one.name for one in case.actors if one.waits and self.clock == "real"]
+        verdicts = tuple(judge(case, played.busy, played.reports, ranges(before, after), woken))
         name = limiter.stem if isinstance(limiter, Path) else limiter
         return Ran(case, name, played, verdicts)
 

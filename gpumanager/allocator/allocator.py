@@ -11,40 +11,30 @@ without the world is decided in the pure modules beside this one.
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
-from pathlib import Path
 
-from gpumanager.allocator.admission import PAIR_AGE, Admission, Call, Transaction, View, apart, hear
+from gpumanager.allocator.admission import Transaction
 from gpumanager.allocator.advertised import advertised
-from gpumanager.allocator.answer import Answer, answer
+from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.calm import Calm
-from gpumanager.allocator.decision import Demand, Refused, decide
-from gpumanager.allocator.device_ids import Device, UnknownDeviceID
+from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.device_ids import Device
 from gpumanager.allocator.evidence import Eyes
-from gpumanager.allocator.foresight import Foreseen, Foresight, Ground
-from gpumanager.allocator.journal import Allocation, Journal, State
-from gpumanager.allocator.journal_file import JournalUnwritable
+from gpumanager.allocator.foresight import Foreseen
+from gpumanager.allocator.granting import Granting
+from gpumanager.allocator.hearing import Hearing
+from gpumanager.allocator.journal import Journal
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import (
-    UNDISPUTED,
-    Conflict,
-    conflict,
-    rejected,
-)
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciler import Reconciler
 from gpumanager.allocator.reconciliation import Disagreement
 from gpumanager.allocator.recovery import recover
-from gpumanager.allocator.room import given_to_nobody
 from gpumanager.allocator.settler import Settler
-from gpumanager.allocator.steering import Question, could_hold, steer
+from gpumanager.allocator.steering import Question, steer
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.kubelet.pods import PodView
-from gpumanager.names import VCORE
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
@@ -60,16 +50,15 @@ class Allocator:
         self._ledger = Ledger(topology)
         self._around = surroundings
         self._promises = Promises(surroundings.journal, surroundings.virtual)
-        self._admission = Admission()
-        self._view: View | None = None
         self._eyes = Eyes(surroundings.pods)
+        self._hearing = Hearing(self._ledger, self._promises, self._eyes, surroundings.clock)
         self._reconciler = Reconciler(self._ledger, self._promises, surroundings)
         self._settler = Settler(self._ledger, self._promises, surroundings)
+        self._granting = Granting(self._ledger, self._promises, self._hearing, surroundings)
         self._wake = asyncio.Event()
         self._foreign: frozenset[str] = frozenset()
         self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
         self._lock = asyncio.Lock()
-        self._foresight = Foresight()
         self.calm = Calm()
         """For those who can wait while the kubelet does not."""
 
@@ -147,8 +136,7 @@ class Allocator:
     async def kubelet_started(self) -> None:
         """Nothing of ours can be under admission now: pods listed already are not new."""
         async with self._lock:
-            view = await self._eyes.look()
-            self._admission = Admission(frozenset(pod.uid for pod in view or ()), None)
+            await self._hearing.begin_anew()
 
     async def preferred(
         self,
@@ -163,12 +151,12 @@ class Allocator:
         """
         async with self._lock:
             self.calm.expect()
-            open_ = await self._hear(resource, size)
-            await self._promises.release(self._conflict(open_, available).over)
+            open_ = await self._hearing.hear(resource, size)
+            await self._promises.release(self._granting.conflict(open_, available).over)
             question = Question(resource, size, tuple(available), tuple(must_include))
             offer = steer(self._ledger, self._promises.live(), open_, question)
-            open_ = self._keep(replace(open_, awaiting=resource, plan=offer.plan))
-            self._foresight.begin(self._foresee(open_, resource, offer.ids))
+            open_ = self._hearing.keep(replace(open_, awaiting=resource, plan=offer.plan))
+            self._granting.foresight.begin(self._foresee(open_, resource, offer.ids))
             self.calm.expect()
             return offer.ids
 
@@ -180,28 +168,15 @@ class Allocator:
         async with self._lock:
             self.calm.expect()
             try:
-                return await self._allocate(resource, ids)
+                return await self._granting.allocate(resource, ids)
             finally:
                 self.calm.over()
 
-    async def _allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
-        foreseen = self._foresight.take(self._ground(), resource, ids)
-        open_ = await self._transaction(resource, ids)
-        if foreseen is not None:
-            await self._promise(foreseen.decided, open_)
-            return foreseen.answer
-        decided = await self._decide(open_, resource, ids)
-        if isinstance(decided, Refused) and await self._make_room(open_):
-            decided = await self._decide(open_, resource, ids)
-        other = apart(open_, self._call(resource, len(ids)))
-        if isinstance(decided, Refused) and other:
-            open_ = self._keep(other)
-            decided = await self._decide(open_, resource, ids)
-        if isinstance(decided, Refused):
-            await self._abandon(open_)
-            return decided
-        directory = await self._promise(decided, open_)
-        return self._answer(decided, open_, resource, directory)
+    async def _foresee(
+        self, open_: Transaction, resource: str, ids: tuple[str, ...]
+    ) -> Foreseen | None:
+        async with self._lock:
+            return await self._granting.foresee(open_, resource, ids)
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
         """PreStartContainer: whose the IDs are is settled, and its limits are set.
@@ -210,7 +185,7 @@ class Allocator:
         """
         view = await self._eyes.look()
         checkpoint, containers = await self._around.books.containers(
-            resource, ids, view, self._promises.live(), admitting=self._admitting()
+            resource, ids, view, self._promises.live(), admitting=self._hearing.admitting
         )
         running = await self._settler.running(containers, view)
         async with self._lock:
@@ -224,8 +199,8 @@ class Allocator:
         began = self._around.clock()
         look = await self._reconciler.look(began, await self._eyes.look())
         async with self._lock:
-            self._promises.expected = self._open().allocation if self._admitting() else None
-            released = await self._reconciler.act(look, self._under)
+            self._promises.expected = self._expected()
+            released = await self._reconciler.act(look, self._hearing.under)
         await self._tell_of_devices()
         return released
 
@@ -244,161 +219,13 @@ class Allocator:
             except (GpuManagerError, OSError) as error:
                 logger.warning("reconciling failed, will be tried again: %s", error)
 
+    def _expected(self) -> AllocationID | None:
+        hearing = self._hearing
+        return hearing.being_admitted().allocation if hearing.admitting else None
+
     async def _tell_of_devices(self) -> None:
         """The kubelet hears of it when IDs that only pods had are released."""
         foreign = self.foreign()
         if foreign != self._foreign and self.on_devices_changed is not None:
             await self.on_devices_changed()
         self._foreign = foreign
-
-    # Admission: who is asking.
-
-    async def _hear(self, resource: str, size: int, *, again: bool = False) -> Transaction:
-        self._view = await self._eyes.look()
-        call = self._call(resource, size, again=again)
-        before = self._admission.open
-        live = self._promises.live()
-        self._admission = hear(
-            self._admission, call, self._view, {a.owner for a in live if a.owner}, self._fits
-        )
-        await self._promises.release(rejected(live, before, self._admission.open))
-        return self._open()
-
-    def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
-        nonce = AllocationID(secrets.token_hex(8))
-        return Call(resource, size, self._around.clock(), nonce, again=again)
-
-    def _open(self) -> Transaction:
-        open_ = self._admission.open
-        if open_ is None:  # pragma: no cover  # every call leaves one open
-            raise AssertionError("no admission is open")
-        return open_
-
-    def _keep(self, open_: Transaction) -> Transaction:
-        self._admission = replace(self._admission, open=open_)
-        return open_
-
-    def _fits(self, pod: PodView) -> bool:
-        return could_hold(self._ledger, self._ledger.books(self._promises.live()), pod)
-
-    async def _transaction(self, resource: str, ids: Collection[str]) -> Transaction:
-        """The one whose Allocate has to come; or, where no IDs were preferred, what is heard."""
-        open_ = self._admission.open
-        if open_ and open_.awaiting == resource and open_.sizes.get(resource) == len(ids):
-            return self._keep(replace(open_, awaiting=None))
-        half = self._promises.journal.get(open_.allocation) if open_ else None
-        again = half is not None and set(half.ids(resource)) == set(ids)
-        return self._keep(replace(await self._hear(resource, len(ids), again=again), awaiting=None))
-
-    def _admitting(self) -> bool:
-        """True if a pod may be under admission still."""
-        open_ = self._admission.open
-        return open_ is not None and self._around.clock() - open_.began < PAIR_AGE
-
-    def _under(self, allocation: Allocation) -> bool:
-        """True if its pod may be under admission still."""
-        return self._admitting() and allocation.admission == self._open().admission
-
-    # Allocate: what is promised.
-
-    async def _promise(self, decided: Allocation, open_: Transaction) -> Path | None:
-        try:
-            return await self._promises.promise(decided, self._blocks(decided, open_))
-        except JournalUnwritable:
-            raise
-        except (GpuManagerError, OSError):
-            await self._promises.release([decided.allocation])
-            await self._abandon(open_)
-            raise
-
-    async def _foresee(
-        self, open_: Transaction, resource: str, ids: tuple[str, ...]
-    ) -> Foreseen | None:
-        """What Allocate will be answered if it asks for what was offered."""
-        async with self._lock:
-            ground = self._ground()
-            if ground[0] is not open_ or self._conflict(open_, ids) != UNDISPUTED:
-                return None
-            demand = self._demand(resource, ids)
-            if isinstance(demand, Refused):
-                return None
-            decided = self._decided(open_, demand)
-            if isinstance(decided, Refused):
-                return None
-            directory = await self._promises.foresee(decided, self._blocks(decided, open_))
-            made = self._answer(decided, open_, resource, directory)
-            return Foreseen(ground, resource, frozenset(ids), decided, made)
-
-    def _ground(self) -> Ground:
-        """What an Allocate now would look at."""
-        promises, ledger = self._promises, self._ledger
-        known = self._admission.open, self._view, promises.live(), promises.lingering
-        return (*known, ledger.topology, ledger.closed)
-
-    async def _decide(
-        self, open_: Transaction, resource: str, ids: Collection[str]
-    ) -> Allocation | Refused:
-        if not ids:
-            return Refused(f"no devices are asked for of {resource}")
-        demand = self._demand(resource, ids)
-        if isinstance(demand, Refused):
-            return demand
-        found = self._conflict(open_, ids)
-        await self._promises.release(found.over)
-        if found.refused:
-            return found.refused
-        self._promises.doubt(found.doubted)
-        return self._decided(open_, demand)
-
-    def _demand(self, resource: str, ids: Collection[str]) -> Demand | Refused:
-        try:
-            return Demand(resource, self._ledger.ids.known(ids), self._around.clock())
-        except UnknownDeviceID as error:
-            return Refused(str(error))
-
-    def _decided(self, open_: Transaction, demand: Demand) -> Allocation | Refused:
-        live, share_mode = self._promises.live(), self._around.share_mode
-        return decide(self._ledger, live, open_, demand, share_mode=share_mode)
-
-    def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
-        promises = self._promises
-        return conflict(promises.live(), open_.admission, ids, self._view, promises.lingering)
-
-    async def _make_room(self, open_: Transaction) -> bool:
-        """Whether there is more room now."""
-        live = self._promises.live()
-        names = await given_to_nobody(live, open_.admission, self._view, self._around)
-        await self._promises.release(names)
-        return bool(names)
-
-    async def _abandon(self, open_: Transaction) -> None:
-        """The pod is refused for good: what else it was promised is free.
-
-        Not where only the order of calls says that it was promised to the same pod.
-        """
-        if not open_.candidates:
-            return
-        await self._promises.release(
-            a.allocation
-            for a in self._promises.live()
-            if a.admission == open_.admission and a.state is State.ANSWERED
-        )
-        self._admission = replace(self._admission, open=None)
-
-    def _blocks(self, allocation: Allocation, open_: Transaction) -> int:
-        """Memory blocks it has or will have, as far as known."""
-        return allocation.blocks or (open_.request.blocks if open_.request else 0)
-
-    def _answer(
-        self, allocation: Allocation, open_: Transaction, resource: str, directory: Path | None
-    ) -> Answer:
-        if resource != VCORE:
-            return Answer()
-        return answer(
-            allocation,
-            tuple(gpu for gpu in self.topology.gpus if gpu.uuid in allocation.gpus),
-            volumes=self._around.volumes,
-            files=self._around.files,
-            directory=directory,
-            memory_blocks=self._blocks(allocation, open_) or (0 if open_.request else None),
-        )

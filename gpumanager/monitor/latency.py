@@ -112,7 +112,7 @@ class TimedAllocator(Allocator):
         return await self._latencies.timed(CALLS[0], resource, answer)
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
-        who = asking(self._admission.open)
+        who = asking(self._hearing.open)
         answered = await self._latencies.timed(CALLS[1], resource, super().allocate(resource, ids))
         if isinstance(answered, Refused):
             self._latencies.admissions.add(Kind.REFUSED, who, answered.text)

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from compute import drawing, report
-from compute.cases import Actor, Bars, Case, Phase, actor, steady
+from compute.cases import PATTERNS, Actor, Bars, Case, Phase, actor, steady
 from compute.judge import Verdict, judge
 
 WHOLE = (100.0, 100.0)
@@ -71,6 +71,37 @@ def test_a_case_is_as_good_as_its_worst_tenant() -> None:
     assert found.settled is None
     assert found.gap_ms == 9
     assert found.fairness == pytest.approx(1.8**2 / (2 * (1 + 0.8**2)))
+
+
+@pytest.mark.parametrize(
+    ("got", "due", "missed"),
+    [
+        ((0.03, 0.068), (67.2, 70), ()),
+        ((0.03, 0.062), (67.2, 70), ("error", "delivered", "settled")),
+        ((0.03, 0.074), (67.2, 70), ("error", "settled")),
+        ((0.027, 0.07), (67.2, 70), ("error", "delivered", "settled")),
+    ],
+)
+def test_who_is_woken_after_each_launch_is_due_that_part_of_what_its_neighbours_leave(
+    got: tuple[float, float], due: tuple[float, float], missed: tuple[str, ...]
+) -> None:
+    """The second takes 96 % alone: the host has the rest. Of 70 that is 67.2; of the first's 30,
+    which may not be less whatever the host does to its neighbour, nothing is taken off."""
+    case = steady("two", actor("a", 30, "1ms"), actor("b", 70, "1ms", "sync"))
+    busy = {name: [share] * 100 for name, share in zip("ab", got, strict=True)}
+
+    able = {"a": WHOLE, "b": (96.0, 97.0)}
+    (found,) = judge(case, busy, {"a": {}, "b": {}}, able, ["b"])
+
+    assert (found.tenants["b"].due, found.tenants["b"].most) == pytest.approx(due)
+    assert found.tenants["a"].due == 30
+    assert found.missed == missed
+
+
+def test_only_a_program_that_waits_for_each_launch_is_woken_after_each() -> None:
+    waiting = {pattern for pattern in PATTERNS if actor("a", 30, "1ms", pattern).waits}
+
+    assert waiting == {"sync"}
 
 
 def test_each_phase_is_judged_by_its_own_time_and_what_is_due_then() -> None:
