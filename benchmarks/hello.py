@@ -49,13 +49,13 @@ def forked(work: Callable[[], object]) -> int:
     return pid
 
 
-def start_manager(root: Path) -> tuple[int, str]:
+def start_manager(root: Path, limit: Limit = LIMIT) -> tuple[int, str]:
     """A manager that serves one allocation: its pid and its socket."""
     ready, tell = os.pipe()
 
     async def serve() -> None:
         check = PodCheck(Containers(CgroupFiles.here()), {NAME: POD}.get)
-        directory = await VirtualSockets(root, peers=check).open(NAME, [LIMIT])
+        directory = await VirtualSockets(root, peers=check).open(NAME, [limit])
         os.write(tell, str(directory / "vcuda.sock").encode())
         await asyncio.Event().wait()
 
@@ -64,10 +64,10 @@ def start_manager(root: Path) -> tuple[int, str]:
     return pid, path
 
 
-def compiled(folder: Path, name: str) -> Path:
+def compiled(folder: Path, name: str, *libraries: str) -> Path:
     program = folder / name
     flags = ["gcc", "-std=gnu11", "-O2", "-pthread", f"-I{INCLUDE}"]
-    subprocess.run([*flags, "-o", program, HERE / f"{name}.c"], check=True)
+    subprocess.run([*flags, "-o", program, HERE / f"{name}.c", *libraries], check=True)
     return program
 
 

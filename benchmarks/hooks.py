@@ -129,11 +129,12 @@ class Bench:
 
     folder: Path
     directories: Mapping[Place, Path]
+    program: str = "hooks"
 
     async def run(self, place: Place, *words: object, through: Sequence[object] = ()) -> list[str]:
         """Run the program in a container of this place; returns its output."""
         lines: list[str] = []
-        spec = self._spec(place, [*through, self.folder / "hooks", *words])
+        spec = self._spec(place, [*through, self.folder / self.program, *words])
         process = await start_container(spec, self.folder / "spec.json", lines.append)
         try:
             status = await asyncio.wait_for(process.wait(), SECONDS)

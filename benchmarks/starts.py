@@ -1,0 +1,99 @@
+"""What the shim adds to a program's start: alone, and 300 of them at once.
+
+    python benchmarks/starts.py [--rounds N] [--crowd N]
+
+A start is: load libcuda, cuInit, the first question about memory, which the shim answers out of the
+container's books, so that it has said HELLO to the manager before. The driver is the stand-in of
+hooks.py, with the shim before it or without, in turns; the manager is the real one in a process of
+its own, which looks at each caller's cgroup. The programs run in a container of that manager.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import hello
+import hooks
+from hooks import Bench, Place
+from machine_line import machine_line
+
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.values import Limit
+
+PLACE = Place("managed", 30)
+LIMIT = Limit(hooks.GPUS[0], Bytes(GIB), 30, 30)
+LIBRARIES = {"driver": "libvcuda-real.so.1", "shim": "libcuda.so.1"}
+ALONE, CROWD = 200.0, 1.0
+"""Bars: microseconds that the shim may add alone; seconds that the whole crowd may take."""
+
+
+async def alone(bench: Bench, rounds: int) -> dict[str, list[float]]:
+    """Microseconds of each start, by what was loaded, in turns."""
+    found: dict[str, list[float]] = {side: [] for side in LIBRARIES}
+    for _ in range(rounds):
+        for side, library in LIBRARIES.items():
+            (line,) = await bench.run(PLACE, "one", library)
+            nanoseconds, total = map(int, line.split())
+            if (total == LIMIT.memory) != (side == "shim"):
+                raise SystemExit(f"{side}: a device of {total} bytes; whose limit is that?")
+            found[side].append(nanoseconds / 1e3)
+    return found
+
+
+async def crowd(bench: Bench, number: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds until so many have begun and ended, by what was loaded, in turns."""
+    found: dict[str, list[float]] = {side: [] for side in LIBRARIES}
+    for _ in range(rounds):
+        for side, library in LIBRARIES.items():
+            (line,) = await bench.run(PLACE, "all", library, number)
+            found[side].append(int(line) / 1e9)
+    return found
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:8.{digits}f}  ({low:.{digits}f} to {high:.{digits}f})"
+
+
+async def run(options: argparse.Namespace, root: Path, directory: Path) -> None:
+    bench = Bench(root, {PLACE: directory}, "starts")
+    starts = await alone(bench, options.rounds)
+    for side, values in starts.items():
+        print(f"one start, {side:<8} us  {spread(values, 0)}")
+    added = statistics.median(starts["shim"]) - statistics.median(starts["driver"])
+    print(f"{'added by the shim':<19} us  {added:8.0f}  bar {ALONE:.0f}")
+    for side, values in (await crowd(bench, options.crowd, options.crowds)).items():
+        bar = f"  bar {CROWD:g}" if side == "shim" else ""
+        print(f"{options.crowd} at once, {side:<6}  s  {spread(values, 2)}{bar}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--rounds", type=int, default=100, help="starts alone, of each side")
+    arguments.add_argument("--crowd", type=int, default=300, help="programs at once")
+    arguments.add_argument("--crowds", type=int, default=7, help="crowds, of each side")
+    options = arguments.parse_args()
+    if missing := namespaces_available():
+        raise SystemExit(missing)
+    root = Path(tempfile.mkdtemp(prefix="gm"))
+    hooks.build(root)
+    hello.compiled(root, "starts", "-ldl")
+    manager, path = hello.start_manager(root, LIMIT)
+    try:
+        print(machine_line())
+        asyncio.run(run(options, root, Path(path).parent))
+    finally:
+        os.kill(manager, signal.SIGKILL)
+        os.waitpid(manager, 0)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
