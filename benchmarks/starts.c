@@ -1,7 +1,8 @@
 /* A program that does nothing with the GPU but begin.
  *
  *     starts one LIBRARY           load it, cuInit, ask for the free memory: prints the nanoseconds
- *     starts all LIBRARY NUMBER    so many of these at once, begun and ended: prints the nanoseconds
+ *     starts all LIBRARY NUMBER    so many of these at once, begun and ended: prints the
+ * nanoseconds
  *
  * The first question that the shim answers out of the books has needed its HELLO. */
 #include <dlfcn.h>
