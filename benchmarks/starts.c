@@ -1,8 +1,7 @@
 /* A program that does nothing with the GPU but begin.
  *
- *     starts one LIBRARY           load it, cuInit, ask for the free memory: prints the nanoseconds
- *     starts all LIBRARY NUMBER    so many of these at once, begun and ended: prints the
- * nanoseconds
+ *     starts one LIBRARY           load it, cuInit, ask for the free memory; prints ns
+ *     starts all LIBRARY NUMBER    begin so many of these at once, wait for all; prints ns
  *
  * The first question that the shim answers out of the books has needed its HELLO. */
 #include <dlfcn.h>
