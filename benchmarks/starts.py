@@ -2,10 +2,11 @@
 
     python benchmarks/starts.py [--rounds N] [--crowd N]
 
-A start is: load libcuda, cuInit, the first question about memory, which the shim answers out of the
-container's books, so that it has said HELLO to the manager before. The driver is the stand-in of
+A start is: load libcuda, cuInit, in which the shim says HELLO to the manager. The first question
+about memory after it asks the manager once more; it is shown apart. The driver is the stand-in of
 hooks.py, with the shim before it or without, in turns; the manager is the real one in a process of
-its own, which looks at each caller's cgroup. The programs run in a container of that manager.
+its own, which looks at each caller's cgroup. The programs run in containers of that manager, one
+begun after the other has ended, so that its caches are as cold as on a node.
 """
 
 import argparse
@@ -34,16 +35,20 @@ ALONE, CROWD = 200.0, 1.0
 """Bars: microseconds that the shim may add alone; seconds that the whole crowd may take."""
 
 
-async def alone(bench: Bench, rounds: int) -> dict[str, list[float]]:
-    """Microseconds of each start, by what was loaded, in turns."""
-    found: dict[str, list[float]] = {side: [] for side in LIBRARIES}
+Alone = dict[str, list[tuple[float, float]]]
+"""Microseconds of starts, and of the first questions after them, by what was loaded."""
+
+
+async def alone(bench: Bench, rounds: int) -> Alone:
+    """In turns."""
+    found: Alone = {side: [] for side in LIBRARIES}
     for _ in range(rounds):
         for side, library in LIBRARIES.items():
             (line,) = await bench.run(PLACE, "one", library)
-            nanoseconds, total = map(int, line.split())
+            start, question, total = map(int, line.split())
             if (total == LIMIT.memory) != (side == "shim"):
                 raise SystemExit(f"{side}: a device of {total} bytes; whose limit is that?")
-            found[side].append(nanoseconds / 1e3)
+            found[side].append((start / 1e3, question / 1e3))
     return found
 
 
@@ -64,14 +69,17 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 async def run(options: argparse.Namespace, root: Path, directory: Path) -> None:
     bench = Bench(root, {PLACE: directory}, "starts")
-    starts = await alone(bench, options.rounds)
-    for side, values in starts.items():
-        print(f"one start, {side:<8} us  {spread(values, 0)}")
-    added = statistics.median(starts["shim"]) - statistics.median(starts["driver"])
-    print(f"{'added by the shim':<19} us  {added:8.0f}  bar {ALONE:.0f}")
+    figures = await alone(bench, options.rounds)
+    for place, what in enumerate(("one start", "the first question")):
+        sides = {side: [pair[place] for pair in pairs] for side, pairs in figures.items()}
+        for side, values in sides.items():
+            print(f"{what + ', ' + side:<28} us {spread(values, 0)}")
+        added = statistics.median(sides["shim"]) - statistics.median(sides["driver"])
+        bar = f"  bar {ALONE:.0f}" if place == 0 else ""
+        print(f"{'added by the shim':<28} us {added:8.0f}{bar}")
     for side, values in (await crowd(bench, options.crowd, options.crowds)).items():
         bar = f"  bar {CROWD:g}" if side == "shim" else ""
-        print(f"{options.crowd} at once, {side:<6}  s  {spread(values, 2)}{bar}")
+        print(f"{str(options.crowd) + ' at once, ' + side:<28} s  {spread(values, 2)}{bar}")
 
 
 def main() -> None:
