@@ -50,6 +50,10 @@ chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and valu
 	$(BIN)/python tests/chart/helm_program.py
 	$(BIN)/python tests/chart/generate.py
 
+.PHONY: image-check
+image-check: $(VENV)/developing ## the Dockerfile run to its end by buildah, and its image looked at (root; some ten minutes)
+	PYTHONPATH=deploy:tests/native $(BIN)/python tests/chart/image_check.py
+
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients

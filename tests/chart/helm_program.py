@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -52,7 +53,9 @@ def build() -> Path:
     return built()
 
 
-def helm(*words: object, chart: Path = CHART) -> subprocess.CompletedProcess[str]:
+def helm(
+    *words: object, chart: Path = CHART, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """One command of it, in the chart; the caller looks how it ended."""
     program = found()
     assert program is not None, MISSING
@@ -63,6 +66,7 @@ def helm(*words: object, chart: Path = CHART) -> subprocess.CompletedProcess[str
         text=True,
         cwd=chart,
         timeout=SECONDS,
+        env=os.environ | (environment or {}),
     )
 
 

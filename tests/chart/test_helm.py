@@ -97,8 +97,9 @@ def test_the_extenders_certificate_is_for_its_service() -> None:
 NOTES = {
     "default": 'sends pods with GPUs to the scheduler "gpu-scheduler"',
     "cluster-scheduler": "urlPrefix: https://gpu-manager-extender.kube-system.svc:3456/scheduler",
-    "driver-container": "gpumanager doctor --driver-root /run/nvidia/driver",
+    "driver-container": "gpumanager doctor --driver-root=/run/nvidia/driver",
     "everything": "Prometheus may not reach the extender",
+    "minimal": "Is a node fit, and what is wrong if not?",
 }
 
 
@@ -165,13 +166,34 @@ data:
 
 @pytest.mark.parametrize(("case", "said"), NOTES.items())
 def test_who_has_installed_it_is_told_what_is_next(case: str, said: str, tmp_path: Path) -> None:
-    chart = tmp_path / "gpu-manager"
+    assert said in _notes(tmp_path, "--values", f"ci/{case}-values.yaml")
+
+
+ELSEWHERE = {
+    "agent.stateDirectory": "/srv/gpu-manager",
+    "containerRuntime.socket": "/run/crio/crio.sock",
+    "driver.deviceDirectory": "/run/nvidia/dev",
+    "kubelet.root": "/var/lib/k0s/kubelet",
+}
+
+
+def test_the_doctor_is_told_to_look_where_the_agent_does(tmp_path: Path) -> None:
+    words = [word for pair in ELSEWHERE.items() for word in ("--set", "=".join(pair))]
+    objects = [one for one in yaml.safe_load_all(rendered(*words)) if one]
+    (agent,) = (one for one in objects if one["kind"] == "DaemonSet")
+    arguments = set(goldens.container(agent)["args"])
+
+    told = _notes(tmp_path, *words).partition("gpumanager doctor ")[2].splitlines()[0].split()
+
+    assert set(told) <= arguments
+    assert {one for one in arguments if "=/" in one or "unix:" in one} == set(told)
+
+
+def _notes(directory: Path, *words: str) -> str:
+    chart = directory / "gpu-manager"
     shutil.copytree(helm_program.CHART, chart)
-    notes = chart / "templates" / "NOTES.txt"
-    (chart / "templates" / "said.yaml").write_text(SAID % notes.read_text())
-
-    made = rendered(
-        "--values", f"ci/{case}-values.yaml", "--show-only", "templates/said.yaml", chart=chart
-    )
-
-    assert said in yaml.safe_load(made)["data"]["said"]
+    notes = (chart / "templates" / "NOTES.txt").read_text()
+    (chart / "templates" / "said.yaml").write_text(SAID % notes)
+    made = rendered(*words, "--show-only", "templates/said.yaml", chart=chart)
+    said: str = yaml.safe_load(made)["data"]["said"]
+    return said

@@ -4,30 +4,23 @@ import os
 import re
 import subprocess
 import sys
-from fnmatch import fnmatch
+from collections.abc import Iterable
 from importlib.util import cache_from_source
 from pathlib import Path
 
+import agent_image
+import dockerfile
 import elf
 import image
+import image_contents
 import pytest
+from packaging.utils import canonicalize_name
 
 from vcuda_shim import SHIM_CUDA, SHIM_NVML
 from vcuda_shim.build import MACHINES, SEPARATE, build
 
 ROOT = Path(__file__).parents[2]
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
-LISTED = [
-    line
-    for line in Path(__file__).with_name("image_files.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
-FORBIDDEN = re.compile(
-    r"/tests?/|\.(c|cc|h|hpp|a|o|pyi|pyx|pxd)$|libcuda\.so\.1$|libnvidia-ml\.so\.1$|\.(pem|key)$"
-)
-OURS = re.compile(r"opt/gpu-manager/(gpumanager|vcuda_shim|gpu_manager-)|usr/")
-CERTIFICATES = "opt/gpu-manager/grpc/_cython/_credentials/roots.pem"
-"""gRPC's own list of public authorities."""
+DOCKERFILE = dockerfile.FILE.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +34,32 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return destination
 
 
-def files(destination: Path) -> list[str]:
-    found = (path for path in destination.rglob("*") if not path.is_dir())
-    return sorted(str(path.relative_to(destination)) for path in found)
-
-
 def test_the_image_holds_what_is_listed_and_nothing_else_of_ours(furnished: Path) -> None:
-    ours = [name for name in files(furnished) if OURS.match(name)]
+    names = image_contents.files(furnished)
 
-    assert [one for one in ours if not any(fnmatch(one, pattern) for pattern in LISTED)] == []
-    assert [one for one in LISTED if not any(fnmatch(name, one) for name in ours)] == []
+    assert image_contents.unlisted(names) == []
+    assert image_contents.unmet(names) == []
 
 
 def test_nothing_is_in_it_that_nobody_runs(furnished: Path) -> None:
-    found = [name for name in files(furnished) if FORBIDDEN.search(name)]
+    assert image_contents.of_no_use(image_contents.files(furnished)) == []
 
-    shims = [name for name in found if "/vcuda_shim/lib/shim/" in name]
-    assert [name for name in found if name not in {*shims, CERTIFICATES}] == []
+
+def test_the_image_for_a_real_node_has_the_same_files_and_packages(furnished: Path) -> None:
+    def without_what_installing_writes(names: Iterable[str]) -> set[str]:
+        written = re.compile(r"\.pyc$|\.dist-info/|^bin/|/lib/shim-")
+        return {name for name in names if not written.search(name)}
+
+    site = furnished / image.SITE
+    names = [one.removeprefix(f"{image.SITE}/") for one in image_contents.files(furnished)[:-1]]
+    of_us = re.compile(r"gpumanager/|vcuda_shim/")
+
+    made = without_what_installing_writes(agent_image.packaged())
+    ours = without_what_installing_writes(names)
+    assert {one for one in made if of_us.match(one)} == {one for one in ours if of_us.match(one)}
+    assert {canonicalize_name(one.name) for one in agent_image.needed()} == {
+        canonicalize_name(one.name.split("-")[0]) for one in site.glob("*.dist-info")
+    } - {"gpu-manager"}
 
 
 def test_every_module_is_compiled(furnished: Path) -> None:

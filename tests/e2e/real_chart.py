@@ -1,27 +1,27 @@
-"""The agent of the chart on a real node: rendered by helm, its DaemonSet's pod on the real kubelet.
+"""The chart's agent on a real node: installed by helm, its DaemonSet's pod on the real kubelet.
 
-There is no controller: this makes the DaemonSet's pod, and gives it what ServiceAccounts' admission
-would, the account's token. The driver stands at /run/nvidia/driver by a mount, as a driver's
-container would have it there; the GPUs are the simulated ones.
+There is no controller: this makes the pod of the DaemonSet that the API server has, and gives it
+what ServiceAccounts' admission would, the account's token. The driver stands at /run/nvidia/driver
+by a mount, as a driver's container would have it there; the GPUs are the simulated ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
 import agent_image
-import helm_program
 import yaml
-from api_client import NOT_FOUND, ApiClient, ApiError, silent
+from api_client import NOT_FOUND, ApiError, silent
+from cluster_objects import Object, created, everything
 from node_process import wait_for
 from real_node import API_PORT, NODE, NODE_PATH, RealNode
 from real_pods import LOGS
+from real_release import NAMESPACE, Release
 
 from gpumanager.sim.container import kernel
 from gpumanager.sim.host import NodeDisk
 
-NAMESPACE: Final = "kube-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 POD: Final = "gpu-manager-agent-0"
 LABEL: Final = {"tencent.com/gpu": "true"}
@@ -29,8 +29,6 @@ LABEL: Final = {"tencent.com/gpu": "true"}
 DRIVER: Final = Path("/run/nvidia/driver")
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY: Final = "kube-root-ca.crt"
-DRY: Final = "dryRun=All&fieldValidation=Strict"
-Object = dict[str, Any]
 
 
 class ChartedAgent:
@@ -39,26 +37,33 @@ class ChartedAgent:
     def __init__(self, node: RealNode, disk: NodeDisk) -> None:
         self._node = node
         self._uid = ""
+        self.before: frozenset[str] = frozenset()
         DRIVER.mkdir(parents=True)
         kernel.bind(str(disk.root), str(DRIVER))
-        written = node.file("values.yaml")
-        written.write_text(yaml.safe_dump(_values(node, disk)))
-        self.objects = parsed(helm_program.rendered("--values", written))
+        self._values = node.file("values.yaml")
+        self._values.write_text(yaml.safe_dump(_values(node, disk)))
+        self.release = Release(node, "gpu-manager")
 
-    def install(self) -> None:
-        """The node's label, all objects, and the image."""
+    def prepare(self) -> None:
+        """What a cluster has before the chart: the node's label, the authority, the image.
+
+        before: all its objects then.
+        """
         label = {"metadata": {"labels": LABEL}}
         self._node.api.ask("PATCH", NODE_PATH, label, "merge-patch+json")
         archive = self._node.file("agent-image.tar")
         agent_image.write_image(archive, self._node.file("gpumanager"))
         self._node.load_image(archive)
         created(self._node.api, _authority(self._node.certificate))
-        for one in self.objects:
-            created(self._node.api, one)
+        self.before = everything(self._node.api)
+
+    def install(self) -> str:
+        """What helm says."""
+        return self.release.install("--values", self._values)
 
     def start(self) -> None:
         """A pod of the DaemonSet, until it is ready; also after `stop`."""
-        (daemons,) = (one for one in self.objects if one["kind"] == "DaemonSet")
+        daemons = self.release.stored("DaemonSet")
         self._uid = self._node.api.create(PODS, pod_of(daemons))["metadata"]["uid"]
         try:
             wait_for(self.is_ready, "the agent's pod is ready")
@@ -70,11 +75,11 @@ class ChartedAgent:
         self._node.api.delete(f"{PODS}/{POD}", 10)
         wait_for(self._is_gone, "the agent's pod is gone")
 
-    def remove(self) -> None:
-        """All objects; the image and the mount go with the node."""
-        for one in self.objects:
-            path = f"{collection_of(self._node.api, one)}/{one['metadata']['name']}"
-            self._node.api.delete(path, 0)
+    @property
+    def arguments(self) -> list[str]:
+        """Of the pod that is there."""
+        (container,) = self._node.api.get(f"{PODS}/{POD}")["spec"]["containers"]
+        return list(container["args"])
 
     def is_ready(self) -> bool:
         status = self.status
@@ -155,44 +160,3 @@ def _authority(certificate: Path) -> Object:
         "metadata": {"name": AUTHORITY, "namespace": NAMESPACE},
         "data": {"ca.crt": certificate.read_text()},
     }
-
-
-def parsed(text: str) -> Sequence[Object]:
-    """Objects of YAML."""
-    return [one for one in yaml.safe_load_all(text) if one]
-
-
-def created(api: ApiClient, one: Mapping[str, Any]) -> None:
-    """Raises ApiError."""
-    collection = collection_of(api, one)
-    assert collection is not None, f"a kind that no cluster has: {one['kind']}"
-    api.create(collection, one)
-
-
-def is_taken(api: ApiClient, one: Mapping[str, Any]) -> bool:
-    """Whether a cluster knows the kind; if so it would take the object as it is, or ApiError.
-
-    Nothing is stored. Under another name, as one of its own may be there already.
-    """
-    collection = collection_of(api, one)
-    if collection is None:
-        return False
-    metadata = one["metadata"] | {"name": f"{one['metadata']['name']}-tried"}
-    api.create(f"{collection}?{DRY}", {**one, "metadata": metadata})
-    return True
-
-
-def collection_of(api: ApiClient, one: Mapping[str, Any]) -> str | None:
-    """Where objects of this kind are created, in the namespace of this one."""
-    version = one["apiVersion"]
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    try:
-        resources = api.get(root)["resources"]
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        return None
-    names = (r for r in resources if r["kind"] == one["kind"] and "/" not in r["name"])
-    found = next(names)
-    namespace = f"/namespaces/{one['metadata']['namespace']}" if found["namespaced"] else ""
-    return f"{root}{namespace}/{found['name']}"

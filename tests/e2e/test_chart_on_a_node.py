@@ -1,25 +1,24 @@
-"""The Helm chart and a real cluster: every object is taken, and the agent's pod does its work.
+"""The agent as `helm install` brings it to a real cluster: it works, is upgraded, goes, comes back.
 
 The extender's and the webhook's pods would have no network here; what they do with the same flags
-and roles is shown by `test_scheduling` and `test_admission_webhook`.
+and roles is shown by `test_scheduling` and `test_admission_webhook`, and that a cluster takes their
+objects by `test_chart_release`.
 """
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-import goldens
 import helm_program
 import pytest
-from api_client import ApiError
+from cluster_objects import everything
 from node_process import wait_for
 from real_agent import RealAgent
-from real_chart import ChartedAgent, is_taken, parsed
+from real_chart import ChartedAgent
 from real_node import NODE_PATH, RealNode
 from real_pods import RealPods, container, memory_seen, pod
 
-from gpumanager.allocator.journal import State
+from gpumanager.allocator.journal import Allocation, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
@@ -28,34 +27,12 @@ from gpumanager.virtual.region import read_usage
 pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-GOLDENS: Final = goldens.FILES
-OF_OPERATORS: Final = {"monitoring.coreos.com/v1", "cert-manager.io/v1"}
-"""Kinds that a cluster has where their operators run."""
 ASKS: Final = "cuda-play query; sleep 600"
 WORKS: Final = "cuda-play launch --memory 256MiB --kernel 5ms --seconds 60; sleep 600"
 SHARE: Final = re.compile(r"a share of ([0-9.]+) %")
 SHARE_POINTS: Final = 5.0
-
-
-@pytest.mark.parametrize("path", GOLDENS, ids=lambda path: path.stem)
-def test_an_api_server_takes_every_object_as_it_is(node: RealNode, path: Path) -> None:
-    objects = parsed(path.read_text())
-
-    unknown = {one["apiVersion"] for one in objects if not is_taken(node.api, one)}
-
-    assert unknown <= OF_OPERATORS
-
-
-def test_an_object_with_a_field_that_is_none_is_not_taken(node: RealNode) -> None:
-    (service,) = (
-        one
-        for one in parsed(GOLDENS[0].read_text())
-        if one["kind"] == "Service" and one["metadata"]["name"].endswith("extender")
-    )
-    wrong = {**service, "spec": {**service["spec"], "selektor": {}}}
-
-    with pytest.raises(ApiError, match="selektor"):
-        is_taken(node.api, wrong)
+LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$")
+"""What docs/install.md says that nodes keep, and the label that says where the agent goes."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +42,7 @@ def charted(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> Iterator[Charte
         pytest.skip(helm_program.MISSING)
     node, agent, _ = stage
     made = ChartedAgent(node, agent.disk)
+    made.prepare()
     made.install()
     agent.stop()
     try:
@@ -72,7 +50,7 @@ def charted(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> Iterator[Charte
         yield made
     finally:
         made.stop()
-        made.remove()
+        made.release.uninstall("--ignore-not-found")
         agent.start()
 
 
@@ -110,23 +88,18 @@ def _annotations(pods: RealPods, name: str) -> dict[str, str]:
     return found
 
 
-def test_running_pods_keep_their_limits_while_the_agent_is_replaced(
+def test_running_pods_keep_their_limits_while_the_agent_is_upgraded(
     charted: ChartedAgent, agent: RealAgent, pods: RealPods
 ) -> None:
-    uid = pods.create(pod("goes-on", container("main", WORKS, 30, 4)))
-    pods.running("goes-on")
-    (promised,) = agent.promised_to(uid)
-    directory = agent.directory_of(promised)
-    wait_for(lambda: read_usage(directory).devices[0].launches, "it works")
+    promised = _at_work("goes-on", agent, pods)
 
+    charted.release.upgrade("--set", "agent.recycleFailedPods=false")
     charted.stop()
-    without = read_usage(directory).devices[0]
+    _keeps_its_limits("goes-on", promised, agent, pods)
     charted.start()
 
-    assert without.limit.memory == GIB
-    assert without.held >= 256 * MIB
-    assert pods.running("goes-on")["containerStatuses"][0]["restartCount"] == 0
-    assert agent.promised_to(uid) == (promised,)
+    assert "--recycle-failed-pods=false" in charted.arguments
+    assert agent.promised_to(pods.uid("goes-on")) == (promised,)
     after = pods.create(pod("after", container("main", ASKS, 60, 8)))
     pods.running("after")
     assert memory_seen(pods.printed("after", "main", "free of")) == 2 * GIB
@@ -134,6 +107,52 @@ def test_running_pods_keep_their_limits_while_the_agent_is_replaced(
     share = SHARE.search(pods.printed("goes-on", "main", "a share of"))
     assert share is not None
     assert float(share[1]) <= 30 + SHARE_POINTS
+
+
+def _at_work(name: str, agent: RealAgent, pods: RealPods) -> Allocation:
+    """What is promised to a new pod, once its program launches kernels."""
+    uid = pods.create(pod(name, container("main", WORKS, 30, 4)))
+    pods.running(name)
+    (promised,) = agent.promised_to(uid)
+    directory = agent.directory_of(promised)
+    wait_for(lambda: read_usage(directory).devices[0].launches, "it works")
+    return promised
+
+
+def _keeps_its_limits(name: str, promised: Allocation, agent: RealAgent, pods: RealPods) -> None:
+    now = read_usage(agent.directory_of(promised)).devices[0]
+    assert now.limit.memory == GIB
+    assert now.held >= 256 * MIB
+    assert pods.running(name)["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_an_uninstall_leaves_what_the_docs_say_and_an_install_goes_on_from_there(
+    charted: ChartedAgent, agent: RealAgent, node: RealNode, pods: RealPods
+) -> None:
+    promised = _at_work("outlives", agent, pods)
+
+    charted.release.uninstall()
+    charted.stop()
+
+    _keeps_its_limits("outlives", promised, agent, pods)
+    assert everything(node.api) - charted.before == {"/api/v1/pods default/outlives"}
+    assert {LEFT.match(one) is not None for one in _marks(node)} == {True}
+    assert agent.promised_to(pods.uid("outlives")) == (promised,)
+    charted.install()
+    charted.start()
+    assert agent.promised_to(pods.uid("outlives")) == (promised,)
+    _keeps_its_limits("outlives", promised, agent, pods)
+
+
+def _marks(node: RealNode) -> list[str]:
+    """What a node has that is no kubelet's."""
+    found = node.api.get(NODE_PATH)
+    written = (*found["metadata"]["labels"], *found["metadata"]["annotations"])
+    conditions = (one["type"] for one in found["status"]["conditions"])
+    return [
+        *(one for one in written if "kubernetes.io/" not in one),
+        *(one for one in conditions if one != "Ready" and not one.endswith("Pressure")),
+    ]
 
 
 def test_the_agents_role_is_enough(charted: ChartedAgent, pods: RealPods) -> None:

@@ -239,3 +239,24 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
 {{- end -}}
+
+{{/* By which the doctor looks where the agent does: flags of the agent's places, where they are not its defaults. */}}
+{{- define "gpu-manager.doctorFlags" -}}
+{{- $flags := list (print "--driver-root=" (ternary "/host" .Values.driver.root (eq .Values.driver.root "/"))) }}
+{{- if ne .Values.driver.deviceDirectory "/dev" }}
+{{- $flags = append $flags (print "--device-directory=" .Values.driver.deviceDirectory) }}
+{{- end }}
+{{- if ne .Values.kubelet.root "/var/lib/kubelet" }}
+{{- $flags = append $flags (print "--device-plugin-path=" .Values.kubelet.root "/device-plugins") }}
+{{- $flags = append $flags (print "--pod-resources-socket=" .Values.kubelet.root "/pod-resources/kubelet.sock") }}
+{{- end }}
+{{- if ne .Values.containerRuntime.socket "/run/containerd/containerd.sock" }}
+{{- $flags = append $flags (print "--container-runtime-endpoint=unix://" .Values.containerRuntime.socket) }}
+{{- end }}
+{{- if ne .Values.agent.stateDirectory "/etc/gpu-manager" }}
+{{- range $flag, $name := dict "virtual-manager-path" "vm" "checkpoint-path" "checkpoint" "volume-base" "vdriver" }}
+{{- $flags = append $flags (printf "--%s=%s/%s" $flag $.Values.agent.stateDirectory $name) }}
+{{- end }}
+{{- end }}
+{{- join " " $flags }}
+{{- end -}}
