@@ -9,8 +9,10 @@ from api_client import NOT_FOUND, ApiClient, ApiError
 Object = dict[str, Any]
 
 DRY: Final = "dryRun=All&fieldValidation=Strict"
-PASSING: Final = {"events", "componentstatuses"}
-"""Resources of which nobody says that they stay."""
+PASSING: Final = {"events", "componentstatuses", "csinodes"}
+"""Resources of which nobody says that they stay, and what kubelets make in their own time."""
+KUBELETS: Final = "kube-node-lease"
+"""A namespace of theirs."""
 
 
 def parsed(text: str) -> Sequence[Object]:
@@ -61,11 +63,19 @@ def collection_of(api: ApiClient, one: Mapping[str, Any]) -> str | None:
 
 
 def everything(api: ApiClient) -> frozenset[str]:
-    """All objects of a cluster, each as resource, namespace and name; without `PASSING`."""
-    return frozenset(
-        f"{collection} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+    """All objects of a cluster, each as resource, namespace and name.
+
+    Left out are `PASSING` and those in `KUBELETS`.
+    """
+    found = (
+        (collection, one["metadata"].get("namespace", ""), one["metadata"]["name"])
         for collection in _collections(api)
         for one in api.get(collection)["items"]
+    )
+    return frozenset(
+        f"{collection} {namespace}/{name}"
+        for collection, namespace, name in found
+        if namespace != KUBELETS
     )
 
 

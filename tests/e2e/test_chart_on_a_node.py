@@ -126,6 +126,17 @@ def _keeps_its_limits(name: str, promised: Allocation, agent: RealAgent, pods: R
     assert pods.running(name)["containerStatuses"][0]["restartCount"] == 0
 
 
+def test_the_agents_role_is_enough(charted: ChartedAgent, pods: RealPods) -> None:
+    pods.create(pod("told", container("main", "sleep 600", 10, 1)))
+    pods.running("told")
+    wait_for(lambda: _annotations(pods, "told").get(ANNOTATION_GPU_ASSIGNED), "it is told")
+
+    said = charted.log()
+
+    assert "registered with the kubelet" in said
+    assert [line for line in said.splitlines() if "orbidden" in line or "cannot" in line] == []
+
+
 def test_an_uninstall_leaves_what_the_docs_say_and_an_install_goes_on_from_there(
     charted: ChartedAgent, agent: RealAgent, node: RealNode, pods: RealPods
 ) -> None:
@@ -153,14 +164,3 @@ def _marks(node: RealNode) -> list[str]:
         *(one for one in written if "kubernetes.io/" not in one),
         *(one for one in conditions if one != "Ready" and not one.endswith("Pressure")),
     ]
-
-
-def test_the_agents_role_is_enough(charted: ChartedAgent, pods: RealPods) -> None:
-    pods.create(pod("told", container("main", "sleep 600", 10, 1)))
-    pods.running("told")
-    wait_for(lambda: _annotations(pods, "told").get(ANNOTATION_GPU_ASSIGNED), "it is told")
-
-    said = charted.log()
-
-    assert "registered with the kubelet" in said
-    assert [line for line in said.splitlines() if "orbidden" in line or "cannot" in line] == []
