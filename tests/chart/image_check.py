@@ -28,9 +28,10 @@ COMMANDS: Final = (
     ("0", "agent", "--help"),
     ("65532:65532", "extender", "--help"),
     ("65532:65532", "webhook", "--help"),
-    ("65532:65532", "simulate", f"/examples/{EXAMPLE}"),
+    ("0", "simulate", f"/examples/{EXAMPLE}"),
 )
-"""By the users that the chart gives them."""
+"""By the users that the chart gives them; a simulated node makes mount namespaces."""
+CAPABILITIES: Final = {"0": ("--cap-add", "CAP_SYS_ADMIN")}
 
 
 def main() -> int:
@@ -88,9 +89,12 @@ def command_faults() -> list[str]:
 def run(user: str, words: Sequence[str]) -> int:
     container = buildah("from", "--pull-never", NAME, printed=False)
     examples = f"{ROOT / 'examples'}:/examples:ro"
-    options = ("--isolation", "chroot", "--user", user, "-v", examples, container, "--")
+    who = ("--user", user, *CAPABILITIES.get(user, ()))
     try:
-        buildah("run", *options, "gpumanager", *words)
+        buildah(
+            *("run", "--isolation", "chroot", *who, "-v", examples),
+            *(container, "--", "gpumanager", *words),
+        )
     except subprocess.CalledProcessError as error:
         return error.returncode
     else:
