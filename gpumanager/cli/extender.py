@@ -15,7 +15,7 @@ import click
 from gpumanager import __version__
 from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
-from gpumanager.cli.namespaced import namespaced_or_none
+from gpumanager.cli.namespaced import quota_configmap
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.placement.preference import NAMES
@@ -111,15 +111,7 @@ class ExtenderSettings:
     show_default=True,
     help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
 )
-@click.option(
-    "--quota-configmap",
-    "quota",
-    default="kube-system/gpuquota",
-    callback=namespaced_or_none,
-    show_default=True,
-    metavar="NAMESPACE/NAME|none",
-    help="GPU quotas of namespaces, by model and pool.",
-)
+@quota_configmap(help="GPU quotas of namespaces, by model and pool.")
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
 def command(
     address: str,

@@ -75,7 +75,8 @@ class Monitoring:
     async def run(self) -> None:
         """For as long as the task lives; what it looks at may come later."""
         with contextlib.suppress(TimeoutError):
-            parts = await asyncio.wait_for(asyncio.shield(self._parts), FIRST_SECONDS)
+            async with asyncio.timeout(FIRST_SECONDS):
+                parts = await asyncio.shield(self._parts)
             await registered_or_late(parts.plugin)
         monitor = self._monitor()
         async with asyncio.TaskGroup() as group:

@@ -1,5 +1,8 @@
 """Flags that name an object in a namespace."""
 
+from functools import partial
+from typing import Final
+
 import click
 
 
@@ -16,3 +19,16 @@ def namespaced_or_none(
 ) -> tuple[str, str] | None:
     """The same; None for `none`."""
     return None if text == "none" else namespaced(context, parameter, text)
+
+
+quota_configmap: Final = partial(
+    click.option,
+    "--quota-configmap",
+    "quota",
+    default="kube-system/gpuquota",
+    callback=namespaced_or_none,
+    show_default=True,
+    metavar="NAMESPACE/NAME|none",
+)
+"""Where quotas are written down: the extender, which holds them, and the webhook, which warns of
+them, look at the same place. Takes `help`."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from gpumanager.cli.logs import LogFlags, start_logging
-from gpumanager.cli.namespaced import namespaced, namespaced_or_none
+from gpumanager.cli.namespaced import namespaced, quota_configmap
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import InputError
 from gpumanager.scheduler.certificates.api import Named
@@ -105,15 +105,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memor
     show_default=True,
     help="Whether a pod passes that could not be looked at.",
 )
-@click.option(
-    "--quota-configmap",
-    "quota",
-    default="kube-system/gpuquota",
-    callback=namespaced_or_none,
-    show_default=True,
-    metavar="NAMESPACE/NAME|none",
-    help="GPU quotas, to warn of pods that exceed theirs by themselves.",
-)
+@quota_configmap(help="GPU quotas, to warn of pods that exceed theirs by themselves.")
 @click.option(
     "--drain",
     type=click.FloatRange(0, 300),

@@ -125,9 +125,9 @@ class KubeletPods:
         return await self._get("/metrics", parse_version)
 
     async def _get(self, path: str, parse: Callable[[bytes, str], T]) -> T:
-        reading = asyncio.to_thread(self._read, path, parse)
         try:
-            return await asyncio.wait_for(reading, self._deadline)
+            async with asyncio.timeout(self._deadline):
+                return await asyncio.to_thread(self._read, path, parse)
         except TimeoutError:
             cause = f"no answer within {self._deadline:g} s"
             raise PodsUnavailable(self._endpoint, cause) from None

@@ -32,6 +32,9 @@ from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 BLOCKS = 16
+ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
+"""In which a kubelet may ask for a container's two resources: as it happens."""
+
 JOURNAL = "allocations.json"
 VOLUMES = DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02")
 

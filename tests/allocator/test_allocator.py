@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from admission_node import (
+    ORDERS,
     AdmissionRefused,
     Node,
     container,
@@ -17,8 +18,6 @@ from gpumanager.allocator.settlement import NotSettled
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
-
-ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 
 
 @pytest.fixture

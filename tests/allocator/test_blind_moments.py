@@ -9,13 +9,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from admission_node import Listing, Node, container, gpus, pod
+from admission_node import ORDERS, Listing, Node, container, gpus, pod
 
 from gpumanager.kubelet.pods import ContainerKind, PodsUnavailable, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
-ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 LOOKS = 5
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from admission_node import BLOCKS, JOURNAL, AdmissionRefused, Node, container, gpus, pod
+from admission_node import BLOCKS, JOURNAL, ORDERS, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.allocator.device_ids import Device
 from gpumanager.gpu.values import topology
@@ -12,7 +12,6 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 BOTH = gpus(2)
-ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from admission_node import (
     BLOCKS,
+    ORDERS,
     AdmissionRefused,
     Node,
     container,
@@ -13,8 +14,6 @@ from admission_node import (
 )
 
 from gpumanager.names import VCORE, VMEMORY
-
-ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 
 
 @pytest.fixture

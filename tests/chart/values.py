@@ -239,4 +239,5 @@ def _row(one: Value) -> str:
 
 
 def _uncapitalised(sentence: str) -> str:
-    return sentence if sentence.startswith("NVIDIA") else sentence[0].lower() + sentence[1:]
+    is_name = sentence[1].isupper()  # NVIDIA, GPU
+    return sentence if is_name else sentence[0].lower() + sentence[1:]

@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,17 @@ from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualSockets
 
 pytestmark = pytest.mark.namespaces
+
+
+@pytest.fixture
+def unanswered(work: Path, driver: Path) -> Iterator[Container]:
+    """Its manager listens, and says nothing."""
+    directory = work / "silent"
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "vcuda.sock"))
+        listener.listen()
+        yield Container(driver, directory, work)
 
 
 async def test_two_containers_of_one_allocation_share_its_limit(container: Container) -> None:
@@ -100,22 +112,17 @@ tell(init=driver.cuInit(0), large=allocate(driver, {512 * MIB})[0], view=memory(
 
 
 async def test_a_silent_manager_makes_initialisation_fail_within_its_bound_and_nothing_gets_through(
-    work: Path, driver: Path
+    unanswered: Container,
 ) -> None:
-    directory = work / "silent"
-    directory.mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(directory / "vcuda.sock"))
-        listener.listen()
-        begun = time.monotonic()
+    begun = time.monotonic()
 
-        told = await Container(driver, directory, work).run(
-            """
+    told = await unanswered.run(
+        """
 driver = cuda()
 tell(init=driver.cuInit(0), allocate=allocate(driver, 1024)[0], launch=launch(driver),
      reached=driver.stand_in_calls(b"cuInit"))
 """
-        )
+    )
 
     (complaint,) = told.pop("complaints")
     assert told == {"init": 802, "allocate": 802, "launch": 802, "reached": 0}
@@ -228,16 +235,10 @@ tell(too_much=too_much, fits=fits, first=allocate(driver, 1)[0])
 
 
 async def test_threads_that_ask_a_silent_manager_at_once_wait_no_longer_than_one(
-    work: Path, driver: Path
+    unanswered: Container,
 ) -> None:
-    directory = work / "silent"
-    directory.mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(directory / "vcuda.sock"))
-        listener.listen()
-
-        told = await Container(driver, directory, work).run(
-            """
+    told = await unanswered.run(
+        """
 import threading, time
 management, results = nvml(), []
 def ask():
@@ -249,7 +250,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 tell(results=results, seconds=time.monotonic() - begun)
 """
-        )
+    )
 
     assert told["results"] == [9] * 16
     assert told["seconds"] < 2 * 2 + 2  # the patience of NVML, once for each round

@@ -3,19 +3,15 @@
 import pytest
 from gpu_node import Node
 from shim_container import Container
+from virtual_scripts import LIMIT, PAGE, PRELUDE
 
 pytestmark = pytest.mark.namespaces
-
-PAGE = 2 << 20
-LIMIT = 64 * PAGE
 
 
 @pytest.fixture
 async def container(node: Node) -> Container:
     return await node.container({0: LIMIT})
 
-
-PRELUDE = "import os\nimport virtual_client as vm\nP = vm.PAGE\n"
 
 SHARED = """
 import subprocess, sys

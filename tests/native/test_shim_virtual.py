@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 from gpu_node import Node
 from shim_container import Container, allocation
+from virtual_scripts import LIMIT, PRELUDE
 
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
 
 pytestmark = pytest.mark.namespaces
-
-PAGE = 2 << 20
-LIMIT = 64 * PAGE
 
 
 @pytest.fixture
@@ -31,9 +29,6 @@ async def stood_in(
     """Over a driver that refuses on demand; how its calls of its own exports go."""
     libraries = driver if request.param == "its own" else plain_driver
     return Container(libraries, await allocation(manager), work)
-
-
-PRELUDE = "import os\nimport virtual_client as vm\nP = vm.PAGE\n"
 
 
 async def test_memory_is_refused_beyond_the_limit_without_any_context_and_life_goes_on(

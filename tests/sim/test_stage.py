@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from waiting import until
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import virtual_clock
@@ -151,6 +152,7 @@ async def test_a_stage_that_is_cancelled_leaves_nothing_behind(
         monkeypatch.setattr("gpumanager.sim.host.SHORT", Path(folder))
         before = children()
         task = asyncio.create_task(play([ALONE], 600.0, clock=clock))
+        await until(lambda: any(Path(folder).iterdir()))  # before that the kernel is tried
         await asyncio.sleep(1)
         task.cancel()
 

@@ -35,6 +35,22 @@ async def deaths() -> AsyncIterator[Deaths]:
     deaths.close()
 
 
+@pytest.fixture
+async def watcher(deaths: Deaths) -> AsyncIterator[Watcher]:
+    """One that polls often, where it has to."""
+    made = Watcher(deaths, poll_seconds=0.01)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def process(sleeper: subprocess.Popen[bytes]) -> Process:
+    """The sleeper, alive."""
+    found = find(sleeper.pid)
+    assert found is not None
+    return found
+
+
 @pytest.fixture(params=["pidfd", "polling"])
 def watcher_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "polling":
@@ -98,12 +114,12 @@ def test_a_process_whose_first_thread_has_ended_is_alive() -> None:
 
 
 async def test_a_death_is_told_once(
-    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
+    watcher_kind: str,
+    watcher: Watcher,
+    sleeper: subprocess.Popen[bytes],
+    process: Process,
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(deaths, poll_seconds=0.01)
-    process = find(sleeper.pid)
-    assert process is not None
     assert watcher.watch(process, told.append)
     assert watcher.watch(process, told.append)
 
@@ -112,32 +128,30 @@ async def test_a_death_is_told_once(
     assert await eventually(lambda: bool(told))
     await asyncio.to_thread(sleeper.wait)
     assert told == [process]
-    watcher.close()
 
 
 async def test_a_process_dead_before_it_is_watched_is_not_watched(
-    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
+    watcher_kind: str,
+    watcher: Watcher,
+    sleeper: subprocess.Popen[bytes],
+    process: Process,
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(deaths, poll_seconds=0.01)
-    process = find(sleeper.pid)
-    assert process is not None
     sleeper.kill()
     sleeper.wait()
 
     assert not watcher.watch(process, told.append)
     assert not watcher.watch(Process(os.getpid(), 1), told.append)
     assert not told
-    watcher.close()
 
 
 async def test_a_forgotten_process_dies_untold(
-    watcher_kind: str, deaths: Deaths, sleeper: subprocess.Popen[bytes]
+    watcher_kind: str,
+    watcher: Watcher,
+    sleeper: subprocess.Popen[bytes],
+    process: Process,
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(deaths, poll_seconds=0.01)
-    process = find(sleeper.pid)
-    assert process is not None
     watcher.watch(process, told.append)
 
     watcher.forget(process)
@@ -145,26 +159,24 @@ async def test_a_forgotten_process_dies_untold(
     await asyncio.to_thread(sleeper.wait)
 
     assert not await eventually(lambda: bool(told), within=0.05)
-    watcher.close()
 
 
 async def test_without_descriptors_to_spare_death_is_still_noticed(
-    monkeypatch: pytest.MonkeyPatch, deaths: Deaths, sleeper: subprocess.Popen[bytes]
+    monkeypatch: pytest.MonkeyPatch,
+    watcher: Watcher,
+    sleeper: subprocess.Popen[bytes],
+    process: Process,
 ) -> None:
     def none_left(pid: int) -> int:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", none_left)
     told: list[Process] = []
-    watcher = Watcher(deaths, poll_seconds=0.01)
-    process = find(sleeper.pid)
-    assert process is not None
     watcher.watch(process, told.append)
 
     sleeper.kill()
 
     assert await eventually(lambda: told == [process])
-    watcher.close()
 
 
 async def test_of_two_that_die_at_once_each_watcher_is_told_of_its_own(

@@ -160,7 +160,8 @@ async def _hold_namespace(pid: int, child: socket.socket) -> tuple[int, int]:
     child.setblocking(False)
     loop = asyncio.get_running_loop()
     try:
-        told = await asyncio.wait_for(loop.sock_recv(child, LONGEST_LINE), START_SECONDS)
+        async with asyncio.timeout(START_SECONDS):
+            told = await loop.sock_recv(child, LONGEST_LINE)
     except TimeoutError:
         raise ContainerNotStarted(f"no answer from the child in {START_SECONDS:.0f} s") from None
     report = json.loads(told or b'{"error": "the child ended before it could say why"}')

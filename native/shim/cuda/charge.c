@@ -82,18 +82,8 @@ static CUresult reserve_current(struct charge *charge)
 /* Until charge_end(), calls that come in on this thread are the driver's own. */
 static CUresult begin(struct charge *charge, uint64_t bytes)
 {
-    struct process *process;
     *charge = (struct charge){.bytes = bytes};
-    switch (process_gate(&process)) {
-    case GATE_DRIVER:
-        return CUDA_SUCCESS;
-    case GATE_REFUSED:
-        return CUDA_ERROR_SYSTEM_NOT_READY;
-    default:
-        charge->process = process;
-        process_enter(process);
-        return CUDA_SUCCESS;
-    }
+    return process_enter_limited(&charge->process);
 }
 
 CUresult charge_begin(struct charge *charge, uint64_t bytes)

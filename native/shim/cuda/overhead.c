@@ -65,18 +65,8 @@ static void give_back(struct overhead *overhead)
 /* Until overhead_end(), calls that come in on this thread are the driver's own. */
 static CUresult gate(struct overhead *overhead, uint64_t estimate)
 {
-    struct process *process;
     *overhead = (struct overhead){.estimate = estimate};
-    switch (process_gate(&process)) {
-    case GATE_DRIVER:
-        return CUDA_SUCCESS;
-    case GATE_REFUSED:
-        return CUDA_ERROR_SYSTEM_NOT_READY;
-    default:
-        overhead->process = process;
-        process_enter(process);
-        return CUDA_SUCCESS;
-    }
+    return process_enter_limited(&overhead->process);
 }
 
 /* There is nothing to hold: the driver answers. */

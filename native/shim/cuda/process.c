@@ -100,6 +100,16 @@ enum gate process_gate(struct process **process)
     return process_depth > 0 ? GATE_DRIVER : attach(process, false);
 }
 
+CUresult process_enter_limited(struct process **process)
+{
+    struct process *limited = NULL;
+    enum gate gate = process_gate(&limited);
+    *process = gate == GATE_LIMITED ? limited : NULL;
+    if (gate == GATE_LIMITED)
+        process_enter(limited);
+    return gate == GATE_REFUSED ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+}
+
 enum gate process_begin(void)
 {
     struct process *process = NULL;

@@ -100,6 +100,10 @@ struct process *process_limited(void);
 /* Decide for a hook, attaching if need be. `*process` is set for GATE_LIMITED. */
 enum gate process_gate(struct process **process);
 
+/* The same for a call that is charged: it is entered, until process_leave(). NULL and nothing to
+ * leave where the driver is to answer alone, or where the result is an error. */
+CUresult process_enter_limited(struct process **process);
+
 /* Attach for cuInit, which may try again what failed before. */
 enum gate process_begin(void);
 

@@ -19,6 +19,15 @@ void pool_permit_own(struct pool *pool)
         pool->access[pool->device] = ACCESS_READ_WRITE;
 }
 
+void pool_enter(struct driver *driver, struct pool *pool)
+{
+    pool_permit_own(pool);
+    pthread_mutex_lock(&driver->mutex);
+    pool->next = driver->made_pools;
+    driver->made_pools = pool;
+    pthread_mutex_unlock(&driver->mutex);
+}
+
 static void raise_high(struct pool *pool)
 {
     if (pool->used > pool->used_high)

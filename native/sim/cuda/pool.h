@@ -55,6 +55,9 @@ struct pool_stream {
 /* Let a new pool be used by the device it is on. */
 void pool_permit_own(struct pool *pool);
 
+/* Let it be used so, and found among those that programs made. Takes driver->mutex. */
+void pool_enter(struct driver *driver, struct pool *pool);
+
 /* Allocate; CUDA_ERROR_OUT_OF_MEMORY if the GPU or the pool has no more. */
 CUresult pool_take(struct driver *driver, struct pool *pool, uint64_t bytes,
                    struct pool_stream stream, CUdeviceptr *out);

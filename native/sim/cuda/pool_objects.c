@@ -85,11 +85,7 @@ static CUresult make(struct driver *driver, const CUmemPoolProps *wanted, int de
     uint64_t units = wanted->maxSize / POOL_GRANULARITY;
     units += wanted->maxSize % POOL_GRANULARITY > 0;
     pool->max_size = units * POOL_GRANULARITY;
-    pool_permit_own(pool);
-    pthread_mutex_lock(&driver->mutex);
-    pool->next = driver->made_pools;
-    driver->made_pools = pool;
-    pthread_mutex_unlock(&driver->mutex);
+    pool_enter(driver, pool);
     *out = pool;
     return CUDA_SUCCESS;
 }

@@ -62,11 +62,7 @@ API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle,
     if (pool == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pool = (struct pool){.kind = POOL, .imported = true, .file = dup(file)};
-    pool_permit_own(pool);
-    pthread_mutex_lock(&driver->mutex);
-    pool->next = driver->made_pools;
-    driver->made_pools = pool;
-    pthread_mutex_unlock(&driver->mutex);
+    pool_enter(driver, pool);
     *out = pool;
     return CUDA_SUCCESS;
 }
