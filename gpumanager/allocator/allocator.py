@@ -212,7 +212,8 @@ class Allocator:
         """`reconcile` every `period` seconds and when woken, for as long as the task lives."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), period)
+                async with asyncio.timeout(period):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self.reconcile()

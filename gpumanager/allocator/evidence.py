@@ -61,7 +61,8 @@ async def who_lives(
     if runtime is None:
         return None
     try:
-        return await asyncio.wait_for(runtime.list(), patience)
+        async with asyncio.timeout(patience):
+            return await runtime.list()
     except (GpuManagerError, TimeoutError) as error:
         logger.debug("who runs is not known: %s", error or "no answer in time")
         return None

@@ -7,10 +7,20 @@ outside the node's directory.
 from typing import Final
 
 import helm_program
+import pytest
+import yaml
 from cluster_objects import Object, as_stored, parsed
 from real_node import RealNode
 
 NAMESPACE: Final = "kube-system"
+
+
+def skip_if_too_old(node: RealNode) -> None:
+    """Where the chart says itself that it is not for this cluster."""
+    needed = yaml.safe_load((helm_program.CHART / "Chart.yaml").read_text())["kubeVersion"]
+    first = int(needed.split(".")[1])
+    if node.minor < first:
+        pytest.skip(f"API server {node.version}: the chart is for {needed}")
 
 
 class Release:

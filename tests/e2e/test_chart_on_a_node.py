@@ -17,6 +17,7 @@ from real_agent import RealAgent
 from real_chart import ChartedAgent
 from real_node import NODE_PATH, RealNode
 from real_pods import RealPods, container, memory_seen, pod
+from real_release import skip_if_too_old
 
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
@@ -38,9 +39,10 @@ LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$")
 @pytest.fixture(scope="module")
 def charted(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> Iterator[ChartedAgent]:
     """The chart's agent, installed and ready, in the place of the host's own."""
+    node, agent, _ = stage
+    skip_if_too_old(node)
     if helm_program.found() is None:
         pytest.skip(helm_program.MISSING)
-    node, agent, _ = stage
     made = ChartedAgent(node, agent.disk)
     made.prepare()
     made.install()

@@ -20,7 +20,7 @@ from cluster_objects import as_stored, everything, is_taken, parsed
 from foreign_kinds import foreign_kinds
 from real_agent import RealAgent
 from real_node import RealNode
-from real_release import NAMESPACE, Release, notes
+from real_release import skip_if_too_old, NAMESPACE, Release, notes
 
 from gpumanager.sim.gpu import SimulatedGpus
 
@@ -41,6 +41,7 @@ WRONG: Final = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _operators(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> Iterator[None]:
+    skip_if_too_old(stage[0])
     with foreign_kinds(stage[0].api):
         yield
 
