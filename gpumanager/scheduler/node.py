@@ -200,8 +200,11 @@ def read_node(item: Any) -> NodeSaid:
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
     ask = needs_of(pod)
-    if not isinstance(ask, PodAsk):
-        return None
+    return holder_with(ask, node, pod) if isinstance(ask, PodAsk) else None
+
+
+def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
+    """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     if not all(gpus):
         return Holder(ask, None, pod.namespace)
