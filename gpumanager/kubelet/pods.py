@@ -190,8 +190,11 @@ def _listed(item: Any) -> PodView | None:
     return read_pod(item) if item["metadata"].get("uid") else None
 
 
-def read_pod(item: Any) -> PodView:
-    """A pod of its JSON object; raises KeyError, TypeError, AttributeError where it is none."""
+def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
+    """A pod of its JSON object; raises KeyError, TypeError, AttributeError where it is none.
+
+    cpu_milli, memory_mib: what it asks of the node itself, where the caller has read that.
+    """
     metadata, status = item["metadata"], item.get("status") or {}
     return PodView(
         uid=PodUID(metadata["uid"]),
@@ -201,6 +204,8 @@ def read_pod(item: Any) -> PodView:
         terminating=bool(metadata.get("deletionTimestamp")),
         annotations=_ours(metadata.get("annotations") or {}),
         containers=tuple(_containers(item.get("spec") or {})),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
     )
 
 

@@ -20,9 +20,10 @@ docs/placement.md.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add, sub
 from typing import Final, TypeVar
 
 from gpumanager.placement.cluster import Ask, GpuRoom, Mix, NodeRoom, Score, mix_of
@@ -105,7 +106,7 @@ def _states(room: NodeRoom) -> tuple[GpuState, ...]:
 
 
 Amounts = Sequence[float]
-"""For each need how many cores it finds; behind them, how many shares will fill."""
+"""How many cores shares will fill; behind that, for each need how many it finds."""
 
 
 class Worth:
@@ -118,9 +119,11 @@ class Worth:
         total = sum(share for _, share in typical)
         feeding = FEEDING * part_of_gpus(mix)
         self._needs = [_need(ask, share / total, feeding) for ask, share in typical]
-        self._weights = [(need.weight, need.least) for need in self._needs]
+        self._weights = [need.weight for need in self._needs]
+        self._leasts = [need.least for need in self._needs]
         self._filled = fillings(typical)
         self._on_gpus: dict[GpuState, Amounts] = {}
+        self._changes: dict[tuple[GpuState, GpuState], Amounts] = {}
         self._on_nodes: dict[tuple[GpuState, ...], Amounts] = {}
         self._fed: dict[tuple[str, int, int], Amounts] = {}
 
@@ -142,8 +145,7 @@ class Worth:
         for state in dict.fromkeys(states):
             if state[0] >= cores and state[1] >= memory:
                 left = state[0] - cores, state[1] - memory, state[2]
-                changes = zip(on_node, self._on_gpu(state), self._on_gpu(left), strict=True)
-                worth = self._sum([all_ - before + after for all_, before, after in changes], fed)
+                worth = self._sum(map(add, on_node, self._change(state, left)), fed)
                 if best is None or worth > best[0] + ROUNDING:
                     best = worth, state
         if best is None:
@@ -151,12 +153,21 @@ class Worth:
         before = self._sum(on_node, self._can_feed(room.model, room.cpu_milli, room.memory_mib))
         return best[0] - before, ((room.gpus[states.index(best[1])].index,),)
 
-    def _sum(self, amounts: Amounts, fed: Amounts) -> float:
-        worth = amounts[-1]
-        for (weight, least), amount, most in zip(self._weights, amounts, fed, strict=False):
+    def _sum(self, amounts: Iterable[float], fed: Amounts) -> float:
+        rest = iter(amounts)
+        worth = next(rest)
+        for weight, least, amount, most in zip(self._weights, self._leasts, rest, fed, strict=True):
             if amount >= least:
                 worth += weight * (amount if amount < most else most)  # noqa: FURB136 - twice as fast
         return worth
+
+    def _change(self, before: GpuState, after: GpuState) -> Amounts:
+        """How much more there is once a GPU goes from one state to another."""
+        found = self._changes.get((before, after))
+        if found is None:
+            found = list(map(sub, self._on_gpu(after), self._on_gpu(before)))
+            _remember(self._changes, (before, after), found, REMEMBERED // len(found))
+        return found
 
     def _on_node(self, states: tuple[GpuState, ...]) -> Amounts:
         found = self._on_nodes.get(states)
@@ -170,8 +181,8 @@ class Worth:
         found = self._on_gpus.get(state)
         if found is None:
             gpu = GpuRoom(0, *state)
-            found = [found_on(gpu, need.request) for need in self._needs]
-            found.append(self._filled[usable_cores(gpu)])
+            found = [self._filled[usable_cores(gpu)]]
+            found += [found_on(gpu, need.request) for need in self._needs]
             _remember(self._on_gpus, state, found, REMEMBERED // len(found))
         return found
 

@@ -142,7 +142,7 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
     preference = preference_of(pod.annotations)
     if isinstance(preference, Refusal):
         return preference
-    return _shared(replace(needs, preference=preference.over(default)))
+    return _preferring(needs, preference, default)
 
 
 def needs_of(pod: PodView) -> PodAsk | Refusal | None:
@@ -169,6 +169,11 @@ def _needs(
         detail = f"{len(asks)} containers with GPUs; the most is {MOST_CONTAINERS}"
         return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
     return _shared(PodAsk(tuple(asks), wish, host)) if asks else None
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _preferring(needs: PodAsk, preference: Preference, default: Preference) -> PodAsk:
+    return _shared(replace(needs, preference=preference.over(default)))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)

@@ -6,7 +6,7 @@ is of no use to anybody. So what cannot be read counts as nothing.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ def read_pod(item: Any) -> PodView:
     Raises KeyError, TypeError, AttributeError where it is none.
     """
     host = host_of(item.get("spec") or {})
-    return replace(pods.read_pod(item), cpu_milli=host.cpu_milli, memory_mib=host.memory_mib)
+    return pods.read_pod(item, host.cpu_milli, host.memory_mib)
 
 
 def allocatable(node: Any) -> Host:

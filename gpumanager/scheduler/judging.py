@@ -59,6 +59,7 @@ class Judge:
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
         self._whole = all(one.request.whole_gpus for one in ask.containers)
         self._alike: Kept[Verdict] = Kept()
+        self._refused: Kept[Unfit] = Kept()
         self._packings: Kept[Packing | Refusal] = Kept()
         self._same: Kept[Packing] = Kept()
 
@@ -70,8 +71,14 @@ class Judge:
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
             return self.anew(node)
+        refused = self._refused.known(node.likeness)
+        if refused is not None:
+            return refused
         alike = node.likeness, node.room.cpu_milli, node.room.memory_mib
-        return self._alike.get(alike, lambda: self.anew(node))
+        found = self._alike.get(alike, lambda: self.anew(node))
+        if isinstance(found, Unfit):  # its CPU and memory are kube-scheduler's affair
+            self._refused.get(node.likeness, lambda: found)
+        return found
 
     def anew(self, node: NodeState) -> Verdict:
         """Without looking at what was found for others that are alike."""
@@ -112,6 +119,9 @@ class Kept(Generic[T]):
     def __init__(self, most: int = LIKENESSES) -> None:
         self._most = most
         self._found: OrderedDict[Hashable, T] = OrderedDict()
+
+    def known(self, key: Hashable) -> T | None:
+        return self._found.get(key)
 
     def get(self, key: Hashable, find: Callable[[], T]) -> T:
         found = self._found.get(key)

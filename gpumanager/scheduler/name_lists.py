@@ -28,6 +28,9 @@ LISTS: Final = 8
 LONGEST_LIST: Final = 2 << 20
 LONGEST_POD: Final = 64 << 10
 """Bytes that are remembered; what is longer is read again."""
+Ends = tuple[int, bytes, bytes]
+END: Final = 256
+"""Bytes at each end by which a text is found: the name of a pod stands among the first."""
 
 
 class BadRequest(ValueError):
@@ -44,26 +47,35 @@ class Cut:
 
 
 class Recent(Generic[T]):
-    """What texts meant that were read or written lately. longest: bytes of one that is kept."""
+    """What texts meant that were read or written lately. longest: bytes of one that is kept.
+
+    They are found by their length and ends, then compared: a hash would read all of each.
+    """
 
     def __init__(self, most: int, longest: int) -> None:
         self._most = most
         self._longest = longest
-        self._found: OrderedDict[bytes, T] = OrderedDict()
+        self._found: OrderedDict[Ends, tuple[bytes, T]] = OrderedDict()
 
     def get(self, text: bytes) -> T | None:
-        return self._found.get(text)
+        found = self._found.get(_ends(text))
+        return found[1] if found is not None and found[0] == text else None
 
     def put(self, text: bytes, meant: T) -> None:
         if len(text) > self._longest:
             return
-        self._found[text] = meant
-        self._found.move_to_end(text)
+        ends = _ends(text)
+        self._found[ends] = text, meant
+        self._found.move_to_end(ends)
         if len(self._found) > self._most:
             self._found.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+def _ends(text: bytes) -> Ends:
+    return len(text), text[:END], text[-END:]
 
 
 class NameLists:

@@ -5,7 +5,7 @@ each; how good the node is, also on the CPU and memory it has left. Nodes that a
 one verdict between them, however many they are.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -24,13 +24,14 @@ from gpumanager.placement.cluster import GpuRoom, NodeRoom
 from gpumanager.placement.values import Books, GpuBook, Refusal
 from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
-from gpumanager.scheduler.makes import Make, make_of
+from gpumanager.scheduler.makes import Likeness, Make, likeness_of, make_of
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
+NOWHERE: Final = Likeness()
 PLAIN: Final = NodeClass()
 NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
 ROOMS: Final = 65536
@@ -61,7 +62,7 @@ class NodeState:
     closed: frozenset[GpuUUID] = frozenset()
     holders: Mapping[PodUID, Holder] = field(default_factory=dict)
     books: Books = field(default_factory=Books)
-    likeness: Hashable = ()
+    likeness: Likeness = NOWHERE
     inventory: str = ""
     cordon: str = ""
     trouble: str = ""
@@ -113,7 +114,7 @@ class NodeState:
             generation=self.generation + 1,
             holders=holders,
             books=books,
-            likeness=(self.make, free),
+            likeness=likeness_of(self.make, free),
             asked=asked,
             load=load,
             room=self._room(self._gpu_rooms(free), asked + load),
@@ -199,8 +200,11 @@ def read_node(item: Any) -> NodeSaid:
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
     ask = needs_of(pod)
-    if not isinstance(ask, PodAsk):
-        return None
+    return holder_with(ask, node, pod) if isinstance(ask, PodAsk) else None
+
+
+def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
+    """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     if not all(gpus):
         return Holder(ask, None, pod.namespace)

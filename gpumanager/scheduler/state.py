@@ -14,10 +14,18 @@ from itertools import islice
 from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk, asking
+from gpumanager.scheduler.asks import PodAsk, asking, needs_of
 from gpumanager.scheduler.hosts import Host
 from gpumanager.scheduler.loads import Loads
-from gpumanager.scheduler.node import PLAIN, Holder, NodeSaid, NodeState, holder_of, moved
+from gpumanager.scheduler.node import (
+    PLAIN,
+    Holder,
+    NodeSaid,
+    NodeState,
+    holder_of,
+    holder_with,
+    moved,
+)
 from gpumanager.scheduler.numbers import Numbers
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota import NodeClass, NodeClasses
@@ -141,13 +149,14 @@ class ClusterState:
             self._load(self._loads.put(pod.uid, node, Host(pod.cpu_milli, pod.memory_mib)))
 
     def _with_gpus(self, pod: PodView, node: str) -> None:
-        known = self.nodes.get(node) or NodeState(node)
-        holder = holder_of(known, pod)
-        if holder is None:
+        ask = needs_of(pod)
+        if not isinstance(ask, PodAsk):
             return
-        self._learn(pod.uid, holder.ask)
-        if not node:
-            return
+        self._learn(pod.uid, ask)
+        if node:
+            self._bind(pod, node, holder_with(ask, self.nodes.get(node) or NodeState(node), pod))
+
+    def _bind(self, pod: PodView, node: str, holder: Holder) -> None:
         for old in self._forget(pod.uid) - {node}:
             self._release(pod.uid, old)
         self._bound[pod.uid] = Bound(node, pod)

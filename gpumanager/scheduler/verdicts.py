@@ -6,6 +6,7 @@ usual, points are renewed a few nodes at a time: by the old mix and by the new o
 kind, and nobody waits for ten thousand.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import compress, islice
@@ -31,14 +32,15 @@ RENEWED_AT_ONCE: Final = 20
 class Shape:
     """One shape of pod. Every node that was asked about fits or does not.
 
-    fitting: by the number of a node, 1 where it fits. points: likewise, 0 for one that does not.
+    fitting: by the number of a node, 1 where it fits. points: likewise, 0 for one that does not;
+    both lie close together, since what is looked at in a question comes from main memory.
     ranks: those that fit, by their points. reasons: the others, by phrase and whether that is
     final. numbers: of all nodes.
     """
 
     def __init__(self, judge: Judge, state: ClusterState) -> None:
         self.fitting = bytearray()
-        self.points: list[float] = []
+        self.points = array("d")
         self.ranks = Ranks()
         self.reasons: Classes[tuple[str, bool]] = Classes()
         self.numbers = state.numbers
@@ -122,12 +124,12 @@ class Shape:
         if more:
             self.fitting += bytes(more)
             self._unseen += b"\1" * more
-            self.points += [0.0] * more
+            self.points.frombytes(bytes(self.points.itemsize * more))
             self._verdicts += [None] * more
 
     def _forget(self) -> None:
         for row in (self.fitting, self.points, self._verdicts, self._unseen):
-            row.clear()
+            del row[:]
         for known in (self.ranks, self.reasons, self._stale):
             known.clear()
         self._grow()

@@ -20,7 +20,7 @@ from cluster_objects import as_stored, everything, is_taken, parsed
 from foreign_kinds import foreign_kinds
 from real_agent import RealAgent
 from real_node import RealNode
-from real_release import skip_if_too_old, NAMESPACE, Release, notes
+from real_release import NAMESPACE, Release, notes, skip_if_too_old
 
 from gpumanager.sim.gpu import SimulatedGpus
 

@@ -113,6 +113,18 @@ def test_few_lists_are_remembered() -> None:
     assert len(lists.lists) == 2
 
 
+def test_lists_that_differ_only_in_their_middle_are_told_apart() -> None:
+    lists = NameLists()
+    names = [f"node-{number}" for number in range(100, 300)]
+    mixed = [*names[:90], names[91], names[90], *names[92:]]
+
+    for one in (names, mixed, names):
+        text = b'"NodeNames":["%s"]' % '","'.join(one).encode()
+        cut = lists.cut(text)
+        assert cut is not None
+        assert list(cut.names) == one
+
+
 def test_what_is_very_long_is_not_remembered() -> None:
     lists = NameLists()
     names = [f"node-{number:0200d}" for number in range(LONGEST_LIST // 200)]
