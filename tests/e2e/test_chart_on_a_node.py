@@ -32,6 +32,8 @@ ASKS: Final = "cuda-play query; sleep 600"
 WORKS: Final = "cuda-play launch --memory 256MiB --kernel 5ms --seconds 60; sleep 600"
 SHARE: Final = re.compile(r"a share of ([0-9.]+) %")
 SHARE_POINTS: Final = 5.0
+UNABLE: Final = re.compile(r"orbidden|cannot (?!.*no answer within)")
+"""A kubelet that is slow for once says nothing of rights."""
 LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$")
 """What docs/install.md says that nodes keep, and the label that says where the agent goes."""
 
@@ -136,7 +138,7 @@ def test_the_agents_role_is_enough(charted: ChartedAgent, pods: RealPods) -> Non
     said = charted.log()
 
     assert "registered with the kubelet" in said
-    assert [line for line in said.splitlines() if "orbidden" in line or "cannot" in line] == []
+    assert [line for line in said.splitlines() if UNABLE.search(line)] == []
 
 
 def test_an_uninstall_leaves_what_the_docs_say_and_an_install_goes_on_from_there(
