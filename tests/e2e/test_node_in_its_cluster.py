@@ -13,6 +13,7 @@ from real_agent import RealAgent
 from real_node import NODE, NODE_PATH, RealNode
 from real_pods import PODS, RealPods, container, pod
 
+from gpumanager.allocator.journal import Allocation
 from gpumanager.cluster.labels import label_value, read_inventory
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
@@ -168,20 +169,23 @@ def test_what_the_api_server_missed_is_said_when_it_is_back(
     described = pod("lonely", container("main", "sleep 600", 30, 4))
     described["metadata"]["namespace"] = "default"
     name = f"lonely-{NODE}"
-    node.stop_api()
-    try:
-        file.write_text(json.dumps(described))
-        wait_for(lambda: pods.static_logs(name, "main"), "it has started")
-        (own,) = (one for one in agent.promises() if one.pod and one.pod.name == name)
-    finally:
-        node.start_api()
-    try:
 
-        def assigned() -> bool:
-            annotations = metadata(node, f"{PODS}/{name}").get("annotations") or {}
-            return annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}0") == minors[own.gpus[0]]
+    def promised() -> list[Allocation]:
+        return [one for one in agent.promises() if one.pod and one.pod.name == name]
 
+    def assigned() -> bool:
+        annotations = metadata(node, f"{PODS}/{name}").get("annotations") or {}
+        return annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}0") == minors[own.gpus[0]]
+
+    try:
+        node.stop_api()
+        try:
+            file.write_text(json.dumps(described))
+            wait_for(lambda: pods.static_logs(name, "main"), "it has started")
+            (own,) = wait_for(promised, "its promise has a name")
+        finally:
+            node.start_api()
         found(assigned, "the mirror has its annotations")
     finally:
-        file.unlink()
+        file.unlink(missing_ok=True)
     wait_for(lambda: not pods.static_is_there(name), "it has ended")

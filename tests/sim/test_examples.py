@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import yaml
 from waiting import has_ended, until
 
 from gpumanager.sim.container.process import namespaces_available, own_environment
@@ -246,12 +247,21 @@ def test_a_failing_command_is_a_result_and_no_error(tmp_path: Path) -> None:
     assert "executable file not found in $PATH" in finished.stderr
 
 
-def test_time_that_runs_out_is_status_1_and_names_what_still_ran() -> None:
-    finished = simulate("--machine", "single", "--timeout", "3", EXAMPLES / "half-a-gpu.yaml")
+def test_time_that_runs_out_is_status_1_and_names_what_still_ran(tmp_path: Path) -> None:
+    """However slow the machine is: more time where the container had not begun in it."""
+    described = yaml.safe_load((EXAMPLES / "half-a-gpu.yaml").read_text())
+    described["spec"]["containers"][0] |= {"command": ["sleep", "600"]}
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(described))
 
-    assert finished.returncode == 1
-    last = finished.stderr.splitlines()[-1]
-    assert last.startswith("gpumanager: not finished after 3 s: still running: half-a-gpu/main")
+    for seconds in (3, 10, 30):
+        finished = simulate("--machine", "single", "--timeout", str(seconds), tmp_path / "pod.yaml")
+        last = finished.stderr.splitlines()[-1]
+        assert finished.returncode == 1
+        if "no container was running yet" not in last:
+            break
+
+    said = f"gpumanager: not finished after {seconds} s: still running: half-a-gpu/main"
+    assert last.startswith(said)
 
 
 @pytest.mark.parametrize("times", [1, 5], ids=["asked-once", "asked-impatiently"])
