@@ -7,7 +7,7 @@ limiter). Where that was not the same each time, what is due is a range: the err
 On the real clock a program that waits for each launch is woken by the host before the next, and the
 GPU is not its own meanwhile (`woken`). Where neighbours work in just those moments nothing is lost;
 where they never do, it has that part of what they leave it which it has of the whole GPU alone. The
-host decides which, not the limiter: from one to the other is the range.
+host decides which, not the limiter: from that to the promise is the range.
 """
 
 import math
@@ -100,20 +100,27 @@ def judge(
 
     woken: the tenants that the host wakes after each launch.
     """
+    borrow = {one.name for one in case.actors if one.ceiling is not None}
     return [
-        judge_phase(case, phase, busy, reports, beside(phase, able, woken)) for phase in case.phases
+        judge_phase(case, phase, busy, reports, beside(phase, able, woken, borrow))
+        for phase in case.phases
     ]
 
 
-def beside(phase: Phase, able: Mapping[str, Able], woken: Collection[str]) -> dict[str, Able]:
-    """What each tenant of the phase can take beside the others, at least and at most."""
-    wanted = {name: min(promised, able[name][1]) for name, promised in phase.due.items()}
-    total = math.fsum(wanted.values())
+def beside(
+    phase: Phase, able: Mapping[str, Able], woken: Collection[str], borrow: Collection[str]
+) -> dict[str, Able]:
+    """What each tenant of the phase can take beside the others, at least and at most.
+
+    borrow: tenants that may have what is promised to nobody.
+    """
     found = {name: able[name] for name in phase.due}
     for name in found.keys() & set(woken):
-        least, most = able[name]
-        left = 100 - (total - wanted[name])
-        found[name] = (least * left / 100, most)
+        others = phase.due.keys() - {name}
+        left = 100 - math.fsum(min(phase.due[one], able[one][1]) for one in others)
+        if others & set(borrow):
+            left = min(left, phase.due[name])
+        found[name] = (able[name][0] * left / 100, 100.0)
     return found
 
 

@@ -98,6 +98,20 @@ def test_who_is_woken_after_each_launch_is_due_that_part_of_what_its_neighbours_
     assert found.missed == missed
 
 
+def test_who_may_borrow_leaves_the_woken_what_is_promised_to_it_and_no_more() -> None:
+    """30 and 60 of 100: the borrower may have the ten besides. Of 60 it takes 96 %."""
+    lender = actor("b", 60, "1ms", "sync")
+    busy = {"a": [0.04] * 100, "b": [0.058] * 100}
+    dues = []
+    for ceiling in (None, 90):
+        case = steady("two", actor("a", 30, "1ms", ceiling=ceiling), lender)
+        able = {"a": WHOLE, "b": (96.0, 96.0)}
+        (found,) = judge(case, busy, {"a": {}, "b": {}}, able, ["b"])
+        dues.append(found.tenants["b"].due)
+
+    assert dues == pytest.approx([60, 57.6])
+
+
 def test_only_a_program_that_waits_for_each_launch_is_woken_after_each() -> None:
     waiting = {pattern for pattern in PATTERNS if actor("a", 30, "1ms", pattern).waits}
 
