@@ -10,13 +10,14 @@ no more than answer them stands beside it (--floor, hello_floor.c).
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from machine_line import machine_line
@@ -66,26 +67,38 @@ def start_manager(root: Path, limit: Limit = LIMIT) -> tuple[int, str]:
 
 def compiled(folder: Path, name: str, *libraries: str) -> Path:
     program = folder / name
-    flags = ["gcc", "-std=gnu11", "-O2", "-pthread", f"-I{INCLUDE}"]
-    subprocess.run([*flags, "-o", program, HERE / f"{name}.c", *libraries], check=True)
+    command = ["gcc", "-std=gnu11", "-O2", "-pthread", f"-I{INCLUDE}", "-o", str(program)]
+    subprocess.run([*command, str(HERE / f"{name}.c"), *libraries], check=True)
     return program
 
 
 def callers(program: Path, path: str, processes: int, rounds: int) -> list[float]:
     """Seconds of each."""
-    words = [program, path, str(processes), str(rounds)]
+    words = [str(program), path, str(processes), str(rounds)]
     shown = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return [int(line.split()[0]) / 1e9 for line in shown.splitlines()]
+
+
+@contextlib.contextmanager
+def served(root: Path, start: Callable[[Path], tuple[int, str]]) -> Iterator[str]:
+    """The socket of whoever was started; nothing is left of it, nor of `root`."""
+    pid, path = start(root)
+    try:
+        print(machine_line())
+        yield path
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def start_floor(root: Path) -> tuple[int, str]:
     """Whoever calls gets a WELCOME and two descriptors, from a program that does nothing else."""
     path = str(root / "floor.sock")
-    words = [compiled(root, "hello_floor"), path]
-    served = subprocess.Popen(words, stdout=subprocess.PIPE)
-    assert served.stdout is not None
-    served.stdout.readline()
-    return served.pid, path
+    floor = subprocess.Popen([compiled(root, "hello_floor"), path], stdout=subprocess.PIPE)
+    assert floor.stdout is not None
+    floor.stdout.readline()
+    return floor.pid, path
 
 
 def report(what: str, seconds: Sequence[float]) -> None:
@@ -108,14 +121,8 @@ def main() -> None:
     options = arguments.parse_args()
     root = Path(tempfile.mkdtemp(prefix="gm"))
     program = compiled(root, "hello")
-    served, path = start_floor(root) if options.floor else start_manager(root)
-    try:
-        print(machine_line())
+    with served(root, start_floor if options.floor else start_manager) as path:
         measure(program, path, options)
-    finally:
-        os.kill(served, signal.SIGKILL)
-        os.waitpid(served, 0)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def build(folder: Path) -> None:
     driver = [*flags, *soname, "-o", folder / "libvcuda-real.so.1", HERE / "hooks_driver.c"]
     program = [*flags, "-o", folder / "hooks", HERE / "hooks.c", "-ldl"]
     for command in (driver, program):
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(list(map(str, command)), check=True, timeout=60)
     shutil.copy2(SHIM_CUDA, folder / SHIM_CUDA.name)
 
 

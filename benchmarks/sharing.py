@@ -14,13 +14,14 @@ import asyncio
 import os
 import resource
 import shutil
+import socket
 import statistics
 import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
-from hello import exchange
 from machine_line import machine_line
 
 from gpumanager.gpu.samples import Answer, Answers, Sample
@@ -30,9 +31,26 @@ from gpumanager.virtual.books import Books
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim._shim import ffi, lib
 
 TICK = round(TICK_SECONDS * 1e9)
 WARM = 60
+
+
+def say_hello(path: Path) -> None:
+    """From now on this is a process of the container."""
+    message: Any = ffi.new("struct vcuda_hello *")
+    message.magic, message.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
+    message.kind, message.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(bytes(ffi.buffer(message)))
+        _welcome, descriptors, _flags, _address = socket.recv_fds(connection, 128, 2)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if len(descriptors) != 2:
+        raise SystemExit(f"{path}: the manager refused")
 
 
 class Node:
@@ -51,7 +69,7 @@ class Node:
             gpu = self.gpus[number % len(self.gpus)]
             limit = Limit(gpu, Bytes(GIB), cores, 100)
             directory = await self.manager.open(AllocationID(f"c{number}"), [limit])
-            await asyncio.to_thread(exchange, str(directory / "vcuda.sock"))
+            await asyncio.to_thread(say_hello, directory / "vcuda.sock")
             self.books.append(Books(directory, writable=True))
 
     def launch(self, busy: int) -> None:

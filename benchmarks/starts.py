@@ -11,9 +11,6 @@ begun after the other has ended, so that its caches are as cold as on a node.
 
 import argparse
 import asyncio
-import os
-import shutil
-import signal
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -22,7 +19,6 @@ from pathlib import Path
 import hello
 import hooks
 from hooks import Bench, Place
-from machine_line import machine_line
 
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import GIB, Bytes
@@ -93,14 +89,8 @@ def main() -> None:
     root = Path(tempfile.mkdtemp(prefix="gm"))
     hooks.build(root)
     hello.compiled(root, "starts", "-ldl")
-    manager, path = hello.start_manager(root, LIMIT)
-    try:
-        print(machine_line())
+    with hello.served(root, lambda root: hello.start_manager(root, LIMIT)) as path:
         asyncio.run(run(options, root, Path(path).parent))
-    finally:
-        os.kill(manager, signal.SIGKILL)
-        os.waitpid(manager, 0)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":
