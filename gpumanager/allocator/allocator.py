@@ -198,6 +198,7 @@ class Allocator:
         """
         began = self._around.clock()
         look = await self._reconciler.look(began, await self._eyes.look())
+        await self.calm.come()
         async with self._lock:
             self._promises.expected = self._expected()
             released = await self._reconciler.act(look, self._hearing.under)

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kubelet_clock import waited
 from real_agent import RealAgent
 from real_pods import RealPods, container, memory_seen, pod
 
 from gpumanager.allocator.journal import State
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MEMORY_BLOCK
 
 pytest_plugins = ["node_fixtures"]
@@ -31,6 +33,7 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
     record_property: Callable[[str, object], None],
 ) -> None:
     fields = {"nodeName": "node1"} if placed == "nodeName" else {}
+    before = {one: waited(one, agent.token) for one in (VCORE, VMEMORY)}
     described = [
         pod(f"storm-{n}", container("main", REPORTS, 10, 4), **fields) for n in range(PODS)
     ]
@@ -48,6 +51,9 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
         assert memory_seen(printed) == GIB
     held = [name for one in agent.promises() for name in (*one.core_ids, *one.memory_ids)]
     assert len(held) == len(set(held)) == PODS * (10 + 4)
+    after = {one: waited(one, agent.token).since(earlier) for one, earlier in before.items()}
+    record_property("measured", {one: str(stood) for one, stood in after.items()})
+    assert [stood.calls for stood in after.values()] == [PODS, PODS]
 
 
 def test_pods_that_differ_in_memory_alone_each_get_their_own(
