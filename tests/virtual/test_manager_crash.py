@@ -1,14 +1,11 @@
 """The manager dies, at every instant there is, and the next one finds everything in the files."""
 
 import asyncio
-import gc
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -28,42 +25,46 @@ from gpumanager.virtual.values import AllocationID
 pytest_plugins = ["virtual_fixtures"]
 
 NAME = AllocationID("a1")
-TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
-Scenario = Callable[[], Coroutine[Any, Any, object]]
 
 
-def die_before_call(number: int) -> None:
-    """From now on, be killed just before the n-th call out of Python that the manager makes."""
-    left = number
+class DoomedManagers:
+    """One at a time, of a process that has no threads (`doomed_managers`)."""
 
-    def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal left
-        if event == "c_call" and any(name in frame.f_code.co_filename for name in TRACED):
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def __init__(self) -> None:
+        program = [sys.executable, str(HERE / "doomed_managers.py"), NAME]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1)
 
-    sys.setprofile(count)
+    def was_killed(self, at: int, root: Path) -> bool:
+        """In its opening; False: it was over before."""
+        answer = self._asked(f"open {at} {root}")
+        assert answer in {"killed", "done"}
+        return answer == "killed"
+
+    def serve(self, at: int, root: Path) -> Path:
+        """Its socket, while it serves."""
+        assert self._asked(f"serve {at} {root}") == "ready"
+        return root / "alloc" / NAME / "vcuda.sock"
+
+    def end(self) -> None:
+        """Of the one that serves."""
+        assert self._asked("end") == "ended"
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+    def _asked(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        return self._process.stdout.readline().strip()
 
 
-def forked(scenario: Scenario) -> int:
-    """Run a scenario in a child process; returns its pid."""
-    pid = os.fork()
-    if pid == 0:
-        gc.freeze()  # what tests before have left needs their threads, which are not here
-        status = 1
-        try:
-            asyncio.run(scenario())
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
-
-
-def was_killed(pid: int) -> bool:
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+@pytest.fixture
+def doomed() -> Iterator[DoomedManagers]:
+    managers = DoomedManagers()
+    yield managers
+    managers.close()
 
 
 def recovered(root: Path) -> AllocationUsage:
@@ -80,17 +81,10 @@ def recovered(root: Path) -> AllocationUsage:
 
 
 def test_a_manager_killed_anywhere_in_its_first_opening_leaves_nothing_in_the_way(
-    root: Path,
+    root: Path, doomed: DoomedManagers
 ) -> None:
-    def opening(at: int) -> Scenario:
-        async def run() -> None:
-            die_before_call(at)
-            await VirtualSockets(root / str(at)).open(NAME, [LIMIT])
-
-        return run
-
     at = 1
-    while was_killed(forked(opening(at))):
+    while doomed.was_killed(at, root / str(at)):
         usage = recovered(root / str(at))
         assert [device.limit for device in usage.devices] == [LIMIT]
         assert usage.processes == ()
@@ -107,7 +101,9 @@ def a_process_that_is_gone() -> Process:
     return found
 
 
-def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(root: Path) -> None:
+def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
+    root: Path, doomed: DoomedManagers
+) -> None:
     me, gone = find(os.getpid()), a_process_that_is_gone()
     assert me is not None
 
@@ -119,44 +115,14 @@ def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(root: Pat
                 books.words.used[0][books.claim(process)] = amount
         return root / str(at)
 
-    def reopening(at: int, place: Path) -> Scenario:
-        async def run() -> None:
-            die_before_call(at)
-            await VirtualSockets(place).open(NAME, [LIMIT])
-
-        return run
-
     at = 1
-    while was_killed(forked(reopening(at, found_books(at)))):
+    while doomed.was_killed(at, found_books(at)):
         usage = recovered(root / str(at))
         assert [(one.pid, one.held) for one in usage.processes] == [(me.pid, (77,))]
         assert usage.devices[0].held == 77
         at += 1
 
     assert at > 30, "the sweep met hardly any call"
-
-
-class DoomedManager:
-    """A manager in a child process that dies at the n-th call after it has begun to serve."""
-
-    def __init__(self, root: Path, at: int) -> None:
-        ready, tell = os.pipe()
-
-        async def serve() -> None:
-            await VirtualSockets(root).open(NAME, [LIMIT])
-            die_before_call(at)
-            os.write(tell, b"x")
-            await asyncio.sleep(30)
-
-        self.socket = root / "alloc" / NAME / "vcuda.sock"
-        self.pid = forked(serve)
-        os.close(tell)
-        assert os.read(ready, 1) == b"x"
-        os.close(ready)
-
-    def end(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
 
 
 def attempt(path: Path, message: bytes) -> Answer | None:
@@ -166,20 +132,22 @@ def attempt(path: Path, message: bytes) -> Answer | None:
         return None
 
 
-def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(root: Path) -> None:
+def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(
+    root: Path, doomed: DoomedManagers
+) -> None:
     at, finished = 1, False
     while not finished:
         place = root / str(at)
-        manager = DoomedManager(place, at)
-        answer = attempt(manager.socket, hello())
+        socket = doomed.serve(at, place)
+        answer = attempt(socket, hello())
         if answer is not None:
             Regions.of(answer).hold(answer.slot, 77)
             answer.close()
-        after = attempt(manager.socket, OBSERVER)
+        after = attempt(socket, OBSERVER)
         if after is not None:
             after.close()
             finished = True
-        manager.end()
+        doomed.end()
 
         processes = recovered(place).processes
         if answer is None:
