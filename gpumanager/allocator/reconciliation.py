@@ -89,10 +89,12 @@ def _directories(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[D
 
 
 def _doubled(live: Iterable[Allocation]) -> Iterator[Disagreement]:
+    settled = [one for one in live if one.state is State.SETTLED]
+    held = [device_id for one in settled for device_id in (*one.core_ids, *one.memory_ids)]
+    if len(set(held)) == len(held):
+        return  # as nearly always
     holders: dict[str, Allocation] = {}
-    for one in live:
-        if one.state is not State.SETTLED:
-            continue
+    for one in settled:
         for device_id in (*one.core_ids, *one.memory_ids):
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
