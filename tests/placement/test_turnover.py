@@ -1,5 +1,6 @@
 """A cluster that lives: what is learnt of pods that leave, and what it changes."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, mix_of
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.turnover import HALF_LIFE, Turnover
-from gpumanager.placement.usable import breaks_idle
+from gpumanager.placement.usable import STEP, breaks_idle
 
 DEFAULT = POLICIES[DEFAULT_POLICY]
 parts = st.floats(0, 1)
@@ -66,11 +67,22 @@ def test_the_more_leave_the_more_an_idle_node_costs(
     here: NodeRoom, wanted: Ask, typical: list[tuple[Ask, float]], one: float, other: float
 ) -> None:
     """Of pods that take no CPU, so that nothing but the price depends on who leaves."""
-    mix = mix_of([(replace(a, cpu_milli=0, memory_mib=0), part) for a, part in typical])
+    known = [(ask(100), 1.0), *typical]
+    mix = mix_of([(replace(a, cpu_milli=0, memory_mib=0), part) for a, part in known], 1.0)
     less, more = (points(here, wanted, living(mix, by)) for by in sorted((one, other)))
 
     assert less >= more
     assert less == more or breaks_idle(here, wanted)
+
+
+@pytest.mark.parametrize("leaving", [0.0, 0.3, 0.6, 1.0])
+def test_the_price_is_of_twenty_cores_where_all_that_come_leave(leaving: float) -> None:
+    fills = usual((100, 0, 1))
+    idle = room(100, 100)
+
+    less = points(idle, ask(100), fills) - points(idle, ask(100), living(fills, leaving))
+
+    assert less == math.ceil(20 * leaving / STEP - 1 / 3)
 
 
 def test_an_idle_node_is_broken_only_where_something_of_it_is_left() -> None:
