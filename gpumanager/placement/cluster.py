@@ -84,11 +84,14 @@ class Score:
 class Mix:
     """Which pods are usual here: asks with their share of all pods; shares sum up to 1.
 
+    leaving: how many leave for one that comes, 0 while the cluster only fills up, 1 at most.
+
     A value with an identity: policies keep what they computed of it for as long as it lives, and
     a score holds until there is a new one. Empty where nothing is known yet.
     """
 
     typical: tuple[tuple[Ask, float], ...] = ()
+    leaving: float = 0.0
 
 
 class Policy(Protocol):

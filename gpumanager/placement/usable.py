@@ -14,8 +14,11 @@
 What the node is worth after the ask less what it was worth before shows two ways to waste a GPU:
 a remainder that fits nobody, and a GPU whose node has no CPU left to feed it (FEEDING times, as
 pods that need less CPU come too). Nodes within a STEP of each other are as good as each other: of
-those the one with the least free, so that idle nodes stay idle. How this was found:
-docs/placement.md.
+those the one with the least free, so that idle nodes stay idle.
+
+Where pods leave, CPU comes back sooner than idle nodes do. So with the part that leaves of those
+that come, FEEDING grows to twice as much, and breaking an idle node costs up to BREAKING. While a
+cluster only fills up, neither matters. How this was found: docs/placement.md.
 """
 
 import math
@@ -34,7 +37,8 @@ from gpumanager.units import CORES_PER_GPU
 FEEDING: Final = 2.5
 REACH: Final = 30
 STEP: Final = 3.0
-"""Cores."""
+BREAKING: Final = 20.0
+"""Cores, as STEP is."""
 
 ROUNDING: Final = 1e-9
 MOST_FREE: Final = 10_000
@@ -65,6 +69,8 @@ class LeastWaste:
         if placed is None:
             return None
         gain, gpus = placed
+        if mix.leaving and breaks_idle(room, ask):
+            gain -= mix.leaving * BREAKING
         return Score(math.floor(gain / STEP + ROUNDING) - emptiness(room), gpus)
 
 
@@ -81,6 +87,13 @@ def emptiness(room: NodeRoom) -> float:
     """Less than a step: what is free, in cores; CPUs where those are equal."""
     free = sum([gpu.free_cores for gpu in room.gpus])
     return (free + room.cpu_milli * PER_CPU) / MOST_FREE
+
+
+def breaks_idle(room: NodeRoom, ask: Ask) -> bool:
+    """Nobody has a GPU there, and this would take some of them, but not all."""
+    return 0 < ask.cores < CORES_PER_GPU * len(room.gpus) and all(
+        gpu.untouched for gpu in room.gpus
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,7 @@ class Worth:
         if not typical:
             typical = list(PRIOR.typical)
         total = sum(share for _, share in typical)
-        feeding = FEEDING * part_of_gpus(mix)
+        feeding = FEEDING * (1 + mix.leaving) * part_of_gpus(mix)
         self._needs = [_need(ask, share / total, feeding) for ask, share in typical]
         self._weights = [need.weight for need in self._needs]
         self._leasts = [need.least for need in self._needs]

@@ -3,20 +3,18 @@
 Pods with GPUs are counted by kind. Of pods without, which are many and of many kinds, only that
 matters which they take from the others: their part of the CPU of nodes with GPUs. A new mix makes
 every score that is kept stale, so one is made seldom, and taken only if it differs from the one in
-use: a cluster that keeps its habits keeps its scores.
+use: a cluster that keeps its habits keeps its scores. How many pods leave is learnt beside it.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, History, Mix
+from gpumanager.placement.turnover import DIFFERENT, Turnover
 from gpumanager.placement.usable import part_of_gpus
 from gpumanager.scheduler.asks import PodAsk
 
-FIRST: Final = (100, 300)
-EVERY: Final = 1000
-DIFFERENT: Final = 0.1
-"""Of all pods with GPUs: how many have to be of other kinds. Of the CPU: what others take."""
 LEAST: Final = 0.05
 """Of the CPU, what pods with GPUs are always thought to get."""
 
@@ -29,18 +27,22 @@ class Habits:
 
     def __init__(self, part: Callable[[], float] = lambda: 1.0) -> None:
         self.mix = Mix()
-        self.seen = 0
         self._part = part
         self._history = History()
+        self._turnover = Turnover()
 
     def saw(self, ask: PodAsk) -> None:
         """One more pod."""
         self._history.saw(ask_for(ask))
-        self.seen += 1
-        if self.seen in FIRST or self.seen % EVERY == 0:
+        if self._turnover.came():
             mix = beside_others(self._history.mix(), self._part())
+            mix = replace(mix, leaving=self._turnover.leaving)
             if difference(self.mix, mix) > DIFFERENT:
                 self.mix = mix
+
+    def left(self) -> None:
+        """One of them has ended, or is deleted."""
+        self._turnover.left()
 
 
 def ask_for(ask: PodAsk, models: frozenset[str] = frozenset()) -> Ask:
@@ -60,11 +62,13 @@ def beside_others(mix: Mix, part: float) -> Mix:
 
 def difference(one: Mix, other: Mix) -> float:
     """0 to 1: the part of all pods with GPUs that is of another kind in one than in the other, or
-    by how much they differ in what others take of the CPU, if that is more."""
+    by how much they differ in what others take of the CPU, or in how many leave, if that is
+    more."""
     first, second = _parts(one), _parts(other)
     asks = first.keys() | second.keys()
     pods = sum(abs(first.get(ask, 0.0) - second.get(ask, 0.0)) for ask in asks) / 2
-    return max(pods, abs(part_of_gpus(one) - part_of_gpus(other)))
+    cpu = abs(part_of_gpus(one) - part_of_gpus(other))
+    return max(pods, cpu, abs(one.leaving - other.leaving))
 
 
 def _parts(mix: Mix) -> Mapping[Ask, float]:

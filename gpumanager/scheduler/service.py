@@ -94,7 +94,7 @@ class Extender:
         self.rules = rules or Everybody()
         self.preference = preference
         self.habits = Habits(lambda: self.state.part_of_gpus)
-        self.state = ClusterState(tally=self.rules, saw=self.habits.saw)
+        self.state = ClusterState(tally=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
         self.asked = 0

@@ -76,7 +76,7 @@ class NoTally:
 class ClusterState:
     """Nodes by name. One owner: whoever changes it, on one thread.
 
-    saw: called once for each pod with GPUs that the API server tells of.
+    saw: called once for each pod with GPUs that the API server tells of. left: when it is gone.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class ClusterState:
         log: int = LOG,
         tally: Tally | None = None,
         saw: Callable[[PodAsk], None] = lambda _: None,
+        left: Callable[[], None] = lambda: None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.numbers = Numbers()
@@ -107,6 +108,7 @@ class ClusterState:
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
         self._tally = tally or NoTally()
         self._saw = saw
+        self._left = left
 
     def since(self, change: int) -> Iterable[int] | None:
         """Numbers of the nodes that changed after `change`, again and again; None: too long ago."""
@@ -166,7 +168,9 @@ class ClusterState:
 
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
-        self._known.discard(uid)
+        if uid in self._known:
+            self._known.remove(uid)
+            self._left()
         self._load(self._loads.gone(uid))
         for node in self._forget(uid):
             self._release(uid, node)

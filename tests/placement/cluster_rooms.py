@@ -1,6 +1,7 @@
 """Rooms and asks of any shape, and whether an answer can be kept."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -44,7 +45,16 @@ def asks(most: int = 3) -> st.SearchStrategy[Ask]:
     )
 
 
-mixes = st.lists(st.tuples(asks(), st.floats(0.1, 10)), max_size=6).map(mix_of)
+def living(mix: Mix, leaving: float) -> Mix:
+    """The same pods, of which so many leave."""
+    return replace(mix, leaving=leaving)
+
+
+mixes = st.builds(
+    living,
+    st.lists(st.tuples(asks(), st.floats(0.1, 10)), max_size=6).map(mix_of),
+    st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+)
 
 
 def flaws(room: NodeRoom, ask: Ask, gpus: Sequence[Sequence[int]]) -> list[str]:

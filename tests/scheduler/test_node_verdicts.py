@@ -218,11 +218,41 @@ def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None
     assert {usual for usual, _ in habits.mix.typical} == {ask_for(one), ask_for(other)}
 
 
+def test_how_many_leave_is_learnt_as_seldom_as_the_rest() -> None:
+    habits, one = Habits(), ask((30, 4))
+    for _ in range(1000):
+        habits.saw(one)
+    fills = habits.mix
+    for _ in range(999):
+        habits.saw(one)
+        habits.left()
+    assert habits.mix is fills
+    assert fills.leaving == 0.0
+
+    habits.saw(one)
+    lives = habits.mix
+    assert lives.typical == fills.typical
+    assert 0.5 < lives.leaving < 1
+
+    for _ in range(40):
+        habits.left()
+    for _ in range(1000):
+        habits.saw(one)
+        habits.left()
+    assert difference(lives, habits.mix) > 0.1
+    steady = habits.mix
+    for _ in range(2000):
+        habits.saw(one)
+        habits.left()
+    assert habits.mix is steady
+
+
 def test_mixes_differ_by_the_pods_that_are_of_another_kind() -> None:
     one, other = ask_for(ask((30, 4))), ask_for(ask((100, 0)))
 
     assert difference(Mix(((one, 1.0),)), Mix(((one, 0.75), (other, 0.25)))) == 0.25
     assert difference(Mix(), Mix(((one, 1.0),))) == 0.5
+    assert difference(Mix(((one, 1.0),)), Mix(((one, 1.0),), leaving=0.75)) == 0.75
 
 
 def test_others_leave_pods_with_gpus_their_part_of_the_cpu() -> None:
@@ -266,3 +296,19 @@ def test_a_pod_is_learnt_from_once_bound_or_not() -> None:
     state.pod(pod("host-only", cpus=2, node="a"), "a")
 
     assert seen == [ask((30, 4))]
+
+
+def test_a_pod_leaves_once_deleted_or_ended() -> None:
+    left: list[bool] = []
+    state = ClusterState(left=lambda: left.append(True))
+    for name in ("deleted", "ended", "missed"):
+        state.pod(pod(name, (30, 4), node="a"), "a")
+    state.pod(pod("host-only", cpus=2, node="a"), "a")
+
+    for _ in range(2):
+        state.pod_gone(PodUID("uid-deleted"))
+        state.pod(replace(pod("ended", (30, 4), node="a"), phase="Failed"), "a")
+        state.pod_gone(PodUID("uid-host-only"))
+    state.only_pods([])
+
+    assert len(left) == 3

@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
+import pytest
 from scheduler_world import node_object, plan, pod_object
+from scheduler_world import pod as pod_view
 from served_extender import Served, serving, until
 
 from gpumanager.kubelet.pods import PodUID, PodView
@@ -264,6 +266,15 @@ async def test_a_restarted_extender_learns_from_the_pods_there_are(
         usual = served.extender.habits.mix.typical
 
     assert [(one.requests[0].cores, part) for one, part in usual] == [(1, 1.0)]
+
+
+async def test_an_extender_learns_that_pods_leave(served: Served) -> None:
+    state = served.extender.state
+    for number in range(300):
+        state.pod(pod_view(f"p{number}", (1, 1), node="a"), "a")
+        state.pod_gone(PodUID(f"uid-p{number}"))
+
+    assert served.extender.habits.mix.leaving == pytest.approx(1, abs=0.02)
 
 
 async def test_explain_tells_why_a_pod_waits_and_where_it_went(served: Served) -> None:

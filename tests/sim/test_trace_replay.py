@@ -1,5 +1,6 @@
 """A workload is placed: kept scores change nothing, nothing is given twice, seeds decide."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -26,11 +27,13 @@ NAMES = sorted(policies(0))
 def test_kept_scores_are_those_of_the_rooms_as_they_are(name: str) -> None:
     replay = Replay(made_up(nodes=8), policies(1)[name], 1)
     for pod in replay.workload.pods:
-        kept = replay._up_to_date(pod.ask)
-        fresh = [replay.policy.score(room, pod.ask, replay._mix) for room in replay.rooms]
-        points = [float("-inf") if score is None else score.points for score in fresh]
-        assert kept.points == points
+        assert replay._up_to_date(pod.ask).points == anew(replay, pod.ask)
         replay.place(pod.ask)
+
+
+def anew(replay: Replay, ask: Ask) -> list[float]:
+    scores = [replay.policy.score(room, ask, replay._mix) for room in replay.rooms]
+    return [float("-inf") if score is None else score.points for score in scores]
 
 
 class Plain(Replay):
@@ -165,6 +168,55 @@ def test_who_comes_and_goes_keeps_what_is_asked_below_the_load() -> None:
     free = sum(gpu.free_cores for room in replay.rooms for gpu in room.gpus)
     assert 10 * free == workload.capacity_milli - steps[-1].allocated_milli
     assert steps == list(Churn(Replay(workload, policies(1)["least-waste"], 1), 0.9).run(400))
+
+
+PLACED = {
+    "constrained": "d7951ce1cbcdc123",
+    "cpu-heavy": "c2ce971b8a5baf8f",
+    "mixed": "16791e6d11544865",
+    "several": "349a394c3fcf0467",
+    "shared": "e9176cea2b7888df",
+}
+"""Where every pod went before anybody knew of pods that leave."""
+
+
+@pytest.mark.parametrize("mix", sorted(MIXES))
+def test_while_nobody_leaves_every_pod_goes_where_it_always_went(mix: str) -> None:
+    replay = Replay(made_up(mix, nodes=60, load=1.3), policies(5)["least-waste"], 5)
+    usual = replay._mix
+
+    spots = [replay.place(pod.ask) for pod in replay.workload.pods]
+
+    said = repr([(spot.node, spot.gpus) if spot else None for spot in spots])
+    assert hashlib.sha256(said.encode()).hexdigest()[:16] == PLACED[mix]
+    assert replay._mix is usual
+
+
+def test_a_replay_that_learns_that_pods_leave_keeps_no_old_scores() -> None:
+    workload = made_up("several", nodes=20)
+    replay = Replay(workload, policies(1)["least-waste"], 1)
+    mixes = [replay._mix]
+    for _ in Churn(replay, 0.7).run(1100):
+        if replay._mix is not mixes[-1]:
+            mixes.append(replay._mix)
+            for pod in workload.pods:
+                assert replay._up_to_date(pod.ask).points == anew(replay, pod.ask)
+
+    leaving = [mix.leaving for mix in mixes]
+    assert leaving == sorted(set(leaving))
+    assert leaving[-1] > 0.5
+
+
+def test_names_in_the_same_order_change_nothing_where_pods_leave() -> None:
+    workload = made_up("several", nodes=10)
+    nodes = sorted(workload.nodes, key=lambda node: node.name)
+    named = tuple(replace(node, name=f"{place:04}") for place, node in enumerate(nodes))
+    first, second = (
+        Replay(one, policies(3)["least-waste"], 3)
+        for one in (workload, Workload(named, workload.pods))
+    )
+
+    assert list(Churn(first, 1.0).run(700)) == list(Churn(second, 1.0).run(700))
 
 
 def test_of_a_churn_the_later_half_counts() -> None:

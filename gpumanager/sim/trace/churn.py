@@ -30,10 +30,9 @@ class Churn:
             pod = chance.choice(self.replay.workload.pods)
             while there and asked + pod.gpu_milli > most:
                 gone, spot = _drawn(there, chance)
+                self.replay.remove(gone.ask, spot)
                 asked -= gone.gpu_milli
-                if spot is not None:
-                    self.replay.remove(gone.ask, spot)
-                    given -= gone.gpu_milli
+                given -= gone.gpu_milli if spot is not None else 0
             spot = self.replay.place(pod.ask)
             there.append((pod, spot))
             asked += pod.gpu_milli

@@ -1,8 +1,9 @@
 """Places the pods of a workload one by one.
 
-A pod that fits nowhere is dropped; nobody leaves by himself. Scores of a shape of ask are kept,
-and made anew only for nodes that have changed since that shape was asked for last; nodes that are
-alike but for their names share one.
+A pod that fits nowhere is dropped; nobody leaves by himself. The usual asks are those of the whole
+workload; how many pods leave is learnt on the way, as the extender learns it. Scores of a shape of
+ask are kept, and made anew only for nodes that have changed since that shape was asked for last;
+nodes that are alike but for their names share one.
 """
 
 import random
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score, mix_of
+from gpumanager.placement.turnover import DIFFERENT, Turnover
 from gpumanager.sim.trace.holding import Given, after, given_back
 from gpumanager.sim.trace.values import Step, TracePod, Workload
 
@@ -56,6 +58,7 @@ class Replay:
     _state_of: list[int] = field(init=False)
     _changes: list[int] = field(init=False, default_factory=list)
     _scores: dict[Ask, Scores] = field(init=False, default_factory=dict)
+    _turnover: Turnover = field(init=False, default_factory=Turnover)
 
     def __post_init__(self) -> None:
         self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
@@ -73,6 +76,8 @@ class Replay:
 
     def place(self, ask: Ask) -> Spot | None:
         """None where it fits nowhere."""
+        if ask.requests and self._turnover.came():
+            self._look()
         scores = self._up_to_date(ask)
         best = max(scores.points, default=NO_FIT)
         if best == NO_FIT:
@@ -84,9 +89,19 @@ class Replay:
         self._put(node, after(self.rooms[node], ask, spot.gpus))
         return spot
 
-    def remove(self, ask: Ask, spot: Spot) -> None:
-        """A pod that was placed there leaves."""
-        self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
+    def remove(self, ask: Ask, spot: Spot | None) -> None:
+        """A pod leaves, from where it was placed if it was."""
+        if ask.requests:
+            self._turnover.left()
+        if spot is not None:
+            self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
+
+    def _look(self) -> None:
+        """Another mix, and all scores anew, where pods leave more or less than before."""
+        leaving = self._turnover.leaving
+        if abs(leaving - self._mix.leaving) > DIFFERENT:
+            self._mix = replace(self._mix, leaving=leaving)
+            self._scores.clear()
 
     def _put(self, node: int, room: NodeRoom) -> None:
         self.rooms[node] = room
