@@ -169,7 +169,7 @@ class ClusterState:
 
     def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask.settled, packing, pod.namespace)
+        holder = Holder(ask.settled, packing, pod.namespace, pod.name)
         self._assumed.put(pod.uid, node, Assumed(holder, until))
         self._hold(pod.uid, node, holder)
         self._changed(node)
