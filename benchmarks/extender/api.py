@@ -56,7 +56,7 @@ class Api:
         return b"Connection: close" not in head
 
     def _page(self, path: str, query: dict[str, str]) -> bytes:
-        rows = self._nodes if path.endswith("/nodes") else self._pods
+        rows = {"nodes": self._nodes, "pods": self._pods}.get(path.rpartition("/")[2], [])
         first, limit = int(query.get("continue", "0")), int(query.get("limit", len(rows) or 1))
         last = first + limit
         more = b"" if last >= len(rows) else b',"continue":"%d"' % last

@@ -61,6 +61,7 @@ class ContainerView:
 class PodView:
     """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
     of admission, init first. cpu_milli, memory_mib: of the node itself, where somebody read that.
+    priority: as kube-scheduler has it. wants_others: it has to be where certain others are.
     """
 
     uid: PodUID
@@ -72,6 +73,8 @@ class PodView:
     containers: tuple[ContainerView, ...]
     cpu_milli: int = 0
     memory_mib: int = 0
+    priority: int = 0
+    wants_others: bool = False
 
     @property
     def ended(self) -> bool:
@@ -196,6 +199,7 @@ def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
     cpu_milli, memory_mib: what it asks of the node itself, where the caller has read that.
     """
     metadata, status = item["metadata"], item.get("status") or {}
+    spec = item.get("spec") or {}
     return PodView(
         uid=PodUID(metadata["uid"]),
         namespace=metadata.get("namespace", "default"),
@@ -203,10 +207,16 @@ def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
         phase=status.get("phase", "Pending"),
         terminating=bool(metadata.get("deletionTimestamp")),
         annotations=_ours(metadata.get("annotations") or {}),
-        containers=tuple(_containers(item.get("spec") or {})),
+        containers=tuple(_containers(spec)),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        priority=_priority(spec.get("priority")),
+        wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
     )
+
+
+def _priority(said: Any) -> int:
+    return said if isinstance(said, int) else 0
 
 
 def _ours(annotations: Mapping[str, str]) -> dict[str, str]:

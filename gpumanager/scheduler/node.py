@@ -44,6 +44,7 @@ class Holder:
     ask: PodAsk
     packing: Packing | None
     namespace: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +208,9 @@ def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
     """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     if not all(gpus):
-        return Holder(ask, None, pod.namespace)
-    return Holder(ask, Packing(gpus, uses_of(node.topology, ask, gpus)), pod.namespace)
+        return Holder(ask, None, pod.namespace, pod.name)
+    packing = Packing(gpus, uses_of(node.topology, ask, gpus))
+    return Holder(ask, packing, pod.namespace, pod.name)
 
 
 def moved(holder: Holder, before: Topology, after: Topology) -> Holder:

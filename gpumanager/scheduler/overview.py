@@ -1,33 +1,28 @@
-"""The cluster for people: sums over all nodes, and some of the nodes one by one. Pure.
+"""The cluster for people: a line about each node, and sums over all of them. Pure.
 
-A line about a node is worked out when the node has changed and somebody looks, and sums are kept by
-what a line adds to them: ten thousand nodes cost what those cost that have changed since the last
-look. Whoever looks is given a page of lines that match, never all of them.
+A line is worked out when the node has changed and somebody looks, and sums are kept by what a line
+adds to them: ten thousand nodes cost what those cost that have changed since the last look.
 """
 
 import re
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.gpu.values import Gpu
-from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.node import NodeState
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks
 
-SORTS: Final = ("name", "granted", "free")
 NUMBERS: Final = re.compile(r"(\d+)")
 KINDS: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(NamedTuple):
     """Of GPUs, together. cores: percent of one; granted: promised to pods. free: whole GPUs that
-    nobody has anything of; closed: cordoned or unhealthy."""
+    nobody has anything of; closed: cordoned or unhealthy. memory: bytes."""
 
     gpus: int = 0
     free: int = 0
@@ -37,18 +32,10 @@ class Amounts:
     memory_granted: int = 0
 
     def plus(self, other: "Amounts", sign: int = 1) -> "Amounts":
-        return Amounts(
-            self.gpus + sign * other.gpus,
-            self.free + sign * other.free,
-            self.closed + sign * other.closed,
-            self.cores_granted + sign * other.cores_granted,
-            self.memory + sign * other.memory,
-            self.memory_granted + sign * other.memory_granted,
-        )
+        return Amounts(*[mine + sign * more for mine, more in zip(self, other, strict=True)])
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLine:
+class GpuLine(NamedTuple):
     """One GPU of a node. memory: bytes. pods: that hold some of it."""
 
     gpu: Gpu
@@ -57,17 +44,22 @@ class GpuLine:
     pods: int
     closed: bool
 
+    @property
+    def free(self) -> bool:
+        return not (self.pods or self.cores_granted or self.closed)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
     """One node with GPUs, or with something wrong.
 
-    node: as it was then. amounts: by product. granted: part of its cores. text: what it is found
-    by, in small letters: its name, its products, and who is on it.
+    node: as it was then. amounts: by product. total: of all its products. granted: part of its
+    cores. text: what it is found by, in small letters: its name, its products, and who is on it.
     """
 
     node: NodeState
     amounts: Mapping[str, Amounts]
+    total: Amounts
     granted: float
     text: str
 
@@ -76,104 +68,78 @@ class NodeLine:
         return len(self.node.holders)
 
 
-Names = Callable[[PodUID], str]
-"""Namespace and name of a pod that is bound; empty where they are not known."""
+Place = tuple[list[tuple[int, str]], int]
+"""Where a line stands among the others: by its node's name, then by its number."""
 
 
 @dataclass(slots=True)
 class Overview:
-    """Lines by node, and their sums by product. One owner. names: asked when a line is made."""
+    """Lines by their nodes' numbers, and their sums by product. One owner.
 
-    names: Names
-    lines: dict[str, NodeLine] = field(default_factory=dict)
+    nodes: how many have GPUs of which product.
+    """
+
+    lines: dict[int, NodeLine] = field(default_factory=dict)
     models: dict[str, Amounts] = field(default_factory=dict)
     nodes: Counter[str] = field(default_factory=Counter)
-    """How many have GPUs of which product."""
     pods: int = 0
-    _order: list[tuple[list[tuple[int, str]], str]] = field(default_factory=list)
+    order: list[Place] = field(default_factory=list)
+    """By name, node-9 before node-10."""
 
-    def put(self, name: str, node: NodeState | None) -> None:
+    def tells(self, number: int, node: NodeState | None) -> bool:
+        """Whether what it tells is of the node as this value."""
+        line = self.lines.get(number)
+        return line.node is node if line else not _matters(node)
+
+    def put(self, number: int, node: NodeState | None) -> None:
         """A node is this now; None, or one without GPUs: there is nothing to tell of it."""
-        before = self.lines.pop(name, None)
+        before = self.lines.get(number)
+        after = line_of(node) if node and _matters(node) else None
         if before is not None:
             self._count(before, -1)
-        if node is not None and (node.topology.gpus or node.trouble):
-            line = self.lines[name] = line_of(node, self.names)
-            self._count(line, 1)
-        if (before is None) != (name not in self.lines):
-            self._place(name)
+        if after is not None:
+            self._count(after, 1)
+        self._place(number, before, after)
 
     @property
     def total(self) -> Amounts:
-        total = Amounts()
-        for one in self.models.values():
-            total = total.plus(one)
-        return total
+        return _sum(self.models)
 
-    def in_order(self) -> Sequence[NodeLine]:
-        """By name, node-9 before node-10."""
-        return [self.lines[name] for _, name in self._order]
-
-    def _place(self, name: str) -> None:
-        """It is new, or gone."""
-        key = (_natural(name), name)
-        if name in self.lines:
-            insort(self._order, key)
-        else:
-            self._order.remove(key)
+    def _place(self, number: int, before: NodeLine | None, after: NodeLine | None) -> None:
+        stays = before and after and before.node.name == after.node.name
+        if before is not None and not stays:
+            del self.order[bisect_left(self.order, (_natural(before.node.name), number))]
+            del self.lines[number]
+        if after is not None:
+            self.lines[number] = after
+            if not stays:
+                insort(self.order, (_natural(after.node.name), number))
 
     def _count(self, line: NodeLine, sign: int) -> None:
         self.pods += sign * line.pods
         for model, amounts in line.amounts.items():
             self.nodes[model] += sign
-            self.models[model] = self.models.get(model, Amounts()).plus(amounts, sign)
+            self.models[model] = self.models.get(model, NOTHING).plus(amounts, sign)
             if not self.nodes[model]:
                 del self.nodes[model], self.models[model]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What somebody looks for. page: from 1. per_page: lines."""
-
-    search: str = ""
-    sort: str = "name"
-    page: int = 1
-    per_page: int = 25
+def _matters(node: NodeState | None) -> bool:
+    return node is not None and bool(node.topology.gpus or node.trouble)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """matches: how many lines there are in all; page: the one that is shown, of `pages`."""
-
-    lines: tuple[NodeLine, ...]
-    matches: int
-    page: int
-    pages: int
-
-
-def find(lines: Sequence[NodeLine], wanted: Wanted) -> Found:
-    """lines: by name. A page beyond the last is the last."""
-    word = wanted.search.strip().lower()
-    matching = [line for line in lines if word in line.text] if word else lines
-    if wanted.sort != "name":
-        fullest = wanted.sort == "granted"
-        matching = sorted(matching, key=attrgetter("granted"), reverse=fullest)
-    pages = max(1, -(-len(matching) // wanted.per_page))
-    page = min(wanted.page, pages)
-    begin = (page - 1) * wanted.per_page
-    shown = tuple(matching[begin : begin + wanted.per_page])
-    return Found(shown, len(matching), page, pages)
-
-
-def line_of(node: NodeState, names: Names) -> NodeLine:
-    amounts: dict[str, Amounts] = {}
+def line_of(node: NodeState) -> NodeLine:
+    rows: dict[str, list[int]] = {}
     for one in gpu_lines(node):
-        amounts[one.gpu.model] = amounts.get(one.gpu.model, NOTHING).plus(_amounts(one))
-    gpus = sum(one.gpus for one in amounts.values())
-    cores = sum(one.cores_granted for one in amounts.values())
-    who = (names(uid) or holder.namespace for uid, holder in node.holders.items())
-    text = "\n".join((node.name, *amounts, *who)).lower()
-    return NodeLine(node, amounts, cores / gpus if gpus else 0.0, text)
+        row = rows.get(one.gpu.model)
+        if row is None:
+            row = rows[one.gpu.model] = [0] * len(NOTHING)
+        _add(row, one)
+    amounts = {model: _same(Amounts(*row)) for model, row in rows.items()}
+    total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
+    granted = total.cores_granted / total.gpus if total.gpus else 0.0
+    who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
+    return NodeLine(node, amounts, total, granted, "\n".join((node.name, *amounts, *who)).lower())
 
 
 def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
@@ -191,23 +157,27 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
 NOTHING: Final = Amounts()
 
 
-def _amounts(one: GpuLine) -> Amounts:
-    return _same(
-        Amounts(
-            gpus=1,
-            free=int(not (one.pods or one.cores_granted or one.closed)),
-            closed=int(one.closed),
-            cores_granted=one.cores_granted,
-            memory=one.gpu.memory,
-            memory_granted=one.memory_granted,
-        )
-    )
+def _add(row: list[int], one: GpuLine) -> None:
+    """In the order of Amounts."""
+    row[0] += 1
+    row[1] += one.free
+    row[2] += one.closed
+    row[3] += one.cores_granted
+    row[4] += one.gpu.memory
+    row[5] += one.memory_granted
 
 
 @lru_cache(maxsize=KINDS)
 def _same(amounts: Amounts) -> Amounts:
-    """Few states of a GPU recur on all nodes."""
+    """Few states of a node recur."""
     return amounts
+
+
+def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
+    total = NOTHING
+    for one in amounts.values():
+        total = total.plus(one)
+    return total
 
 
 def _held(node: NodeState) -> dict[int, tuple[int, int]]:

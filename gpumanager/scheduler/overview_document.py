@@ -1,24 +1,37 @@
-"""The cluster page's document. Pure; what each field means is in docs/web.md."""
+"""The cluster page's document. Pure; what each field means is in docs/web.md.
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import islice
+Whatever there may be many of is told up to a bound, and how many there are in all.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.explain import Explanation, Memory
+from gpumanager.scheduler.explain import Explanation, Memory, Reason
 from gpumanager.scheduler.node import Holder, NodeState
-from gpumanager.scheduler.overview import Amounts, Found, GpuLine, Names, Overview, gpu_lines
-from gpumanager.scheduler.quota import Usage
+from gpumanager.scheduler.overview import Amounts, GpuLine, Overview, gpu_lines
+from gpumanager.scheduler.overview_find import PORTION, Found
+from gpumanager.scheduler.quota import NamespaceQuota, Usage
 from gpumanager.scheduler.quota_rules import Known, cores_of
+from gpumanager.scheduler.turns import Work, portions
 from gpumanager.units import CORES_PER_GPU
 
 SCHEMA: Final = 1
+MODELS: Final = 100
+PODS: Final = 64
+"""Of one node."""
 WAITING: Final = 50
 QUOTAS: Final = 200
 REASONS: Final = 8
+WRITTEN_AT_ONCE: Final = 5
+"""Nodes."""
 POD_SECONDS: Final = 900.0
 """kube-scheduler asks about a pod that waits every five minutes at least."""
+
+Limit = tuple[str, str, int]
+"""Namespace, product, and how many of its GPUs the namespace may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +43,48 @@ class Waiting:
 
 
 def waiting(
-    memory: Memory, waits: Callable[[PodUID], bool], word: str, since: float, most: int = WAITING
-) -> Waiting:
+    memory: Memory, waits: Callable[[PodUID], bool], word: str, since: float
+) -> Work[Waiting]:
     """waits: whether a pod is still there and not bound. word: in small letters; since: seconds
     since the epoch, before which nobody who still asks has asked last."""
-    found = [
-        (namespace, name, one)
-        for (namespace, name), one in memory.newest()
-        if not one.bound and (one.trouble or not one.fitting) and one.at >= since
-        and word in f"{namespace}/{name}".lower() and waits(PodUID(one.uid))
-    ]  # fmt: skip
-    return Waiting(len(found), tuple(islice(found, most)))
+    found: list[tuple[str, str, Explanation]] = []
+    for portion in portions(tuple(memory.newest()), PORTION):
+        found += [
+            (namespace, name, one)
+            for (namespace, name), one in portion
+            if not one.bound and (one.trouble or not one.fitting) and one.at >= since
+            and word in f"{namespace}/{name}".lower() and waits(PodUID(one.uid))
+        ]  # fmt: skip
+        yield
+    return Waiting(len(found), tuple(found[:WAITING]))
+
+
+def written(fields: Mapping[str, Any], overview: Overview, found: Found, word: str) -> Work[bytes]:
+    """The whole document. fields: those that come first. word: in small letters; who has it in its
+    name comes first among the pods of a node."""
+    rows: list[str] = []
+    for portion in portions(found.lines, WRITTEN_AT_ONCE):
+        rows += [_text(_node(line.node, word)) for line in portion]
+        yield
+    place = {"matches": found.matches, "page": found.page, "pages": found.pages}
+    text = _text({**sums(overview), **fields, **place})
+    return f'{text[:-1]},"nodes":[{",".join(rows)}]}}'.encode()
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def sums(overview: Overview) -> dict[str, Any]:
     """Of all nodes, and by product."""
     models = sorted(overview.models.items(), key=lambda one: (-one[1].gpus, one[0]))
+    counts = {"nodes": len(overview.lines), "pods": overview.pods, "models": len(models)}
     return {
-        "totals": {"nodes": len(overview.lines), "pods": overview.pods, **_amounts(overview.total)},
+        "totals": {**counts, **_amounts(overview.total)},
         "models": [
             {"model": model, "nodes": overview.nodes[model], **_amounts(amounts)}
-            for model, amounts in models
+            for model, amounts in models[:MODELS]
         ],
-    }
-
-
-def some_nodes(found: Found, names: Names) -> dict[str, Any]:
-    return {
-        "matches": found.matches,
-        "page": found.page,
-        "pages": found.pages,
-        "nodes": [_node(line.node, names) for line in found.lines],
     }
 
 
@@ -69,9 +93,15 @@ def pods_waiting(found: Waiting) -> dict[str, Any]:
     return {"total": found.total, "pods": pods}
 
 
-def quotas(known: Known, usage: Usage) -> dict[str, Any]:
-    rows = islice(_quotas(known, usage), QUOTAS)
-    return {"understood": not known.trouble, "trouble": known.trouble, "rows": list(rows)}
+def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
+    """Those in whose namespace or product the word is; the first by name."""
+    total, first = 0, list[Limit]()
+    for portion in portions(tuple((known.quotas or {}).items()), PORTION):
+        limits = [one for one in _limits(portion) if word in f"{one[0]}/{one[1]}".lower()]
+        total, first = total + len(limits), sorted(first + limits)[:QUOTAS]
+        yield
+    rows, trouble = [_quota(one, usage) for one in first], known.trouble
+    return {"understood": not trouble, "trouble": trouble, "total": total, "rows": rows}
 
 
 def _amounts(one: Amounts) -> dict[str, Any]:
@@ -85,13 +115,22 @@ def _amounts(one: Amounts) -> dict[str, Any]:
     }
 
 
-def _node(node: NodeState, names: Names) -> dict[str, Any]:
+def _node(node: NodeState, word: str) -> dict[str, Any]:
+    pods = _some(tuple(node.holders.values()), word)
     return {
         "name": node.name,
         "trouble": node.trouble,
         "gpus": [_gpu(one) for one in gpu_lines(node)],
-        "pods": [_pod(node, names(uid), holder) for uid, holder in node.holders.items()],
+        "pods": [_pod(node, holder) for holder in pods],
+        "pods_left_out": len(node.holders) - len(pods),
     }
+
+
+def _some(holders: Sequence[Holder], word: str) -> Sequence[Holder]:
+    """As many as are told: those that match first, where not all are."""
+    if len(holders) <= PODS:
+        return holders
+    return sorted(holders, key=lambda one: word not in f"{one.namespace}/{one.name}".lower())[:PODS]
 
 
 def _gpu(one: GpuLine) -> dict[str, Any]:
@@ -107,12 +146,12 @@ def _gpu(one: GpuLine) -> dict[str, Any]:
     }
 
 
-def _pod(node: NodeState, name: str, holder: Holder) -> dict[str, Any]:
+def _pod(node: NodeState, holder: Holder) -> dict[str, Any]:
     """gpus: None where nobody has said which they are."""
     places = sorted(holder.packing.uses) if holder.packing else None
     return {
         "namespace": holder.namespace,
-        "pod": name.partition("/")[2] or None,
+        "pod": holder.name,
         "cores": cores_of(holder.ask),
         "gpus": None if places is None else [node.topology.gpus[one].index for one in places],
     }
@@ -125,12 +164,26 @@ def _waiting(namespace: str, name: str, one: Explanation) -> dict[str, Any]:
         "time": round(one.at, 3),
         "nodes": one.nodes,
         "trouble": one.trouble,
-        "reasons": [asdict(reason) for reason in one.reasons[:REASONS]],
+        "reasons": [_reason(reason) for reason in one.reasons[:REASONS]],
     }
 
 
-def _quotas(known: Known, usage: Usage) -> Iterator[dict[str, Any]]:
-    for namespace, quota in sorted((known.quotas or {}).items()):
-        for model, limit in sorted((quota.gpus or {}).items()):
-            used = usage.of(namespace, model) / CORES_PER_GPU
-            yield {"namespace": namespace, "model": model, "gpus": limit, "gpus_used": used}
+def _reason(one: Reason) -> dict[str, Any]:
+    return {
+        "reason": one.reason,
+        "nodes": one.nodes,
+        "example": one.example,
+        "detail": one.detail,
+    }
+
+
+def _limits(quotas: Iterable[tuple[str, NamespaceQuota]]) -> Iterator[Limit]:
+    for namespace, quota in quotas:
+        for model, gpus in (quota.gpus or {}).items():
+            yield namespace, model, gpus
+
+
+def _quota(limit: Limit, usage: Usage) -> dict[str, Any]:
+    namespace, model, gpus = limit
+    used = usage.of(namespace, model) / CORES_PER_GPU
+    return {"namespace": namespace, "model": model, "gpus": gpus, "gpus_used": used}

@@ -6,34 +6,37 @@ pieces, between which kube-scheduler is answered.
 """
 
 import asyncio
-import json
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from aiohttp import web
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.http.server import JSON, LATER, Page, Refused
-from gpumanager.scheduler.overview import SORTS, Overview, Wanted, find
+from gpumanager.scheduler.overview import Overview
 from gpumanager.scheduler.overview_document import (
     POD_SECONDS,
     SCHEMA,
     pods_waiting,
     quotas,
-    some_nodes,
-    sums,
     waiting,
+    written,
 )
+from gpumanager.scheduler.overview_find import PORTION, SORTS, STATES, Wanted, find
 from gpumanager.scheduler.quota_rules import QuotaRules
 from gpumanager.scheduler.service import Extender
+from gpumanager.scheduler.turns import Work, in_turns, portions
 from gpumanager.web.page import CAREFUL, KIND, web_page
 
-BREATH: Final = 20
-"""Nodes looked at before others in the loop get their turn: a millisecond's work."""
+LOOKED_AT_ONCE: Final = 10
+"""Nodes that have changed: half a millisecond, or twice that where hundreds of pods are on each."""
+FEW: Final = 4096
+"""Changes, up to which they are gone through one by one, and not all nodes."""
 MOST_LINES: Final = 100
 MOST_PAGES: Final = 10_000
 LONGEST_SEARCH: Final = 253
+FIELDS: Final = ("search", "state", "sort", "page", "per_page")
 
 
 class OverviewPages:
@@ -45,7 +48,9 @@ class OverviewPages:
         self._extender = extender
         self._version = version
         self._now = now
-        self._overview = Overview(self._name)
+        self._overview = Overview()
+        self._seen = 0
+        """So many changes have been looked at."""
         self._looking = asyncio.Lock()
 
     def pages(self) -> Mapping[str, Page]:
@@ -61,50 +66,56 @@ class OverviewPages:
         if missing := self._extender.missing:
             raise Refused(503, f"the cluster's {missing} are still being read", **LATER)
         async with self._looking:
-            await self._follow()
-            found = self._document(wanted)
-        body = json.dumps(found, separators=(",", ":")).encode()
+            body = await in_turns(self._look(wanted))
         head = {"Content-Type": JSON, "Cache-Control": "no-store", **CAREFUL}
         return web.Response(body=body, headers=head)
 
-    async def _follow(self) -> None:
-        """Every node as it is now. Those that have not changed are the same value."""
-        state, overview = self._extender.state, self._overview
-        for name in overview.lines.keys() - state.nodes.keys():
-            overview.put(name, None)
-        done = 0
-        for name, node in tuple(state.nodes.items()):
-            line = overview.lines.get(name)
-            if line is None or line.node is not node:
-                overview.put(name, node)
-                done += 1
-            if done % BREATH == BREATH - 1:
-                done += 1
-                await asyncio.sleep(0)
+    def _look(self, wanted: Wanted) -> Work[bytes]:
+        yield from self._follow()
+        return (yield from self._document(wanted))
 
-    def _document(self, wanted: Wanted) -> dict[str, Any]:
+    def _follow(self) -> Work[None]:
+        """Every node as it is at this moment; looked at are those that have changed. Who gives up
+        meanwhile leaves the rest to who comes next."""
+        state, overview = self._extender.state, self._overview
+        seen, numbers, rows = state.changes, self._changed(), tuple(state.rows)
+        changed: list[int] = []
+        for portion in portions(numbers, PORTION):
+            changed += [one for one in portion if not overview.tells(one, rows[one])]
+            yield
+        for few in portions(changed, LOOKED_AT_ONCE):
+            for number in few:
+                overview.put(number, rows[number])
+            yield
+        self._seen = seen
+
+    def _changed(self) -> Sequence[int]:
+        """Numbers of the nodes that may have."""
+        state = self._extender.state
+        few = state.changes - self._seen <= FEW
+        since = state.since(self._seen) if few else None
+        return range(len(state.rows)) if since is None else tuple(set(since))
+
+    def _document(self, wanted: Wanted) -> Work[bytes]:
         extender, now = self._extender, self._now()
-        word = wanted.search.strip().lower()
-        waits = waiting(extender.memory, self._waits, word, now - POD_SECONDS)
-        rules = extender.rules
-        return {
+        rules, word = extender.rules, wanted.word
+        known = rules if isinstance(rules, QuotaRules) else None
+        waits = yield from waiting(extender.memory, self._waits, word, now - POD_SECONDS)
+        found = yield from find(self._overview, wanted)
+        fields = {
             "schema": SCHEMA,
             "time": round(now, 3),
             "version": self._version,
             "leads": extender.election.leads,
             "leader": extender.election.holder,
-            **sums(self._overview),
             "search": wanted.search,
+            "state": wanted.state,
             "sort": wanted.sort,
             "per_page": wanted.per_page,
-            **some_nodes(find(self._overview.in_order(), wanted), self._name),
             "waiting": pods_waiting(waits),
-            "quota": quotas(rules.known, rules.usage) if isinstance(rules, QuotaRules) else None,
+            "quota": (yield from quotas(known.known, known.usage, word)) if known else None,
         }
-
-    def _name(self, uid: PodUID) -> str:
-        bound = self._extender.state.bound(uid)
-        return f"{bound.pod.namespace}/{bound.pod.name}" if bound else ""
+        return (yield from written(fields, self._overview, found, word))
 
     def _waits(self, uid: PodUID) -> bool:
         state = self._extender.state
@@ -113,16 +124,23 @@ class OverviewPages:
 
 def read_wanted(query: Mapping[str, str]) -> Wanted:
     """Raises Refused."""
-    if strange := sorted(query.keys() - {"search", "sort", "page", "per_page"}):
-        known = "search, sort, page and per_page"
+    if strange := sorted(query.keys() - set(FIELDS)):
+        known = f"{', '.join(FIELDS[:-1])} and {FIELDS[-1]}"
         raise Refused(400, f"{strange[0][:LONGEST_SEARCH]!r} is not known; there are {known}")
-    search, sort = query.get("search", ""), query.get("sort", "name")
+    search = query.get("search", "")
     if len(search) > LONGEST_SEARCH:
         raise Refused(400, f"search: {len(search)} letters; the most is {LONGEST_SEARCH}")
-    if sort not in SORTS:
-        raise Refused(400, f"sort: write one of {', '.join(SORTS)}")
+    state, sort = _word(query, "state", tuple(STATES)), _word(query, "sort", SORTS)
     page, lines = _count(query, "page", 1, MOST_PAGES), _count(query, "per_page", 25, MOST_LINES)
-    return Wanted(search, sort, page, lines)
+    return Wanted(search, state, sort, page, lines)
+
+
+def _word(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """The first unless one is said. Raises Refused."""
+    word = query.get(name, words[0])
+    if word not in words:
+        raise Refused(400, f"{name}: write one of {', '.join(words)}")
+    return word
 
 
 def _count(query: Mapping[str, str], name: str, usual: int, most: int) -> int:

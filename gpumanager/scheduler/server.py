@@ -70,7 +70,7 @@ class ExtenderServer:
             "/scheduler/filter": self._at_once("filter", self._filter),
             "/scheduler/prioritize": self._at_once("prioritize", self._prioritize),
             "/scheduler/bind": self._in_time("bind", self._bind),
-            "/scheduler/preempt": self._at_once("preempt", self._preempt),
+            "/scheduler/preempt": self._in_time("preempt", self._preempt),
         }
 
     def _at_once(self, name: str, verb: Callable[[bytes], bytes]) -> Verb:
@@ -114,10 +114,10 @@ class ExtenderServer:
         arguments = wire.read_arguments(body, self._lists)
         return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
 
-    def _preempt(self, body: bytes) -> bytes:
+    async def _preempt(self, body: bytes) -> bytes:
         said = wire.read_preempt(body)
-        nodes = self._extender.preempt(said.pod, said.victims)
-        return wire.write_victims(nodes, said.victims, said.violations)
+        found = await self._extender.preempt(said.pod, said.victims)
+        return wire.write_victims(found, found, said.violations)
 
     async def _bind(self, body: bytes) -> bytes:
         refused = await self._extender.bind(wire.read_bind(body))

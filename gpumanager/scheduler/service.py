@@ -12,14 +12,15 @@ from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
+from gpumanager.scheduler import victims
 from gpumanager.scheduler.asks import PodAsk, ask_of, asking
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.budgets import Budgets
 from gpumanager.scheduler.decide import (
     Filtered,
     Scores,
     by_reason,
     filter_nodes,
-    preempt,
     prioritize,
 )
 from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
@@ -29,7 +30,9 @@ from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.reminders import Reminders
 from gpumanager.scheduler.reminding import Reminding
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
+from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
 
 log = logging.getLogger(__name__)
@@ -101,6 +104,8 @@ class Extender:
         """How often anybody has asked anything."""
         self.nodes = Follower(api, Nodes(self.state), clock=clock)
         self.pods = Follower(api, Pods(self.state), clock=clock)
+        self._budgets = Budgets()
+        self.budgets = Follower(api, self._budgets, clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
         self.reminders = Reminders(self._would_fit, lambda: self.state.changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
@@ -127,7 +132,7 @@ class Extender:
     async def run(self) -> None:
         """For as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            for part in (self.nodes, self.pods, self.election, self._reminding):
+            for part in (self.nodes, self.pods, self.budgets, self.election, self._reminding):
                 group.create_task(part.run())
             group.create_task(self._expire())
             group.create_task(self._renew())
@@ -162,15 +167,18 @@ class Extender:
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
 
-    def preempt(self, pod: PodView, victims: Mapping[str, tuple[PodUID, ...]]) -> Collection[str]:
-        """The nodes on which the pod fits without these; raises NotReady."""
+    async def preempt(self, pod: PodView, given: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Victims on the nodes on which the pod fits without them; raises NotReady."""
         ask = self._ask(pod)
         if ask is None:
-            return tuple(name for name, uids in victims.items() if uids)
+            return {name: uids for name, uids in given.items() if uids}
         if isinstance(ask, Refusal):
-            return ()
-        found = Filtered(tuple(preempt(self.state, ask, victims)))
-        return permitted(found, self.rules.permits(pod, ask), self.state.classes.members).fitting
+            return {}
+        found, check = Filtered(tuple(given)), self.rules.permits(pod, ask)
+        names = permitted(found, check, self.state.classes.members).fitting
+        open_ = {name: given[name] for name in names}
+        protected = self._budgets.protects if self.budgets.listed.is_set() else None
+        return await in_turns(victims.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""

@@ -1,20 +1,20 @@
 """The cluster as the extender knows it: nodes with their GPUs, and the pods that hold them.
 
 Pure but for being changed: no clock, no wire. What is known of a pod is what the API server last
-said, or what we ourselves have just decided and are writing there: an assumption, which counts
-until the watch confirms it, it is withdrawn, or its time is over. A change makes one new node value
-and costs what that node's own pods cost, whatever the cluster's size; it is noted in a log, by
-which whoever keeps answers about nodes finds what has become of them.
+said, or what we ourselves have just decided and are writing there (`assumptions`). A change makes
+one new node value and costs what that node's own pods cost, whatever the cluster's size; it is
+noted in a log, by which whoever keeps answers about nodes finds what has become of them.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk, asking, needs_of
+from gpumanager.scheduler.assumptions import Assumed, Assumptions
 from gpumanager.scheduler.hosts import Host
 from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import (
@@ -40,14 +40,6 @@ class Bound:
 
     node: str
     pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """What we decided and the API server may not have told us yet. until: seconds, any clock."""
-
-    holder: Holder
-    until: float
 
 
 class Tally(Protocol):
@@ -97,8 +89,7 @@ class ClusterState:
         """Products of all GPUs there are or have been."""
         self._log: deque[int] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
-        self._assumed: dict[PodUID, dict[str, Assumed]] = {}
-        """By node: where a pod was going first may yet come true when it is sent elsewhere."""
+        self._assumed = Assumptions()
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
         self._known: set[PodUID] = set()
@@ -182,33 +173,25 @@ class ClusterState:
 
     def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask.settled, packing, pod.namespace)
-        self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, until)
+        holder = Holder(ask.settled, packing, pod.namespace, pod.name)
+        self._assumed.put(pod.uid, node, Assumed(holder, until))
         self._hold(pod.uid, node, holder)
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
         """It did not come to that."""
-        assumed = self._assumed.get(uid, {})
-        if assumed.pop(node, None) is not None:
+        if self._assumed.withdraw(uid, node):
             self._release(uid, node)
-        if not assumed:
-            self._assumed.pop(uid, None)
 
     def confirm(self, uid: PodUID, node: str) -> None:
         """It came to that, so to nothing else that was assumed of this pod."""
-        for other in tuple(self._assumed.get(uid, ())):
+        for other in self._assumed.nodes(uid):
             if other != node:
                 self.withdraw(uid, other)
 
     def expire(self, now: float) -> tuple[PodUID, ...]:
         """Withdraws what nobody has confirmed in time; `now` is when we last heard of pods."""
-        late = [
-            (uid, node)
-            for uid, assumed in self._assumed.items()
-            for node, one in assumed.items()
-            if one.until <= now
-        ]
+        late = self._assumed.late(now)
         for uid, node in late:
             self.withdraw(uid, node)
         return tuple(dict.fromkeys(uid for uid, _ in late))
@@ -228,7 +211,7 @@ class ClusterState:
 
     def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
         """What is assumed of the pod there."""
-        found = self._assumed.get(uid, {}).get(node)
+        found = self._assumed.on(uid, node)
         return found.holder.packing if found else None
 
     @property
@@ -247,9 +230,11 @@ class ClusterState:
         bound = self._bound.get(uid)
         if bound is not None:
             return holder_of(after, bound.pod)
-        assumed = self._assumed[uid][after.name]
+        assumed = self._assumed.on(uid, after.name)
+        if assumed is None:
+            return None
         holder = moved(assumed.holder, before.topology, after.topology)
-        self._assumed[uid][after.name] = replace(assumed, holder=holder)
+        self._assumed.hold(uid, after.name, holder)
         return holder
 
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
@@ -260,7 +245,7 @@ class ClusterState:
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""
-        nodes = set(self._assumed.pop(uid, ()))
+        nodes = set(self._assumed.forget(uid))
         bound = self._bound.pop(uid, None)
         return nodes | {bound.node} if bound else nodes
 

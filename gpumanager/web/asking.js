@@ -4,7 +4,7 @@
   const { get, ask, state, clock } = look;
   const EVERY_MS = 3000;
   const TYPED_MS = 250;
-  const wanted = { search: "", sort: "name", page: 1 };
+  const wanted = { search: "", state: "all", sort: "name", page: 1 };
   let timer = 0;
   let asking = 0;
   let heard = 0;
@@ -51,9 +51,15 @@
 
   get("pause").addEventListener("click", pause);
   get("search").addEventListener("input", (event) => seek({ search: event.target.value.trim(), page: 1 }, TYPED_MS));
+  get("nodes-state").addEventListener("change", (event) => seek({ state: event.target.value, page: 1 }));
   get("sort").addEventListener("change", (event) => seek({ sort: event.target.value, page: 1 }));
   get("before").addEventListener("click", () => seek({ page: wanted.page - 1 }));
   get("after").addEventListener("click", () => seek({ page: wanted.page + 1 }));
+  get("page").addEventListener("change", (event) => {
+    const page = Math.round(Number(event.target.value));
+    event.target.value = "";
+    if (page >= 1) seek({ page: Math.min(page, Number(event.target.max)) });
+  });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;

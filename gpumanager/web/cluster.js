@@ -22,6 +22,12 @@ const view = (() => {
     say(get("waiting-more"), found.leads ? "for a node that will do" : "only who leads is asked");
   }
 
+  // What is not shown is told in words.
+  function left(id, shown, total, words) {
+    get(id).hidden = shown >= total;
+    say(get(id), `${number(shown)} of ${number(total)} are shown${words}`);
+  }
+
   function makeModel() {
     const row = { name: el("td"), nodes: el("td", { class: "count", "data-of": "nodes" }), gpus: el("td", { class: "count", "data-of": "GPUs" }),
       free: el("td", { class: "count", "data-of": "free" }), time: bar(), timeText: el("span"), memory: bar("memory"), memoryText: el("span") };
@@ -60,8 +66,8 @@ const view = (() => {
 
   function makeNode() {
     const row = { name: el("b"), what: el("small"), trouble: el("span", { class: "badge bad" }), cells: el("ul", { class: "cells" }),
-      summary: el("summary"), pods: el("ul") };
-    row.details = el("details", {}, row.summary, row.pods);
+      summary: el("summary"), pods: el("ul"), more: el("small") };
+    row.details = el("details", {}, row.summary, row.pods, row.more);
     row.node = el("li", {}, el("div", { class: "who" }, row.name, row.what, row.trouble), row.cells, row.details);
     return row;
   }
@@ -74,13 +80,15 @@ const view = (() => {
     row.trouble.hidden = !one.trouble;
     keyed(row.cells, one.gpus.map((gpu) => ({ key: gpu.uuid, gpu })), makeCell, updateCell);
     row.details.hidden = one.pods.length === 0;
-    say(row.summary, plural(one.pods.length, "pod"));
+    say(row.summary, plural(one.pods.length + one.pods_left_out, "pod"));
+    say(row.more, `and ${number(one.pods_left_out)} more: those that match a search come first`);
+    row.more.hidden = one.pods_left_out === 0;
     keyed(row.pods, one.pods.map((pod, place) => ({ key: `${pod.namespace}/${pod.pod}/${place}`, pod })), makePod, () => {});
   }
 
   function makePod({ pod }) {
     const where = pod.gpus === null ? "GPU not known" : `GPU ${pod.gpus.join(", ")}`;
-    return { node: el("li", { class: "pod" }, el("b", { text: `${pod.namespace}/${pod.pod ?? "being bound"}` }),
+    return { node: el("li", { class: "pod" }, el("b", { text: `${pod.namespace}/${pod.pod}` }),
       el("small", { text: `${gpusOf(pod.cores)} on ${where}` })) };
   }
 
@@ -117,17 +125,23 @@ const view = (() => {
     leader(found);
     tiles(found);
     keyed(get("models"), found.models.map((one) => ({ key: one.model, one })), makeModel, updateModel);
+    left("models-left", found.models.length, found.totals.models, ": those of which there are most");
     get("waiting-part").hidden = found.waiting.pods.length === 0;
     keyed(get("waiting"), found.waiting.pods.map((pod) => ({ key: `${pod.namespace}/${pod.pod} ${pod.time}`, pod })), makeWaiting, () => {});
     keyed(get("nodes"), found.nodes.map((one) => ({ key: one.name, one })), makeNode, updateNode);
+    left("waiting-left", found.waiting.pods.length, found.waiting.total, ", the newest; search for others");
     get("nothing").hidden = found.nodes.length > 0;
-    say(get("nothing"), found.search ? "Nothing here matches." : "No node of this cluster tells of GPUs.");
+    const all = !found.search && found.state === "all";
+    say(get("nothing"), all ? "No node of this cluster tells of GPUs." : "Nothing here matches.");
     say(get("place"), `${plural(found.matches, "node")}${found.pages > 1 ? `, page ${number(found.page)} of ${number(found.pages)}` : ""}`);
+    get("page").hidden = found.pages < 3;
+    get("page").max = found.pages;
     get("before").disabled = found.page <= 1;
     get("after").disabled = found.page >= found.pages;
     const quota = found.quota;
     get("quota-part").hidden = quota === null || (quota.rows.length === 0 && quota.understood);
     if (quota === null) return;
+    left("quota-left", quota.rows.length, quota.total, "; search for others");
     keyed(get("quota"), quota.rows.map((one) => ({ key: `${one.namespace}/${one.model}`, one })), makeQuota, updateQuota);
     get("quota-trouble").hidden = quota.understood;
     say(get("quota-trouble"), quota.trouble);

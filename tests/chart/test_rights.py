@@ -65,6 +65,10 @@ def extender(resource: str, verb: str) -> tuple[Right, When]:
     return Right("extender", "", resource, verb), always
 
 
+def budgets(verb: str) -> tuple[Right, When]:
+    return Right("extender", "policy", "poddisruptionbudgets", verb), always
+
+
 def lease(verb: str, *, named: bool) -> tuple[Right, When]:
     group = "coordination.k8s.io"
     return Right("extender", group, "leases", verb, named=named, where="own"), always
@@ -132,11 +136,13 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("scheduler/watching.py", "list"): (
         extender("nodes", "list"),
         extender("pods", "list"),
+        budgets("list"),
         *quotas("list"),
     ),
     ("scheduler/watching.py", "watch"): (
         extender("nodes", "watch"),
         extender("pods", "watch"),
+        budgets("watch"),
         *quotas("watch"),
     ),
     ("scheduler/webhook/known_nodes.py", "list"): (

@@ -214,6 +214,41 @@ def test_who_is_more_important_takes_the_place_of_who_is_less(
     wait_for(lambda: not pods.exists("low"), "the other is gone")
 
 
+@pytest.mark.usefixtures("more_nodes")
+def test_where_victims_lie_on_different_gpus_one_more_has_to_go(
+    cluster: ClusterView, node: RealNode, pods: RealPods
+) -> None:
+    ranks = {"urgent": 1000, "usual": 10}
+    for name, value in ranks.items():
+        node.api.create(PRIORITIES, {"metadata": {"name": name}, "value": value})
+
+    def create(name: str, cores: int, rank: str) -> None:
+        asked = cluster.pod(name, container("main", "sleep 600", cores, 8), affinity=on("t4"))
+        more = {"priorityClassName": rank} if rank else {}
+        pods.create(asked | {"spec": asked["spec"] | more})
+
+    def said(name: str) -> dict[str, Any]:
+        return dict(node.api.get(f"{PODS}/{name}")["metadata"])
+
+    for n in range(8):
+        create(f"half-{n}", 50, "" if n in {0, 2} else "usual")
+        wait_for(partial(cluster.node_of, f"half-{n}"), "it is bound")
+    (first,), (second,) = (plan(said(f"half-{n}")["annotations"])["main"]["gpus"] for n in (0, 2))
+    assert first != second
+    create("urgent", 100, "urgent")
+
+    def going() -> set[str]:
+        return {f"half-{n}" for n in range(8) if "deletionTimestamp" in said(f"half-{n}")}
+
+    wait_for(lambda: len(going()) == 3, "three have to go")
+    assert going() >= {"half-0", "half-2"}
+    for name in going():
+        node.api.delete(f"{PODS}/{name}", 0)
+    assert wait_for(lambda: cluster.node_of("urgent"), "it has found its place") == "t4"
+    for name in ranks:
+        node.api.delete(f"{PRIORITIES}/{name}", 0)
+
+
 def assigned(node: RealNode, name: str) -> dict[str, str]:
     """The annotations, once the agent has said what the pod has."""
 

@@ -9,6 +9,9 @@ from cluster_show import cluster
 from scheduler_world import pod_object
 from served_extender import Served, until
 
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.node import NodeSaid
+
 pytest_plugins = ["chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -65,6 +68,52 @@ async def test_one_can_turn_pages_search_and_sort(served: Served, chromium: Open
         await tab.has("31 nodes, page 1 of 2")
         await tab.says("#nodes b", "gpu-node-1")
         quiet(tab)
+
+
+async def test_one_can_look_at_nodes_in_one_state_and_go_to_a_page(
+    served: Served, chromium: Open
+) -> None:
+    state = served.extender.state
+    text = state.nodes["gpu-node-1"].inventory
+    for number in range(100, 160):
+        name = f"gpu-node-{number}"
+        state.node(NodeSaid(name, text.replace("gpu-node-1", name)))
+    try:
+        async with chromium(address(served)) as tab:
+            await tab.has("91 nodes, page 1 of 4")
+            await tab.page.fill("#page", "4")
+            await tab.page.keyboard.press("Enter")
+            await tab.has("91 nodes, page 4 of 4")
+            assert await tab.page.locator("#nodes > li").count() == 16
+
+            await tab.page.select_option("#nodes-state", "closed")
+            await tab.has("4 nodes")
+            await tab.page.select_option("#nodes-state", "trouble")
+            await tab.has("Nothing here matches.")
+            quiet(tab)
+    finally:
+        for number in range(100, 160):
+            state.node_gone(f"gpu-node-{number}")
+
+
+async def test_what_is_left_out_is_told(served: Served, chromium: Open) -> None:
+    state = served.extender.state
+    for number in range(80):
+        name = f"crowd-{number}"
+        pod = pod_object(name, (1, 1), node="gpu-node-1", uid=name)
+        state.pod(read_pod(pod), "gpu-node-1")
+        large = await served.make("pods", pod_object(f"large-{number}", (1500, 0)))
+        await served.post("/scheduler/filter", {"Pod": large, "NodeNames": ["gpu-node-2"]})
+    async with chromium(address(served), PHONE) as tab:
+        await tab.has("50 of 82 are shown, the newest")
+        await tab.page.fill("#search", "crowd-79")
+        await tab.says("#place", "1 node")
+        await tab.page.click("summary >> nth=0")
+
+        await tab.has("default/crowd-79")
+        await tab.has("and 16 more")
+        assert await tab.overhang() == 0
+        assert await tab.faint() == []
 
 
 async def test_what_is_new_is_shown_by_itself(served: Served, chromium: Open) -> None:

@@ -24,12 +24,14 @@ KINDS: Final = {
     "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     "certificatesigningrequests": "CertificateSigningRequest",
+    "poddisruptionbudgets": "PodDisruptionBudget",
 }
 GROUPS: Final = {
     "leases": "coordination.k8s.io/v1",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "certificatesigningrequests": "certificates.k8s.io/v1",
+    "poddisruptionbudgets": "policy/v1",
 }
 """Of kinds that are not of the core."""
 

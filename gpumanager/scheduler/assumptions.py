@@ -1,0 +1,67 @@
+"""What we have decided and the API server has not told us yet, by pod and node. Pure.
+
+A pod may be assumed on several nodes at once: where it was going first may yet come true when it
+is sent elsewhere. An assumption ends when the watch tells of the pod, when it is withdrawn, or when
+its time is over.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.node import Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What a pod holds by our decision. until: seconds, any clock."""
+
+    holder: Holder
+    until: float
+
+
+class Assumptions:
+    """Counted by pods."""
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUID, dict[str, Assumed]] = {}
+
+    def put(self, uid: PodUID, node: str, assumed: Assumed) -> None:
+        """Those of the same pod on other nodes stay."""
+        self._pods.setdefault(uid, {})[node] = assumed
+
+    def on(self, uid: PodUID, node: str) -> Assumed | None:
+        return self._pods.get(uid, {}).get(node)
+
+    def hold(self, uid: PodUID, node: str, holder: Holder) -> None:
+        """There it holds this instead, for as long as before."""
+        of_pod = self._pods[uid]
+        of_pod[node] = replace(of_pod[node], holder=holder)
+
+    def nodes(self, uid: PodUID) -> Iterable[str]:
+        """Those on which the pod is assumed to be."""
+        return tuple(self._pods.get(uid, ()))
+
+    def withdraw(self, uid: PodUID, node: str) -> bool:
+        """Whether there was anything to withdraw."""
+        of_pod = self._pods.get(uid, {})
+        found = of_pod.pop(node, None)
+        if found and not of_pod:
+            del self._pods[uid]
+        return found is not None
+
+    def forget(self, uid: PodUID) -> Iterable[str]:
+        """All of a pod; returns the nodes on which it was assumed."""
+        return self._pods.pop(uid, {}).keys()
+
+    def late(self, now: float) -> list[tuple[PodUID, str]]:
+        """Pods and nodes of those whose time is over."""
+        return [
+            (uid, node)
+            for uid, of_pod in self._pods.items()
+            for node, one in of_pod.items()
+            if one.until <= now
+        ]
+
+    def __len__(self) -> int:
+        return len(self._pods)
