@@ -75,10 +75,10 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
     asked = shape.numbers.read(names)
-    marks = asked.gather(shape.marks)
-    if marks.counts[FITS] == len(asked):
+    marks = asked.sort(shape.marks)
+    if len(marks[FITS]) == len(asked):
         return Filtered(asked)
-    return Filtered(marks.chosen(FITS), tuple(_left(shape, marks)))
+    return Filtered(marks[FITS], tuple(_left(shape, marks)))
 
 
 def _left(shape: Shape, marks: Marks) -> Iterator[Left]:
@@ -88,8 +88,8 @@ def _left(shape: Shape, marks: Marks) -> Iterator[Left]:
         return shape.unfit(shape.numbers.of(name)) or NOT_KNOWN
 
     for mark in (NOBODY_THERE, *range(REASONS, REASONS + shape.reasons)):
-        if marks.counts[mark]:
-            yield Left.of(marks.chosen(mark), why)
+        if found := marks[mark]:
+            yield Left.of(found, why)
 
 
 def prioritize(shape: Shape, names: Collection[str]) -> Scores:
@@ -98,8 +98,8 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    marks = shape.numbers.read(names).gather(shape.marks)
-    ranked = marks.ranked(FITS, shape.points)
+    fitting = shape.numbers.read(names).sort(shape.marks)[FITS]
+    ranked = fitting.ranked(shape.points)
     if len(ranked) <= 1:
         return ()
     return tuple((HIGHEST - place, nodes) for place, nodes in enumerate(ranked))

@@ -9,47 +9,46 @@ to show it.
 
 from array import array
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 from vcuda_shim._scheduler import ffi, lib
 
 BETWEEN: Final = '","'
-MARKS: Final = 256
-uncleared: Final = ffi.new_allocator(should_clear_after_alloc=False)
+_uncleared: Final = ffi.new_allocator(should_clear_after_alloc=False)
+_ROW, _BYTES, _TEXT = map(ffi.typeof, ("uint32_t[]", "uint8_t[]", "char[]"))
+_POINTS: Final = ffi.typeof("double[]")
 
 
-def places(row: bytearray, mark: int) -> Iterator[int]:
-    """Where this mark stands; those behind the last one may be changed meanwhile."""
-    place = row.find(mark)
-    while place >= 0:
-        yield place
-        place = row.find(mark, place + 1)
+def new_row(size: int) -> Any:
+    """Of C, for numbers or places; nothing is in it yet."""
+    return _uncleared(_ROW, size)
 
 
 class Names(Collection[str]):
     """Names as somebody sent them; none has anything to escape.
 
     said: where the list stands, from `first` on. numbers: of each name, good for `edition` of the
-    numbers; starts: where it begins. Both are rows of C, as lib.names_read has them.
+    numbers; begins: where it stands. Both are rows of C, as lib.names_read has them.
     """
 
-    __slots__ = ("_count", "at", "edition", "first", "numbers", "said", "starts")
+    __slots__ = ("_count", "at", "begins", "edition", "first", "numbers", "said")
 
     def __init__(  # noqa: PLR0917
-        self, said: bytes, first: int, count: int, numbers: Any, starts: Any, edition: int
+        self, said: bytes, first: int, count: int, numbers: Any, begins: Any, edition: int
     ) -> None:
         self.said = said
+        self.first = first
         self.at = ffi.from_buffer(said) + first
         self.numbers = numbers
-        self.starts = starts
+        self.begins = begins
         self.edition = edition
-        self.first = first
         self._count = count
 
     @property
     def end(self) -> int:
         """Where the list is over, in what was said."""
-        return int(self.first + self.starts[self._count] - 1)
+        return int(self.first + self.begins[self._count] - 1)
 
     @property
     def text(self) -> memoryview:
@@ -57,15 +56,16 @@ class Names(Collection[str]):
         return memoryview(self.said)[self.first : self.end]
 
     def name(self, place: int) -> str:
-        first, last = self.starts[place] + 1, self.starts[place + 1] - 2
-        return self.said[self.first + first : self.first + last].decode()
+        begin, end = self.begins[place] + 1, self.begins[place + 1] - 2
+        return self.said[self.first + begin : self.first + end].decode()
 
-    def gather(self, row: bytearray) -> "Marks":
-        """What a row has for each, by number."""
-        marks, counts = bytearray(self._count), uncleared("uint32_t[]", MARKS)
-        given, out = ffi.from_buffer("uint8_t[]", row), ffi.from_buffer("uint8_t[]", marks)
-        lib.rows_gather(self.numbers, self._count, given, len(row), out, counts)
-        return Marks(self, marks, counts)
+    def sort(self, row: bytearray) -> "Marks":
+        """By the mark that a row, by number, has for each."""
+        count = self._count
+        places, starts = new_row(count), new_row(lib.ROWS_MARKS + 1)
+        given = ffi.from_buffer(_BYTES, row), len(row)
+        lib.rows_sort(self.numbers, count, *given, _uncleared(_BYTES, count), places, starts)
+        return Marks(self, places, starts)
 
     def __len__(self) -> int:
         return self._count
@@ -77,62 +77,60 @@ class Names(Collection[str]):
         return name in tuple(self)
 
 
-class Marks:
-    """One byte for each name of a list. counts: how many have each."""
-
-    __slots__ = ("_marks", "counts", "names")
-
-    def __init__(self, names: Names, marks: bytearray, counts: Any) -> None:
-        self.names = names
-        self.counts = counts
-        self._marks = marks
-
-    def places(self, mark: int) -> Iterator[int]:
-        """Of those that have this mark."""
-        return places(self._marks, mark)
-
-    def chosen(self, mark: int) -> "Chosen":
-        """Those that have this mark."""
-        return Chosen(self, mark)
-
-    def ranked(self, mark: int, points: "array[float]") -> "list[Chosen]":
-        """Of those that have this mark the ten best, by a row by number: equal points together."""
-        count, counts = len(self.names), uncleared("uint32_t[]", lib.ROWS_BEST + 1)
-        ranks = bytearray(count)
-        given, out = ffi.from_buffer("uint8_t[]", self._marks), ffi.from_buffer("uint8_t[]", ranks)
-        rows = ffi.from_buffer("double[]", points), len(points)
-        found = lib.rows_rank(self.names.numbers, count, given, mark, *rows, out, counts)
-        ranked = Marks(self.names, ranks, counts)
-        return [ranked.chosen(rank) for rank in range(1, found + 1)]
-
-    def written(self, mark: int, before: bytes, after: bytes) -> memoryview:
-        """Each of those that have this mark, in quotes, between the two."""
-        names = self.names
-        room = self.counts[mark] * (len(before) + len(after)) + len(names.text)
-        out, marks = uncleared("char[]", room), ffi.from_buffer("uint8_t[]", self._marks)
-        where = names.at, names.starts, len(names)
-        size = lib.rows_write(*where, marks, mark, before, after, out, room)
-        return memoryview(ffi.buffer(out, size))
-
-
 class Chosen(Collection[str]):
-    """The names of a list that have one mark."""
+    """Some names of a list. places: a row of C, of which those from `first` to `end` count."""
 
-    __slots__ = ("_mark", "_marks")
+    __slots__ = ("_end", "_first", "_names", "_places")
 
-    def __init__(self, marks: Marks, mark: int) -> None:
-        self._marks = marks
-        self._mark = mark
+    def __init__(self, names: Names, places: Any, first: int, end: int) -> None:
+        self._names = names
+        self._places = places
+        self._first = first
+        self._end = end
+
+    @property
+    def numbers(self) -> list[int]:
+        numbers = self._names.numbers
+        return [numbers[place] for place in self._places[self._first : self._end]]
+
+    def ranked(self, points: "array[float]") -> "list[Chosen]":
+        """The ten best by a row of points by number, equal ones together."""
+        count = len(self)
+        ranked, starts = new_row(count), new_row(lib.ROWS_BEST + 1)
+        where = self._names.numbers, self._places + self._first, count
+        given = ffi.from_buffer(_POINTS, points), len(points)
+        found = lib.rows_rank(*where, *given, _uncleared(_BYTES, count), ranked, starts)
+        ends = starts[0 : found + 1]
+        return [Chosen(self._names, ranked, first, end) for first, end in pairwise(ends)]
 
     def written(self, before: bytes, after: bytes) -> memoryview:
-        """Each of them, in quotes, between the two."""
-        return self._marks.written(self._mark, before, after)
+        """Each in quotes, between the two."""
+        names, count = self._names, len(self)
+        room = count * (len(before) + len(after)) + len(names.text)
+        out, places = _uncleared(_TEXT, room), self._places + self._first
+        size = lib.rows_write(names.at, names.begins, places, count, before, after, out, room)
+        return memoryview(ffi.buffer(out, size))
 
     def __len__(self) -> int:
-        return int(self._marks.counts[self._mark])
+        return self._end - self._first
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._marks.names.name, self._marks.places(self._mark))
+        return (self._names.name(self._places[at]) for at in range(self._first, self._end))
 
     def __contains__(self, name: object) -> bool:
         return name in tuple(self)
+
+
+class Marks:
+    """The names of a list by their marks. places, starts: rows of C, as lib.rows_sort has them."""
+
+    __slots__ = ("_names", "_places", "_starts")
+
+    def __init__(self, names: Names, places: Any, starts: Any) -> None:
+        self._names = names
+        self._places = places
+        self._starts = starts
+
+    def __getitem__(self, mark: int) -> Chosen:
+        """Those that have it."""
+        return Chosen(self._names, self._places, self._starts[mark], self._starts[mark + 1])

@@ -9,7 +9,7 @@ The one table of names lies in C (native/scheduler), which reads them where they
 from collections.abc import Collection
 from typing import Final
 
-from gpumanager.scheduler.named import BETWEEN, Names, uncleared
+from gpumanager.scheduler.named import BETWEEN, Names, new_row
 from vcuda_shim._scheduler import ffi, lib
 
 NOBODY: Final[int] = lib.NAMES_NOBODY
@@ -69,10 +69,10 @@ class Numbers:
         else stands there, or more than `most`."""
         size = len(said) - first
         room = min(size // FEWEST, most)
-        numbers, starts = uncleared("uint32_t[]", room), uncleared("uint32_t[]", room + 1)
+        numbers, begins = new_row(room), new_row(room + 1)
         at = ffi.from_buffer(said) + first
-        count = lib.names_read(self._table, at, size, numbers, starts, room)
-        return None if count < 0 else Names(said, first, count, numbers, starts, self.edition)
+        count = lib.names_read(self._table, at, size, numbers, begins, room)
+        return None if count < 0 else Names(said, first, count, numbers, begins, self.edition)
 
     def _again(self, said: bytes, first: int, count: int) -> Names:
         if not count:

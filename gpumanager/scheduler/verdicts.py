@@ -8,7 +8,7 @@ kind, and nobody waits for ten thousand.
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -16,7 +16,6 @@ from gpumanager.placement.cluster import Mix
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Fit, Judge, Verdict
-from gpumanager.scheduler.named import places
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.state import ClusterState
@@ -88,17 +87,15 @@ class Shape:
         self._seen = self._state.changes
         self.renew(mix)
         if names is None:
-            self._look_at(places(self.marks, UNSEEN))
+            self._look_at(_places(self.marks, UNSEEN))
         else:
-            asked = self.numbers.read(names)
-            unseen = asked.gather(self.marks).places(UNSEEN)
-            self._look_at({asked.numbers[place] for place in unseen})
+            self._look_at(set(self.numbers.read(names).sort(self.marks)[UNSEEN].numbers))
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
         if mix is not self._judge.mix:
             self._judge.use(mix)
-            self._stale = set(places(self.marks, FITS))
+            self._stale = set(_places(self.marks, FITS))
         if self._stale:
             self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
@@ -138,6 +135,14 @@ class Shape:
         else:
             reason = verdict.phrase, verdict.final
             self.marks[number] = self._reasons.setdefault(reason, REASONS + len(self._reasons))
+
+
+def _places(row: bytearray, mark: int) -> Iterator[int]:
+    """Where this mark stands; those behind the last one may be changed meanwhile."""
+    place = row.find(mark)
+    while place >= 0:
+        yield place
+        place = row.find(mark, place + 1)
 
 
 class Verdicts:

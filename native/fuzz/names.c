@@ -54,43 +54,53 @@ static void change(struct names *names, struct fuzz_reader *reader)
 
 /* Each number is what looking its name up says, and the names stand one behind another. */
 static void check(const struct names *names, const char *text, size_t size, const uint32_t *numbers,
-                  const uint32_t *starts, uint32_t count)
+                  const uint32_t *begins, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        FUZZ_CHECK(starts[i] + 3 <= starts[i + 1] && starts[i + 1] <= size);
-        size_t length = starts[i + 1] - 3 - starts[i];
-        FUZZ_CHECK(text[starts[i]] == '"' && text[starts[i + 1] - 2] == '"');
-        FUZZ_CHECK(names_find(names, text + starts[i] + 1, length) == numbers[i]);
+        FUZZ_CHECK(begins[i] + 3 <= begins[i + 1] && begins[i + 1] <= size);
+        size_t length = begins[i + 1] - 3 - begins[i];
+        FUZZ_CHECK(text[begins[i]] == '"' && text[begins[i + 1] - 2] == '"');
+        FUZZ_CHECK(names_find(names, text + begins[i] + 1, length) == numbers[i]);
     }
-    FUZZ_CHECK(starts[0] == 0 && text[starts[count] - 1] == ']');
+    FUZZ_CHECK(begins[0] == 0 && text[begins[count] - 1] == ']');
 }
 
-/* `room` is on the heap, where a step beyond its end is found. */
-static void answer(const char *text, const uint32_t *numbers, const uint32_t *starts,
+/* All on the heap, where a step beyond an end is found. */
+static void *take(size_t size)
+{
+    void *memory = malloc(size > 0 ? size : 1);
+    FUZZ_CHECK(memory != NULL);
+    return memory;
+}
+
+static void answer(const char *text, const uint32_t *numbers, const uint32_t *begins,
                    uint32_t count, size_t room)
 {
-    uint8_t row[ROW], *marks = malloc(count), *ranks = malloc(count);
-    char *out = malloc(room > 0 ? room : 1);
+    uint32_t *places = take(count * sizeof *places), *ranked = take(count * sizeof *ranked);
+    uint8_t row[ROW], *scratch = take(count);
+    char *out = take(room);
     double points[ROW];
-    uint32_t counts[256], ranked[ROWS_BEST + 1];
-    FUZZ_CHECK(marks != NULL && ranks != NULL && out != NULL);
+    uint32_t starts[ROWS_MARKS + 1], ranks[ROWS_BEST + 1];
     for (int i = 0; i < ROW; i++) {
         row[i] = (uint8_t)(i % 3);
         points[i] = i * 7 % 13;
     }
-    rows_gather(numbers, count, row, ROW, marks, counts);
-    int found = rows_rank(numbers, count, marks, 1, points, ROW, ranks, ranked);
-    FUZZ_CHECK(found >= 0 && found <= ROWS_BEST && (found > 0) == (counts[1] > 0));
-    size_t size = rows_write(text, starts, count, marks, 1, "{", "},", out, room);
+    rows_sort(numbers, count, row, ROW, scratch, places, starts);
+    FUZZ_CHECK(starts[0] == 0 && starts[3] == count && starts[ROWS_MARKS] == count);
+    uint32_t own = starts[2] - starts[1], *first = places + starts[1];
+    int found = rows_rank(numbers, first, own, points, ROW, scratch, ranked, ranks);
+    FUZZ_CHECK(found >= 0 && found <= ROWS_BEST && (found > 0) == (own > 0));
+    size_t size = rows_write(text, begins, first, own, "{", "},", out, room);
     FUZZ_CHECK(size == SIZE_MAX || size <= room);
-    free(marks);
-    free(ranks);
+    free(places);
+    free(ranked);
+    free(scratch);
     free(out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
-    static uint32_t numbers[CAPACITY], starts[CAPACITY + 1];
+    static uint32_t numbers[CAPACITY], begins[CAPACITY + 1];
     struct fuzz_reader reader = {input, size};
     struct names names = {0};
     uint8_t steps;
@@ -98,11 +108,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     for (uint8_t step = 0; step < steps % STEPS; step++)
         change(&names, &reader);
     const char *text = (const char *)reader.next;
-    int count = names_read(&names, text, reader.left, numbers, starts, CAPACITY);
+    int count = names_read(&names, text, reader.left, numbers, begins, CAPACITY);
     if (count > 0) {
-        check(&names, text, reader.left, numbers, starts, (uint32_t)count);
-        answer(text, numbers, starts, (uint32_t)count, reader.left / 2);
-        answer(text, numbers, starts, (uint32_t)count, 4 * reader.left);
+        check(&names, text, reader.left, numbers, begins, (uint32_t)count);
+        answer(text, numbers, begins, (uint32_t)count, reader.left / 2);
+        answer(text, numbers, begins, (uint32_t)count, 4 * reader.left);
     }
     names_clear(&names);
     return 0;

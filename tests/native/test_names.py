@@ -24,14 +24,14 @@ def read(table: Any, said: bytes, capacity: int = MOST) -> tuple[list[int], list
     """Numbers and names as the table has them, from memory that ends with the text."""
     text = ffi.new("char[]", max(1, len(said)))
     ffi.memmove(text, said, len(said))
-    numbers, starts = ffi.new("uint32_t[]", capacity), ffi.new("uint32_t[]", capacity + 1)
-    count = lib.names_read(table, text, len(said), numbers, starts, capacity)
+    numbers, begins = ffi.new("uint32_t[]", capacity), ffi.new("uint32_t[]", capacity + 1)
+    count = lib.names_read(table, text, len(said), numbers, begins, capacity)
     if count < 0:
         assert count == -errno.EINVAL
         return None
     assert 1 <= count <= capacity
-    names = [said[first : last - 1] for first, last in pairwise(starts[0 : count + 1])]
-    assert said[: starts[count]] == b",".join(names) + b"]"
+    names = [said[first : last - 1] for first, last in pairwise(begins[0 : count + 1])]
+    assert said[: begins[count]] == b",".join(names) + b"]"
     return list(numbers[0:count]), [name[1:-1] for name in names]
 
 

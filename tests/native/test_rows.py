@@ -1,6 +1,5 @@
-"""What C gathers, ranks and writes of a list of names is what Python would."""
+"""What C sorts, ranks and writes of a list of names is what Python would."""
 
-from array import array
 from typing import Any
 
 from hypothesis import given
@@ -23,60 +22,68 @@ def row(kind: str, values: Any) -> Any:
     return ffi.new(f"{kind}[]", list(values))
 
 
+def new_starts(kinds: int) -> Any:
+    return ffi.new("uint32_t[]", kinds + 1)
+
+
 def mark_of(marks: bytes, number: int) -> int:
     return marks[number] if number < len(marks) else 0
 
 
 @given(MARKS, NUMBERS)
-def test_each_name_has_what_the_row_has_for_its_number(marks: bytes, numbers: list[int]) -> None:
-    out, counts = ffi.new("uint8_t[]", len(numbers)), ffi.new("uint32_t[256]")
-
-    given_ = row("uint32_t", numbers), len(numbers), row("uint8_t", marks), len(marks)
-    lib.rows_gather(*given_, out, counts)
-
-    expected = [mark_of(marks, number) for number in numbers]
-    assert list(out) == expected
-    assert list(counts) == [expected.count(mark) for mark in range(256)]
-
-
-@given(MARKS, NUMBERS, POINTS)
-def test_the_ten_best_of_those_with_the_mark_are_ranked(
-    marks: bytes, numbers: list[int], points: list[float]
+def test_places_are_sorted_by_what_the_row_has_for_their_numbers(
+    marks: bytes, numbers: list[int]
 ) -> None:
-    own = [mark_of(marks, number) for number in numbers]
-    out, counts = ffi.new("uint8_t[]", len(numbers)), ffi.new("uint32_t[]", lib.ROWS_BEST + 1)
+    count = len(numbers)
+    scratch, places, starts = ffi.new("uint8_t[]", count), row("uint32_t", numbers), new_starts(256)
 
-    where = row("uint32_t", numbers), len(numbers), row("uint8_t", own), 2
-    found = lib.rows_rank(*where, row("double", points), len(points), out, counts)
+    given_ = row("uint32_t", numbers), count, row("uint8_t", marks), len(marks)
+    lib.rows_sort(*given_, scratch, places, starts)
 
-    wanted = [n for n, mark in zip(numbers, own, strict=True) if mark == 2 and n < NODES]
-    best = sorted({points[number] for number in wanted}, reverse=True)[: lib.ROWS_BEST]
-    ranks = [
-        best.index(points[n]) + 1 if mark == 2 and n < NODES and points[n] in best else 0
-        for n, mark in zip(numbers, own, strict=True)
-    ]
+    for mark in range(256):
+        expected = [at for at, number in enumerate(numbers) if mark_of(marks, number) == mark]
+        assert list(places[starts[mark] : starts[mark + 1]]) == expected
+
+
+@given(NUMBERS, st.data(), POINTS)
+def test_the_ten_best_are_put_together_by_rank(
+    numbers: list[int], data: st.DataObject, points: list[float]
+) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(numbers) - 1), unique=True))
+    count = len(chosen)
+    scratch, ranked = ffi.new("uint8_t[]", count), ffi.new("uint32_t[]", count)
+    starts = new_starts(lib.ROWS_BEST)
+
+    where = row("uint32_t", numbers), row("uint32_t", chosen), count
+    found = lib.rows_rank(*where, row("double", points), NODES, scratch, ranked, starts)
+
+    known = [place for place in chosen if numbers[place] < NODES]
+    best = sorted({points[numbers[place]] for place in known}, reverse=True)[: lib.ROWS_BEST]
     assert found == len(best)
-    assert list(out) == ranks
-    assert list(counts) == [ranks.count(rank) for rank in range(lib.ROWS_BEST + 1)]
+    for rank, one in enumerate(best):
+        expected = [place for place in known if points[numbers[place]] == one]
+        assert list(ranked[starts[rank] : starts[rank + 1]]) == expected
 
 
-@given(st.lists(st.tuples(st.text("ab", max_size=9), st.integers(0, 2))), st.integers(0, 300))
-def test_names_with_the_mark_are_written_as_far_as_there_is_room(
-    marked: list[tuple[str, int]], room: int
+@given(st.lists(st.text("ab", max_size=9), min_size=1), st.data(), st.integers(0, 300))
+def test_chosen_names_are_written_as_far_as_there_is_room(
+    names: list[str], data: st.DataObject, room: int
 ) -> None:
-    names, before, after = [f'"{name}"'.encode() for name, _ in marked], b"{", b":1},"
-    starts = array("I", [0])
-    for name in names:
-        starts.append(starts[-1] + len(name) + 1)
-    out = ffi.new("char[]", max(1, room))
+    chosen = data.draw(st.lists(st.integers(0, len(names) - 1)))
+    quoted, begins = [f'"{name}"'.encode() for name in names], [0]
+    for name in quoted:
+        begins.append(begins[-1] + len(name) + 1)
+    out, text = ffi.new("char[]", max(1, room)), row("char", map(chr_of, b",".join(quoted)))
 
-    text, marks = row("char", [bytes((c,)) for c in b",".join(names)]), [m for _, m in marked]
-    where = text, row("uint32_t", starts), len(names), row("uint8_t", marks), 1
-    size = lib.rows_write(*where, before, after, out, room)
+    where = text, row("uint32_t", begins), row("uint32_t", chosen), len(chosen)
+    size = lib.rows_write(*where, b"{", b":1},", out, room)
 
-    chosen = [name for name, mark in zip(names, marks, strict=True) if mark == 1]
-    expected = b"".join(before + name + after for name in chosen)
+    expected = b"".join(b"{" + quoted[place] + b":1}," for place in chosen)
     if len(expected) <= room:
         assert bytes(ffi.buffer(out, size)) == expected
     else:
         assert size == 2**64 - 1
+
+
+def chr_of(byte: int) -> bytes:
+    return bytes((byte,))

@@ -227,7 +227,7 @@ static const char *measure(const char *name, const char *end, uint32_t *hash)
 }
 
 int names_read(const struct names *names, const char *text, size_t size, uint32_t *numbers,
-               uint32_t *starts, uint32_t capacity)
+               uint32_t *begins, uint32_t capacity)
 {
     const char *end = text + size, *at = text;
     if (size > INT32_MAX)
@@ -242,12 +242,12 @@ int names_read(const struct names *names, const char *text, size_t size, uint32_
             number = names->places[find(names, hash, name, length)].number;
         if (number == NAMES_NOBODY && !is_plain(name, length))
             return -EINVAL;
-        starts[count] = (uint32_t)(at - text);
+        begins[count] = (uint32_t)(at - text);
         numbers[count++] = number;
         at = quote + 1;
         if (*at == ',')
             continue;
-        starts[count] = (uint32_t)(at - text) + 1;
+        begins[count] = (uint32_t)(at - text) + 1;
         return *at == ']' ? (int)count : -EINVAL;
     }
     return -EINVAL;

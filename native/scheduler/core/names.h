@@ -57,12 +57,12 @@ uint32_t names_find(const struct names *names, const char *name, size_t size);
 
 /* Read `"a","b","c"]`: names of small letters, digits, `-` and `.`, and what ends them.
  *
- * Name i lies in `text` between its quotes from starts[i] to starts[i + 1] - 1; there is one start
- * more than names, for the `]`. Both rows have room for `capacity` names, starts for one more.
+ * Name i begins with its quote at begins[i] of `text`, and ends with it before begins[i + 1] - 1;
+ * there is one more for the `]`. Both rows have room for `capacity` names, begins for one more.
  * Returns how many there are, at least one; or -EINVAL where anything else stands there, or they
  * are too many. */
 int names_read(const struct names *names, const char *text, size_t size, uint32_t *numbers,
-               uint32_t *starts, uint32_t capacity);
+               uint32_t *begins, uint32_t capacity);
 
 /* Forget all and give the memory back. */
 void names_clear(struct names *names);
