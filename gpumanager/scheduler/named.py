@@ -71,7 +71,7 @@ class Names(Collection[str]):
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        return iter(str(self.text, "ascii")[1:-1].split(BETWEEN) if self._count else ())
+        return iter(str(self.text, "utf-8")[1:-1].split(BETWEEN) if self._count else ())
 
     def __contains__(self, name: object) -> bool:
         return name in tuple(self)

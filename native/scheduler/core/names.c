@@ -7,7 +7,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a word's first byte is its lowest");
 
-enum { WORD = sizeof(uint64_t), SIZE_FIRST = 256, ROOM_FIRST = 4096 };
+enum { WORD = sizeof(uint64_t), SIZE_FIRST = 256, ROOM_FIRST = 4096, BATCH = 32 };
 
 #define EACH_BYTE(value) (UINT64_C(0x0101010101010101) * (value))
 
@@ -226,29 +226,56 @@ static const char *measure(const char *name, const char *end, uint32_t *hash)
     return NULL;
 }
 
+/* Ask memory for all that finding these names will look at, which is far away: each on its way
+ * while the others are, not one after another. */
+static void fetch(const struct names *names, const uint32_t *hashes, uint32_t count)
+{
+    uint32_t mask = names->size - 1;
+    for (uint32_t i = 0; i < count; i++)
+        __builtin_prefetch(&names->slots[names->places[hashes[i] & mask].number]);
+    for (uint32_t i = 0; i < count; i++)
+        __builtin_prefetch(names->arena + names->slots[names->places[hashes[i] & mask].number].at);
+}
+
+/* The numbers of some names of a list; whether all are plain. */
+static bool look_up(const struct names *names, const char *text, const uint32_t *begins,
+                    const uint32_t *hashes, uint32_t count, uint32_t *numbers)
+{
+    bool any = names->count > 0;
+    if (any)
+        fetch(names, hashes, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = text + begins[i] + 1;
+        size_t size = begins[i + 1] - 3 - begins[i];
+        uint32_t place = any ? find(names, hashes[i], name, size) : 0;
+        numbers[i] = any ? names->places[place].number : NAMES_NOBODY;
+        if (numbers[i] == NAMES_NOBODY && !is_plain(name, size))
+            return false;
+    }
+    return true;
+}
+
 int names_read(const struct names *names, const char *text, size_t size, uint32_t *numbers,
                uint32_t *begins, uint32_t capacity)
 {
     const char *end = text + size, *at = text;
+    uint32_t hashes[BATCH], count = 0;
     if (size > INT32_MAX)
         return -EINVAL;
-    for (uint32_t count = 0; count < capacity && at < end && *at == '"'; at++) {
-        uint32_t hash, number = NAMES_NOBODY;
-        const char *name = at + 1, *quote = measure(name, end, &hash);
+    for (begins[0] = 0; count < capacity && at < end && *at == '"'; at++) {
+        const char *quote = measure(at + 1, end, &hashes[count % BATCH]);
         if (quote == NULL || quote + 1 == end)
             return -EINVAL;
-        size_t length = (size_t)(quote - name);
         if (names->count > 0)
-            number = names->places[find(names, hash, name, length)].number;
-        if (number == NAMES_NOBODY && !is_plain(name, length))
-            return -EINVAL;
-        begins[count] = (uint32_t)(at - text);
-        numbers[count++] = number;
+            __builtin_prefetch(&names->places[hashes[count % BATCH] & (names->size - 1)]);
         at = quote + 1;
-        if (*at == ',')
-            continue;
-        begins[count] = (uint32_t)(at - text) + 1;
-        return *at == ']' ? (int)count : -EINVAL;
+        begins[++count] = (uint32_t)(at - text) + 1;
+        uint32_t first = (count - 1) / BATCH * BATCH;
+        if ((count % BATCH == 0 || *at != ',') &&
+            !look_up(names, text, begins + first, hashes, count - first, numbers + first))
+            return -EINVAL;
+        if (*at != ',')
+            return *at == ']' ? (int)count : -EINVAL;
     }
     return -EINVAL;
 }
