@@ -84,7 +84,7 @@ class Bench:
         count = orders.default_count(len(names))
         chosen: dict[str, Orders] = {
             EVERY: orders.Everything(names, luck),
-            WHOLE: orders.Feasible(names, self.free, len(names), luck),
+            WHOLE: orders.AllFeasible(names, self.free, luck),
             DEFAULT: orders.Feasible(names, self.free, count, luck),
         }
         load = Load(extender.port, self.free, self._options.seed)

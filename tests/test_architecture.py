@@ -41,7 +41,7 @@ OWNERS = {
     "prometheus_client": {"monitor", "scheduler", "view"},
     "aiohttp": {"scheduler"},
     "elftools": set[str](),
-    "vcuda_shim": {"virtual", "sim", "cli"},
+    "vcuda_shim": {"virtual", "sim", "scheduler", "cli"},
     "cffi": set[str](),
     "cryptography": {"scheduler"},
     "click": {"cli"},

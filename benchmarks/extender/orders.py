@@ -9,7 +9,8 @@ stops at 50 % less one for each 125 nodes, at least 5 %, at least 100 nodes.
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
+from operator import itemgetter
 from typing import Final
 
 from extender.cluster import Shape
@@ -64,6 +65,24 @@ class Everything:
         start, count = luck.randrange(len(names)), len(names)
         order = pattern(count, luck)
         return text(names[(start + far) % count] for far in order)
+
+
+class AllFeasible:
+    """All with enough free cores for the pod. free: cores by node, kept by others.
+
+    Who looks at all nodes begins where it began before. Names in all orders lie ready, so that a
+    list costs the caller little beside what it costs the extender.
+    """
+
+    def __init__(self, names: Sequence[str], free: Sequence[int], luck: random.Random) -> None:
+        self._free = free
+        self._luck = luck
+        orders = [pattern(len(names), luck) for _ in range(PATTERNS)]
+        self._orders = [(tuple(names[node] for node in one), itemgetter(*one)) for one in orders]
+
+    def names(self, shape: Shape) -> bytes:
+        names, pick = self._luck.choice(self._orders)
+        return text(compress(names, map(shape.cores.__le__, pick(self._free))))
 
 
 class Feasible:

@@ -6,24 +6,20 @@ decision, which knows of affinity, spreading and priorities.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import nlargest
-from itertools import compress, islice
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.named import Marks
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.numbers import NOBODY, Names, Places
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.phrases import UNKNOWN, Unfit
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Shape
+from gpumanager.scheduler.verdicts import FITS, NOBODY_THERE, REASONS, Shape
 
 HIGHEST: Final = 10
 """Of an extender's scale."""
-OTHERS: Final = bytes((1, 0)) + bytes(254)
-"""Turns what fits into what does not."""
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 
 Scores = tuple[tuple[int, Collection[str]], ...]
@@ -34,7 +30,7 @@ Scores = tuple[tuple[int, Collection[str]], ...]
 class Left:
     """Nodes that will not do, for one reason. why_of: why one of these will not.
 
-    why: of the first of them by name; all have its phrase, and are final if it is.
+    why: of the first of them, example; all have its phrase, and are final if it is.
     """
 
     names: Collection[str]
@@ -44,7 +40,7 @@ class Left:
 
     @classmethod
     def of(cls, names: Collection[str], why_of: Callable[[str], Unfit]) -> "Left":
-        first = min(names)
+        first = next(iter(names))
         return cls(names, why_of, first, why_of(first))
 
 
@@ -79,28 +75,21 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
     asked = shape.numbers.read(names)
-    numbers, fitting = asked.numbers, bytes(asked.pick(shape.fitting))
-    if all(fitting):
-        return Filtered(names)
-    found = Names(compress(names, fitting))
-    shape.numbers.note(found, Places(list(compress(numbers, fitting))))
-    left = list(_left(shape, set(compress(numbers, fitting.translate(OTHERS)))))
-    if NOBODY in numbers:
-        unknown = [name for name in names if name not in shape.numbers.of]
-        left.append(Left.of(unknown, lambda _: NOT_KNOWN))
-    return Filtered(found, tuple(left))
+    marks = asked.sort(shape.marks)
+    if len(marks[FITS]) == len(asked):
+        return Filtered(asked)
+    return Filtered(marks[FITS], tuple(_left(shape, marks)))
 
 
-def _left(shape: Shape, lacking: set[int]) -> Iterator[Left]:
-    """By reason; nodes that are known."""
-    called = shape.numbers.names.__getitem__
+def _left(shape: Shape, marks: Marks) -> Iterator[Left]:
+    """By reason."""
 
     def why(name: str) -> Unfit:
-        return shape.unfit(shape.numbers.of[name]) or NOT_KNOWN
+        return shape.unfit(shape.numbers.of(name)) or NOT_KNOWN
 
-    for members in shape.reasons.members.values():
-        if found := members & lacking:
-            yield Left.of(list(map(called, found)), why)
+    for mark in (NOBODY_THERE, *range(REASONS, REASONS + shape.reasons)):
+        if found := marks[mark]:
+            yield Left.of(found, why)
 
 
 def prioritize(shape: Shape, names: Collection[str]) -> Scores:
@@ -109,32 +98,11 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    best = (_ranked if shape.few(names) else _among)(shape, shape.numbers.read(names))
-    found = tuple(islice(best, HIGHEST))
-    if len(found) <= 1:
+    fitting = shape.numbers.read(names).sort(shape.marks)[FITS]
+    ranked = fitting.ranked(shape.points)
+    if len(ranked) <= 1:
         return ()
-    called = shape.numbers.names.__getitem__
-    return tuple((HIGHEST - place, list(map(called, nodes))) for place, nodes in enumerate(found))
-
-
-def _ranked(shape: Shape, asked: Places) -> Iterable[Collection[int]]:
-    """The nodes that fit, those with the most points first: looked up one by one."""
-    fitting = asked.pick(shape.fitting)
-    fits = list(compress(asked.numbers, fitting))
-    points = list(compress(asked.pick(shape.points), fitting))
-    best = nlargest(HIGHEST, set(points))
-    ranks: dict[float, list[int]] = {one: [] for one in best}
-    least = best[-1] if best else 0.0
-    for number, one in zip(fits, points, strict=True):
-        if one >= least:
-            ranks[one].append(number)
-    return ranks.values()
-
-
-def _among(shape: Shape, asked: Places) -> Iterable[Collection[int]]:
-    """The same, looked up in the ranks of all nodes."""
-    wanted = frozenset(asked.numbers)
-    return (found for members in shape.ranks.best() if (found := members & wanted))
+    return tuple((HIGHEST - place, nodes) for place, nodes in enumerate(ranked))
 
 
 def preempt(

@@ -97,6 +97,6 @@ def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
 def best(
     scores: Scores, points: Callable[[str], float | None], most: int = 3
 ) -> tuple[Scored, ...]:
-    """The nodes with the most points, each with how many have as many."""
-    examples = ((min(names), len(names)) for _, names in islice(scores, most))
+    """Nodes with the most points, one of each number, and how many have as many."""
+    examples = ((next(iter(names)), len(names)) for _, names in islice(scores, most))
     return tuple(Scored(name, points(name) or 0.0, count) for name, count in examples)

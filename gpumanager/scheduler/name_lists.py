@@ -1,31 +1,28 @@
-"""Long lists of node names in a request: cut out of its JSON, read once, recognised. Pure.
+"""Long lists of node names in a request: cut out of its JSON, which is then short. Pure.
 
-Names have no character that JSON escapes. So a list that is plain is split, not parsed; and what
-was answered to a filter comes back in the request to prioritize, and is known by then. Whatever
-does not look so is left to the JSON parser.
+Names have no character that JSON escapes. So a list that is plain is read by a table of names where
+it stands, not parsed; whatever does not look so is left to the JSON parser. What is left of the
+request to prioritize is what was left of that to filter, and is known by then.
 """
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from gpumanager.kubelet.pods import PodView
-from gpumanager.scheduler.numbers import Names
+from gpumanager.scheduler.named import Names
+from gpumanager.scheduler.numbers import Numbers
 
 T = TypeVar("T")
 
 MOST_NODES: Final = 100_000
-_OPEN: Final = b'"NodeNames":["'
-_BETWEEN: Final = b'","'
+_OPEN: Final = b'"NodeNames":['
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
 """Of which names consist."""
-_IN_NAMES: Final = _LETTERS.encode()
 _NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
-LISTS: Final = 8
-"""Of names that are remembered: kube-scheduler places one pod after another."""
-LONGEST_LIST: Final = 2 << 20
+PODS: Final = 8
+"""That are remembered: kube-scheduler places one after another."""
 LONGEST_POD: Final = 64 << 10
 """Bytes that are remembered; what is longer is read again."""
 Ends = tuple[int, bytes, bytes]
@@ -39,15 +36,14 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """names: of a list. text: the same as it stood there. rest: the request without it."""
+    """names: of a list. rest: the request without it."""
 
-    names: Collection[str]
-    text: bytes
+    names: Names
     rest: bytes
 
 
 class Recent(Generic[T]):
-    """What texts meant that were read or written lately. longest: bytes of one that is kept.
+    """What texts meant that were read lately. longest: bytes of one that is kept.
 
     They are found by their length and ends, then compared: a hash would read all of each.
     """
@@ -79,16 +75,16 @@ def _ends(text: bytes) -> Ends:
 
 
 class NameLists:
-    """Lists of names by their text: `a","b","c`.
+    """Cuts lists of names out of requests.
 
     mark: what `cut` leaves in place of a list, and nobody else can have written there. pods: by the
     rest of a request whose own list was cut; filter and prioritize of a pod have the same.
     """
 
-    def __init__(self, most: int = LISTS) -> None:
+    def __init__(self, numbers: Numbers | None = None) -> None:
         self.mark = secrets.token_hex(16)
-        self.lists: Recent[Collection[str]] = Recent(most, LONGEST_LIST)
-        self.pods: Recent[PodView] = Recent(most, LONGEST_POD)
+        self.pods: Recent[PodView] = Recent(PODS, LONGEST_POD)
+        self._numbers = numbers or Numbers()
 
     def cut(self, body: bytes) -> Cut | None:
         """The first list of names, taken out; None where there is none that is plain.
@@ -96,26 +92,14 @@ class NameLists:
         It may be another one than the request's own: then the mark is not where that should be.
         """
         start = body.find(_OPEN)
-        first, last = start + len(_OPEN), body.find(b"]", start) - 1
-        if start < 0 or last < first or body[last] != _BETWEEN[0]:
+        if start < 0:
             return None
-        text = body[first:last]
-        names = self.lists.get(text) or _split(text)
+        first = start + len(_OPEN)
+        names = self._numbers.cut(body, first, MOST_NODES)
         if names is None:
             return None
-        self.lists.put(text, names)
-        rest = (body[: first - 2], b'"', self.mark.encode(), b'"', body[last + 2 :])
-        return Cut(names, text, b"".join(rest))
-
-
-def _split(text: bytes) -> Collection[str] | None:
-    """None where anything but names stands there, or too many."""
-    between = text.translate(None, _IN_NAMES)
-    gaps = len(between) // len(_BETWEEN)
-    if gaps >= MOST_NODES or between != _BETWEEN * gaps:
-        return None
-    names = Names(text.decode("ascii").split(_BETWEEN.decode()))
-    return names if len(names) == gaps + 1 else None
+        rest = (body[: first - 1], b'"', self.mark.encode(), b'"', body[names.end + 1 :])
+        return Cut(names, b"".join(rest))
 
 
 def few(names: list[str]) -> list[str]:

@@ -2,98 +2,82 @@
 
 A request names hundreds of nodes, of which a dozen things are then asked: who fits, with how many
 points, whether it has changed. Each name is looked up once and becomes a number; all the rest are
-places in lists, which lie beside each other in memory where tables of names are scattered over it.
+places in rows, which lie beside each other in memory where tables of names are scattered over it.
+The one table of names lies in C (native/scheduler), which reads them where they were sent.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import repeat
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
-NOBODY: Final = 0
+from gpumanager.scheduler.named import BETWEEN, Names, new_row
+from vcuda_shim._scheduler import ffi, lib
+
+NOBODY: Final[int] = lib.NAMES_NOBODY
 """The number of names that are no node's."""
-
-
-class Places:
-    """Numbers of nodes. pick: what a row has for each of them, in their order."""
-
-    __slots__ = ("numbers", "pick")
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = numbers
-        self.pick: Callable[[Sequence[Any]], tuple[Any, ...]]
-        if len(numbers) > 1:
-            self.pick = itemgetter(*numbers)  # a third of the time of asking one by one
-        else:
-            self.pick = lambda row: tuple([row[number] for number in numbers])
-
-
-class Names(list[str]):
-    """Names of nodes as somebody sent them. Not to be changed: what `Numbers` found is kept with
-    them, since a list is asked about several times.
-
-    places: of each name, good for this edition.
-    """
-
-    __slots__ = ("edition", "places")
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        super().__init__(names)
-        self.places = Places(())
-        self.edition = -1
+FEWEST: Final = 3
+"""Bytes that a name in a list takes at least: its quotes, and what is behind them."""
 
 
 class Numbers:
     """Gives numbers from 1, those of nodes that are gone once more.
 
-    of: by name. names: by number. edition: another where a name has another number.
+    names: by number. edition: another where a name has another number.
     """
 
     def __init__(self) -> None:
-        self.of: dict[str, int] = {}
         self.names: list[str] = [""]
         self.edition = 0
         self._free: list[int] = []
-        self._tidied = 0
+        self._table = ffi.gc(ffi.new("struct names *"), lib.names_clear)
+
+    def of(self, name: str) -> int:
+        """NOBODY for who is not known."""
+        said = name.encode()
+        return int(lib.names_find(self._table, said, len(said)))
 
     def add(self, name: str) -> int:
-        """The number of a node that is there from now on."""
-        number = self._free.pop() if self._free else len(self.names)
-        if number == len(self.names):
+        """The number of a node that is there from now on. Raises ValueError."""
+        number, said = self._free[-1] if self._free else len(self.names), name.encode()
+        if lib.names_add(self._table, said, len(said), number):
+            raise ValueError(f"{name[:60]!r} is there already, or is no name")
+        if self._free:
+            self.names[self._free.pop()] = name
+        else:
             self.names.append(name)
-        self.of[name], self.names[number] = number, name
         self.edition += 1
         return number
 
     def remove(self, name: str) -> None:
-        """The node is gone; its number may be another's soon."""
-        self._free.append(self.of.pop(name))
+        """The node is gone; its number may be another's soon. Raises KeyError."""
+        said = name.encode()
+        number = lib.names_remove(self._table, said, len(said))
+        if number == NOBODY:
+            raise KeyError(name)
+        self._free.append(number)
         self.edition += 1
 
-    def read(self, names: Collection[str]) -> Places:
-        """A number for each; NOBODY for who is not known."""
-        if not isinstance(names, Names):
-            return self._read(names)
-        if names.edition != self.edition:
-            self.note(names, self._read(names))
-        return names.places
+    def read(self, names: Collection[str]) -> Names:
+        """With a number for each; NOBODY for who is not known. Raises ValueError."""
+        if isinstance(names, Names):
+            current = names.edition == self.edition
+            return names if current else self._again(names.said, names.first, len(names))
+        text = f'"{BETWEEN.join(names)}"]' if names else ""
+        return self._again(text.encode(), 0, len(names))
 
-    def note(self, names: Names, places: Places) -> None:
-        """What these were found to be."""
-        names.places, names.edition = places, self.edition
+    def cut(self, said: bytes, first: int, most: int) -> Names | None:
+        """The list of names that begins there with a quote, and ends with `]`; None where anything
+        else stands there, or more than `most`."""
+        size = len(said) - first
+        room = min(size // FEWEST, most)
+        numbers, begins = new_row(room), new_row(room + 1)
+        at = ffi.from_buffer(said) + first
+        count = lib.names_read(self._table, at, size, numbers, begins, room)
+        return None if count < 0 else Names(said, first, count, numbers, begins, self.edition)
 
-    def tidy(self) -> None:
-        """The same names and numbers as new objects that lie beside each other in memory.
-
-        Ten thousand that lie between everything else were a page each, and a look-up of all of them
-        took ten times as long.
-        """
-        if self._tidied != self.edition:
-            self._tidied = self.edition
-            self.names = "\n".join(self.names).split("\n")
-            free = set(self._free)
-            pairs = enumerate(self.names)
-            self.of = {name: n for n, name in pairs if n != NOBODY and n not in free}
-
-    def _read(self, names: Collection[str]) -> Places:
-        return Places(list(map(self.of.get, names, repeat(NOBODY))))
+    def _again(self, said: bytes, first: int, count: int) -> Names:
+        if not count:
+            return Names(b"", 0, 0, ffi.new("uint32_t[1]"), ffi.new("uint32_t[1]", [1]), 0)
+        found = self.cut(said, first, count)
+        if found is None or len(found) != count:
+            raise ValueError("what is no name of a node stands among them")
+        return found

@@ -37,7 +37,7 @@ class ExtenderServer:
         self.metrics = Metrics(lambda: extender.state.counts, lambda: extender.election.leads)
         self._extender = extender
         self._version = version
-        self._lists = NameLists()
+        self._lists = NameLists(extender.state.numbers)
         self._overview = OverviewPages(extender, version)
         self._server = HttpServer(self._routes(), bounds, self._verbs())
 
@@ -108,7 +108,7 @@ class ExtenderServer:
     def _filter(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)
         found = self._extender.filter(arguments.pod, arguments.names)
-        return wire.write_filter(arguments, found, self._lists)
+        return wire.write_filter(arguments, found)
 
     def _prioritize(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)

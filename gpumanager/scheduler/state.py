@@ -282,7 +282,7 @@ class ClusterState:
                 self._loaded += sign * one.load.cpu_milli
         if before is None and node is not None and self.numbers.add(name) == len(self.rows):
             self.rows.append(None)
-        self.rows[self.numbers.of[name]] = node
+        self.rows[self.numbers.of(name)] = node
         if node is None:
             del self.nodes[name]
         else:
@@ -299,5 +299,5 @@ class ClusterState:
             self._saw(ask)
 
     def _note(self, name: str) -> None:
-        self._log.append(self.numbers.of[name])
+        self._log.append(self.numbers.of(name))
         self.changes += 1

@@ -9,7 +9,7 @@ kind, and nobody waits for ten thousand.
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import compress, islice
+from itertools import islice
 from typing import Final
 
 from gpumanager.placement.cluster import Mix
@@ -17,42 +17,42 @@ from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Fit, Judge, Verdict
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.numbers import NOBODY
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.standing import Classes, Ranks
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
-FEW: Final = 4
-"""A question about one node in so many, or less, is answered node by node."""
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
+UNSEEN, NOBODY_THERE, FITS, REASONS = range(4)
+"""Marks of nodes: nobody has asked since it changed; there is none; it fits. Those from REASONS on
+stand for reasons why not, of which there are as many as phrases."""
 
 
 class Shape:
     """One shape of pod. Every node that was asked about fits or does not.
 
-    fitting: by the number of a node, 1 where it fits. points: likewise, 0 for one that does not;
-    both lie close together, since what is looked at in a question comes from main memory.
-    ranks: those that fit, by their points. reasons: the others, by phrase and whether that is
-    final. numbers: of all nodes.
+    marks: by the number of a node, what is known of it. points: likewise, where it fits; both lie
+    close together, since what is looked at in a question comes from main memory. reasons: how many
+    there are. numbers: of all nodes.
     """
 
     def __init__(self, judge: Judge, state: ClusterState) -> None:
-        self.fitting = bytearray()
+        self.marks = bytearray()
         self.points = array("d")
-        self.ranks = Ranks()
-        self.reasons: Classes[tuple[str, bool]] = Classes()
         self.numbers = state.numbers
+        self._reasons: dict[tuple[str, bool], int] = {}
+        """Marks by phrase and whether that is final."""
         self._verdicts: list[Verdict | None] = []
         self._state = state
         self._judge = judge
         self._seen = state.changes
-        self._unseen = bytearray()
-        """By the number of a node, 1 where nobody has asked about it since it changed."""
         self._stale: set[int] = set()
         """Nodes whose points are by an earlier mix."""
         self._grow()
+
+    @property
+    def reasons(self) -> int:
+        return len(self._reasons)
 
     @property
     def fits(self) -> dict[str, Fit]:
@@ -73,40 +73,29 @@ class Shape:
 
     def points_of(self, name: str) -> float | None:
         """None: it does not fit."""
-        node = self.numbers.of.get(name, NOBODY)
-        return self.points[node] if self.fitting[node] else None
-
-    def few(self, names: Collection[str] | None) -> bool:
-        """So few that nothing has to be known of the others; None: all nodes."""
-        return names is not None and len(names) * FEW < len(self._state.nodes)
+        node = self.numbers.of(name)
+        return self.points[node] if self.marks[node] == FITS else None
 
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
-        """Look at what has changed, of these. mix: of the pods that are usual now."""
+        """Look at what has changed, of these; None: of all. mix: of pods that are usual now."""
         self._grow()
         changed = self._state.since(self._seen)
         if changed is None:
             self._forget()
         for node in changed or ():
-            self._unseen[node] = 1
+            self.marks[node] = UNSEEN
         self._seen = self._state.changes
         self.renew(mix)
-        if names is not None and self.few(names):
-            asked = self.numbers.read(names)
-            self._look_at(compress(asked.numbers, asked.pick(self._unseen)))
+        if names is None:
+            self._look_at(_places(self.marks, UNSEEN))
         else:
-            self._look_at(self._all_unseen())
-
-    def _all_unseen(self) -> Iterator[int]:
-        node = self._unseen.find(1)
-        while node >= 0:
-            yield node
-            node = self._unseen.find(1, node)
+            self._look_at(set(self.numbers.read(names).sort(self.marks)[UNSEEN].numbers))
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
         if mix is not self._judge.mix:
             self._judge.use(mix)
-            self._stale = {node for members in self.ranks.best() for node in members}
+            self._stale = set(_places(self.marks, FITS))
         if self._stale:
             self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
@@ -122,43 +111,38 @@ class Shape:
         """To the numbers that there are by now."""
         more = len(self.numbers.names) - len(self.points)
         if more:
-            self.fitting += bytes(more)
-            self._unseen += b"\1" * more
+            self.marks += bytes(more)
             self.points.frombytes(bytes(self.points.itemsize * more))
             self._verdicts += [None] * more
 
     def _forget(self) -> None:
-        for row in (self.fitting, self.points, self._verdicts, self._unseen):
+        for row in (self.marks, self.points, self._verdicts):
             del row[:]
-        for known in (self.ranks, self.reasons, self._stale):
-            known.clear()
+        self._stale.clear()
         self._grow()
 
     def _look_at(self, nodes: Iterable[int]) -> None:
         for node in nodes:
             self._stale.discard(node)
-            self._unseen[node] = 0
             self._look(node, self._state.rows[node])
 
     def _look(self, number: int, node: NodeState | None) -> None:
-        before = self._verdicts[number]
-        verdict = None if node is None else self._judge.of(node)
-        if verdict is before:
-            return
-        self._drop(number, before)
-        self._verdicts[number] = verdict
-        if isinstance(verdict, Fit):
-            self.fitting[number], self.points[number] = 1, verdict.points
-            self.ranks.add(number, verdict.points)
-        elif verdict is not None:
-            self.reasons.add(number, (verdict.phrase, verdict.final))
+        verdict = self._verdicts[number] = None if node is None else self._judge.of(node)
+        if verdict is None:
+            self.marks[number] = NOBODY_THERE
+        elif isinstance(verdict, Fit):
+            self.marks[number], self.points[number] = FITS, verdict.points
+        else:
+            reason = verdict.phrase, verdict.final
+            self.marks[number] = self._reasons.setdefault(reason, REASONS + len(self._reasons))
 
-    def _drop(self, number: int, verdict: Verdict | None) -> None:
-        if isinstance(verdict, Fit):
-            self.fitting[number], self.points[number] = 0, 0.0
-            self.ranks.discard(number, verdict.points)
-        elif verdict is not None:
-            self.reasons.discard(number, (verdict.phrase, verdict.final))
+
+def _places(row: bytearray, mark: int) -> Iterator[int]:
+    """Where this mark stands; those behind the last one may be changed meanwhile."""
+    place = row.find(mark)
+    while place >= 0:
+        yield place
+        place = row.find(mark, place + 1)
 
 
 class Verdicts:
@@ -194,7 +178,6 @@ class Verdicts:
         return shape
 
     def _new(self, ask: PodAsk) -> Shape:
-        self._state.numbers.tidy()
         return Shape(self._judges(ask, self._state.models, self._habits.mix), self._state)
 
     def renew(self) -> bool:

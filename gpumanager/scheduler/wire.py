@@ -1,11 +1,11 @@
 """The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
 
-Lists of ten thousand names are most of what is said; `name_lists` reads those, and answers are
-joined from text, since nothing in a name has to be escaped.
+Lists of ten thousand names are most of what is said; `name_lists` reads those where they stand, and
+answers are copied from there, since nothing in a name has to be escaped.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,19 @@ from gpumanager.scheduler.bind import BindRequest
 from gpumanager.scheduler.decide import Filtered, Left, Scores
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.name_lists import BadRequest, Cut, NameLists, few, plain
+from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.node import read_node
+
+Text = bytes | memoryview
+Texts = tuple[Text, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """ExtenderArgs.
-
-    names: of the nodes; text: the same as it was sent, if that was plain. nodes: their objects, by
-    name, where they were sent whole.
-    """
+    """ExtenderArgs. names: of the nodes; nodes: their objects, by name, if they were sent whole."""
 
     pod: PodView
     names: Collection[str]
-    text: bytes = b""
     nodes: Mapping[str, Any] | None = None
 
 
@@ -44,7 +43,7 @@ def read_arguments(body: bytes, lists: NameLists) -> Arguments:
     """Raises BadRequest."""
     cut = lists.cut(body)
     if cut is not None and (pod := _pod_beside(cut, lists)):
-        return Arguments(pod, cut.names, cut.text)
+        return Arguments(pod, cut.names)
     content = _parse(body)
     pod, said = _pod(content), content.get("nodenames")
     if said is not None:
@@ -101,32 +100,27 @@ def read_bind(body: bytes) -> BindRequest:
     )
 
 
-def write_filter(arguments: Arguments, found: Filtered, lists: NameLists) -> bytes:
+def write_filter(arguments: Arguments, found: Filtered) -> bytes:
     """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
+    nodes: Texts
+    names: Texts
     if arguments.nodes is not None:
         items = [arguments.nodes[name] for name in found.fitting]
-        nodes, names = json.dumps({"metadata": {}, "items": items}).encode(), b"null"
+        nodes, names = (json.dumps({"metadata": {}, "items": items}).encode(),), (b"null",)
     else:
-        nodes, names = b"null", _names_text(arguments, found.fitting, lists)
+        nodes, names = (b"null",), (b"[", _listed(found.fitting), b"]")
     retry = _reasons(one for one in found.left if not one.why.final)
     never = _reasons(one for one in found.left if one.why.final)
     return b"".join(
         (
-            *(b'{"Nodes":', nodes, b',"NodeNames":', names, b',"FailedNodes":', retry),
-            *(b',"FailedAndUnresolvableNodes":', never, b',"Error":""}'),
+            *(b'{"Nodes":', *nodes, b',"NodeNames":', *names, b',"FailedNodes":{', *retry),
+            *(b'},"FailedAndUnresolvableNodes":{', *never, b'},"Error":""}'),
         )
     )
 
 
-def _names_text(arguments: Arguments, fitting: Collection[str], lists: NameLists) -> bytes:
-    """They are names as they were read: nothing in them has to be escaped."""
-    if not fitting:
-        return b"[]"
-    text = arguments.text
-    if not text or fitting is not arguments.names:
-        text = '","'.join(fitting).encode()
-        lists.lists.put(text, fitting)
-    return b"".join((b'["', text, b'"]'))
+def _listed(names: Collection[str]) -> Text:
+    return names.text if isinstance(names, Names) else _rows(b"", names, b"")
 
 
 def write_error(message: str) -> bytes:
@@ -136,8 +130,8 @@ def write_error(message: str) -> bytes:
 
 def write_scores(scores: Scores) -> bytes:
     """HostPriorityList."""
-    rows = ",".join(_rows('{"Host":"', names, f'","Score":{score}}}') for score, names in scores)
-    return f"[{rows}]".encode()
+    rows = (_rows(b'{"Host":', names, b',"Score":%d}' % score) for score, names in scores)
+    return b"".join((b"[", *_parted(rows), b"]"))
 
 
 def write_victims(
@@ -154,15 +148,25 @@ def write_victims(
     return json.dumps({"NodeNameToMetaVictims": kept}).encode()
 
 
-def _reasons(left: Iterable[Left]) -> bytes:
-    """FailedNodesMap."""
-    rows = ",".join(_rows('"', one.names, f'":{json.dumps(one.why.phrase)}') for one in left)
-    return f"{{{rows}}}".encode()
+def _reasons(left: Iterable[Left]) -> Iterator[Text]:
+    """What stands in a FailedNodesMap."""
+    return _parted(_rows(b"", one.names, f":{json.dumps(one.why.phrase)}".encode()) for one in left)
 
 
-def _rows(before: str, names: Iterable[str], after: str) -> str:
-    """The same about each of them."""
-    return f"{before}{f'{after},{before}'.join(names)}{after}"
+def _rows(before: bytes, names: Collection[str], after: bytes) -> Text:
+    """The same about each of them, with commas between."""
+    if isinstance(names, Chosen):
+        return names.written(before, after + b",")[:-1]
+    return b",".join(b'%s"%s"%s' % (before, name.encode(), after) for name in names)
+
+
+def _parted(texts: Iterable[Text]) -> Iterator[Text]:
+    """With a comma after each but the last."""
+    comma = b""
+    for text in texts:
+        yield comma
+        yield text
+        comma = b","
 
 
 def _parse(body: bytes) -> dict[str, Any]:

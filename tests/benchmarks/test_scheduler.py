@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import scheduler
 from extender.cluster import BLOCKS, GPUS, SHAPES, node_object, placed, shape_of
-from extender.orders import Everything, Feasible, default_count, pattern
+from extender.orders import AllFeasible, Everything, Feasible, default_count, pattern
 
 NAMES = [f"n{number}" for number in range(50)]
 
@@ -66,6 +66,17 @@ def test_the_search_goes_on_where_it_ended() -> None:
 
     assert [len(one) for one in named] == [10, 10]
     assert named[0] != named[1]
+
+
+def test_of_all_nodes_those_with_enough_free_cores_are_named_in_other_orders() -> None:
+    free = [800] * 50
+    free[3] = free[7] = SHAPES[0].cores - 1
+    orders = AllFeasible(NAMES, free, random.Random(1))
+
+    named = [orders.names(SHAPES[0]).decode().split('","') for _ in range(20)]
+
+    assert all(sorted(one) == sorted({*NAMES} - {NAMES[3], NAMES[7]}) for one in named)
+    assert len(set(map(tuple, named))) > 1
 
 
 def test_every_node_is_named_in_another_order_each_time() -> None:

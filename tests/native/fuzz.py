@@ -18,17 +18,25 @@ import sanitized
 from vcuda_shim.build import NATIVE, includes, sources
 
 FUZZ = NATIVE / "fuzz"
-TARGETS = ("regions", "session")
-SHARED = ("mutate", "pages")
+SCHEDULER = NATIVE / "scheduler"
+OF_SHIM = ("regions", "session")
+TARGETS = ("names", *OF_SHIM)
 
 
 def build(folder: Path, target: str) -> Path:
-    """One target's program; its manager's socket lies in `folder`."""
-    files = [FUZZ / f"{name}.c" for name in (target, *SHARED)]
-    shim = sources(sanitized.SHIM / "core", sanitized.SHIM / "runtime")
-    own = [path for path in shim if path.name != "real.c"]  # which needs a driver to load
-    flags = [f'-DVCUDA_DIRECTORY="{folder}/manager"', *includes(FUZZ)]
-    return sanitized.build(folder / target, [*files, *own], "address,undefined", flags)
+    """One target's program; its manager's socket, if it has one, lies in `folder`."""
+    files = [FUZZ / f"{target}.c", FUZZ / "mutate.c"]
+    if target in OF_SHIM:
+        shim = sources(sanitized.SHIM / "core", sanitized.SHIM / "runtime")
+        files += [
+            FUZZ / "pages.c",
+            *(one for one in shim if one.name != "real.c"),
+        ]  # needs a driver
+        flags = [f'-DVCUDA_DIRECTORY="{folder}/manager"', *includes(FUZZ)]
+    else:
+        files += sources(SCHEDULER / "core")
+        flags = includes(SCHEDULER, FUZZ)
+    return sanitized.build(folder / target, files, "address,undefined", flags)
 
 
 def run(program: Path, seed: int, seconds: int, *again: str) -> subprocess.CompletedProcess[str]:

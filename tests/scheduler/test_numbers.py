@@ -6,53 +6,38 @@ from scheduler_world import ask, node_object, pod
 
 from gpumanager.scheduler.decide import filter_nodes, prioritize
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.numbers import NOBODY, Names, Numbers
+from gpumanager.scheduler.numbers import NOBODY, Numbers
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 
 NAMES = [f"n{number}" for number in range(8)]
-STEPS = st.lists(st.tuples(st.sampled_from(["come or go", "tidy"]), st.sampled_from(NAMES)))
 
 
-@given(STEPS)
-def test_each_node_has_a_number_of_its_own_and_lists_know_the_present_one(
-    steps: list[tuple[str, str]],
-) -> None:
-    numbers, there, kept = Numbers(), set[str](), Names(NAMES)
-    for what, name in steps:
-        if what == "tidy":
-            numbers.tidy()
-        elif name in there:
+@given(st.lists(st.sampled_from(NAMES)))
+def test_each_node_has_a_number_of_its_own_and_lists_know_the_present_one(steps: list[str]) -> None:
+    numbers, there = Numbers(), set[str]()
+    kept = numbers.read(NAMES)
+    for name in steps:
+        if name in there:
             there.remove(name)
             numbers.remove(name)
         else:
             there.add(name)
             numbers.add(name)
-        found = numbers.read(kept).numbers
+        found = list(numbers.read(kept).numbers[0 : len(NAMES)])
 
-        assert list(found) == list(numbers.read(tuple(NAMES)).numbers)
+        assert found == [numbers.of(name) for name in NAMES]
         assert {name for name, n in zip(NAMES, found, strict=True) if n != NOBODY} == there
         assert len({n for n in found if n != NOBODY}) == len(there)
         assert all(numbers.names[n] == name for name, n in zip(NAMES, found, strict=True) if n)
         assert len(numbers.names) <= len(NAMES) + 1
 
 
-def test_places_have_what_a_row_says_of_each_however_many_they_are() -> None:
-    numbers = Numbers()
-    for name in NAMES:
-        numbers.add(name)
-    row = bytes(range(10, 20))
-
-    for count in range(4):
-        asked = Names(NAMES[:count])
-        assert numbers.read(asked).pick(row) == tuple(11 + place for place in range(count))
-
-
 def test_who_has_the_number_of_one_that_is_gone_is_answered_for_itself() -> None:
     state, wanted = ClusterState(), ask((30, 4))
     for name in NAMES:
         state.node(read_node(node_object(name, gpus=1)))
-    kept, asked = Verdicts(state), Names(["n3", "new", "n5"])
+    kept, asked = Verdicts(state), state.numbers.read(["n3", "new", "n5"])
     filter_nodes(kept.of(wanted, asked), asked)
 
     state.node_gone("n3")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler_world import pod_object
 
 from gpumanager.scheduler.decide import Filtered, by_reason
-from gpumanager.scheduler.name_lists import LONGEST_LIST, LONGEST_POD, BadRequest, NameLists
+from gpumanager.scheduler.name_lists import LONGEST_POD, PODS, BadRequest, NameLists
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.wire import (
     read_arguments,
@@ -71,7 +71,7 @@ def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) 
         if name not in fitting
     }
 
-    said = json.loads(write_filter(arguments, Filtered(fitting, by_reason(unfit)), lists))
+    said = json.loads(write_filter(arguments, Filtered(fitting, by_reason(unfit))))
 
     assert said["NodeNames"] == fitting
     assert {**said["FailedNodes"], **said["FailedAndUnresolvableNodes"]} == {
@@ -80,17 +80,6 @@ def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) 
     assert said["FailedAndUnresolvableNodes"].keys() == {n for n, u in unfit.items() if u.final}
     again = read_arguments(compact({"Pod": POD, "NodeNames": fitting}), lists)
     assert list(again.names) == fitting
-
-
-def test_a_list_that_was_answered_is_not_split_again() -> None:
-    lists = NameLists()
-    arguments = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b", "c"]}), lists)
-    fitting = ["a", "c"]
-    write_filter(arguments, Filtered(fitting, by_reason({"b": Unfit("no")})), lists)
-
-    again = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "c"]}), lists)
-
-    assert again.names is fitting
 
 
 def test_a_pod_that_was_asked_about_is_not_read_again() -> None:
@@ -105,35 +94,31 @@ def test_a_pod_that_was_asked_about_is_not_read_again() -> None:
     assert list(again.names) == ["a"]
 
 
-def test_few_lists_are_remembered() -> None:
-    lists = NameLists(2)
-    for name in ("a", "b", "c"):
-        lists.cut(compact({"NodeNames": [name]}))
-
-    assert len(lists.lists) == 2
-
-
-def test_lists_that_differ_only_in_their_middle_are_told_apart() -> None:
+def test_few_pods_are_remembered() -> None:
     lists = NameLists()
-    names = [f"node-{number}" for number in range(100, 300)]
-    mixed = [*names[:90], names[91], names[90], *names[92:]]
+    for number in range(2 * PODS):
+        read_arguments(compact({"Pod": {**POD, "more": number}, "NodeNames": ["a"]}), lists)
 
-    for one in (names, mixed, names):
-        text = b'"NodeNames":["%s"]' % '","'.join(one).encode()
-        cut = lists.cut(text)
-        assert cut is not None
-        assert list(cut.names) == one
+    assert len(lists.pods) == PODS
+
+
+def test_pods_that_differ_only_in_their_middle_are_told_apart() -> None:
+    lists = NameLists()
+    around = {"a": "x" * 500, "metadata": {}, "z": "x" * 500}
+
+    for name in ("p", "q", "p"):
+        pod = {**around, **POD, "metadata": {**POD["metadata"], "name": name}}
+        assert read_arguments(compact({"Pod": pod, "NodeNames": ["a"]}), lists).pod.name == name
 
 
 def test_what_is_very_long_is_not_remembered() -> None:
-    lists = NameLists()
-    names = [f"node-{number:0200d}" for number in range(LONGEST_LIST // 200)]
+    lists, names = NameLists(), ["a", "b"]
     long_pod = {**POD, "more": "x" * LONGEST_POD}
 
     arguments = read_arguments(compact({"Pod": long_pod, "NodeNames": names}), lists)
 
     assert list(arguments.names) == names
-    assert (len(lists.lists), len(lists.pods)) == (0, 0)
+    assert len(lists.pods) == 0
 
 
 @pytest.mark.parametrize(
