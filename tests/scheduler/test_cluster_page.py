@@ -269,8 +269,8 @@ async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served
     at_once(pages._follow())
 
     after = pages._overview.lines
-    assert after[of["a"]] is before[of["a"]]
-    assert after[of["b"]] is not before[of["b"]]
+    assert after[of("a")] is before[of("a")]
+    assert after[of("b")] is not before[of("b")]
 
 
 @pytest.mark.parametrize(
