@@ -106,6 +106,8 @@ async def test_what_is_left_out_is_told(served: Served, chromium: Open) -> None:
         await served.post("/scheduler/filter", {"Pod": large, "NodeNames": ["gpu-node-2"]})
     async with chromium(address(served), PHONE) as tab:
         await tab.has("50 of 82 are shown, the newest")
+        waits = "document.getElementById('waiting').clientHeight"
+        assert await tab.page.evaluate(waits) < 450  # and the nodes are not far below
         await tab.page.fill("#search", "crowd-79")
         await tab.says("#place", "1 node")
         await tab.page.click("summary >> nth=0")
