@@ -89,7 +89,7 @@ gpu-check: $(VENV)/installed ## the shim on this machine's GPU, with PyTorch of 
 
 .PHONY: fuzz
 SECONDS ?= 60
-fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target
+fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target
 	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
 
 .PHONY: storm

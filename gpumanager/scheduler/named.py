@@ -1,10 +1,10 @@
 """Lists of node names where somebody sent them, and what is answered about them.
 
 A request names up to all nodes of a cluster. Each name is looked up once and is a number from then
-on; marks are looked up by number, counted, and the names that have one are copied into the answer
-from where they lie in the request. Looking up, gathering and copying are done in C
-(native/scheduler); what a mark means is its owner's affair. A name becomes a string for who wants
-to show it.
+on. A row has a mark for each number; the list's places are sorted by mark, and the names of a mark
+are copied into the answer from where they lie in the request. Looking up, sorting and copying are
+done in C (native/scheduler); what a mark means is its owner's affair. A name becomes a string for
+who wants to show it.
 """
 
 from array import array
@@ -115,7 +115,12 @@ class Chosen(Collection[str]):
         return self._end - self._first
 
     def __iter__(self) -> Iterator[str]:
-        return (self._names.name(self._places[at]) for at in range(self._first, self._end))
+        """The first costs little; for the others the whole list is split."""
+        if self:
+            yield self._names.name(self._places[self._first])
+        if len(self) > 1:
+            every = tuple(self._names)
+            yield from map(every.__getitem__, self._places[self._first + 1 : self._end])
 
     def __contains__(self, name: object) -> bool:
         return name in tuple(self)

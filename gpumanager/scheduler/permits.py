@@ -47,10 +47,8 @@ def permitted(
     """`found` less what the rules forbid. nodes: those of each class."""
     if check is None:
         return found
-    refused = {
-        name: why
-        for kind, names in nodes.items()
-        if (why := check(kind)) is not None
-        for name in names.intersection(found.fitting)
-    }
-    return found.without(refused)
+    forbidden = {kind: why for kind in nodes if (why := check(kind)) is not None}
+    fitting = frozenset(found.fitting) if forbidden else frozenset[str]()
+    return found.without(
+        {name: why for kind, why in forbidden.items() for name in nodes[kind] & fitting}
+    )

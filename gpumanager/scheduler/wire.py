@@ -157,7 +157,8 @@ def _rows(before: bytes, names: Collection[str], after: bytes) -> Text:
     """The same about each of them, with commas between."""
     if isinstance(names, Chosen):
         return names.written(before, after + b",")[:-1]
-    return b",".join(b'%s"%s"%s' % (before, name.encode(), after) for name in names)
+    text = f'"{after.decode()},{before.decode()}"'.join(names)
+    return b'%s"%s"%s' % (before, text.encode(), after) if names else b""
 
 
 def _parted(texts: Iterable[Text]) -> Iterator[Text]:

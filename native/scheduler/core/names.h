@@ -17,8 +17,8 @@
 
 enum {
     NAMES_NOBODY = 0, /* the number of a name that is not known */
-    NAMES_LONGEST = 4096,
-    NAMES_HIGHEST = 1 << 24, /* number */
+    NAMES_LONGEST = 1024,
+    NAMES_HIGHEST = 1 << 20, /* number; so all sizes stay below 2^32 */
 };
 
 /* A known name: where it lies in the arena. */
