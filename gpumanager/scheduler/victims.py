@@ -2,7 +2,7 @@
 
 kube-scheduler chooses victims until sums suffice. Where that is enough on some node, they stay as
 they are. Where it is on none, more are named: pods of lower priority that hold GPUs of the node and
-that no budget may protect, the least important ones that suffice (decision 0064).
+that no budget may protect, the least important ones that suffice (decision 0063).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
