@@ -57,11 +57,17 @@ class Filtered:
         return {name: one.why_of(name) for one in self.left for name in one.names}
 
     def without(self, refused: Mapping[str, Unfit]) -> "Filtered":
-        """These will not do either."""
+        """Of those that will do, these will not either."""
         if not refused:
             return self
-        fitting = [name for name in self.fitting if name not in refused]
-        return Filtered(fitting, (*self.left, *by_reason(refused)))
+        fitting: list[str] = []
+        gone: dict[str, Unfit] = {}  # in the order of the names: the first is an example
+        for name in self.fitting:
+            if (why := refused.get(name)) is None:
+                fitting.append(name)
+            else:
+                gone[name] = why
+        return Filtered(fitting, (*self.left, *by_reason(gone)))
 
 
 def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
