@@ -28,10 +28,8 @@ def build(folder: Path, target: str) -> Path:
     files = [FUZZ / f"{target}.c", FUZZ / "mutate.c"]
     if target in OF_SHIM:
         shim = sources(sanitized.SHIM / "core", sanitized.SHIM / "runtime")
-        files += [
-            FUZZ / "pages.c",
-            *(one for one in shim if one.name != "real.c"),
-        ]  # needs a driver
+        own = [path for path in shim if path.name != "real.c"]  # which needs a driver to load
+        files += [FUZZ / "pages.c", *own]
         flags = [f'-DVCUDA_DIRECTORY="{folder}/manager"', *includes(FUZZ)]
     else:
         files += sources(SCHEDULER / "core")
