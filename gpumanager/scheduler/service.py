@@ -177,7 +177,7 @@ class Extender:
         found, check = Filtered(tuple(given)), self.rules.permits(pod, ask)
         names = permitted(found, check, self.state.classes.members).fitting
         open_ = {name: given[name] for name in names}
-        protected = self._budgets.protects if self.budgets.listed.is_set() else None
+        protected = self._budgets.protects if self.budgets.current else None
         return await in_turns(victims.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:

@@ -113,6 +113,11 @@ class Follower:
         self._again = asyncio.Event()
         self._said = ""
 
+    @property
+    def current(self) -> bool:
+        """Everything has been read, and nothing has kept us from following it since."""
+        return self.listed.is_set() and not self._said
+
     def anew(self) -> None:
         """What is known may be old, though not by much: list everything, now."""
         self.sure.clear()

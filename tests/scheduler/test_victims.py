@@ -194,7 +194,7 @@ async def test_kube_scheduler_is_told_of_more_victims_unless_a_budget_protects_t
     for number, gpu in enumerate((0, 0, 1, 1, 2, 2, 3, 3)):
         await served.make("pods", held(number, Holds(gpu, 50, 0)))
     state = served.extender.state
-    await until(lambda: state.counts["pods"] == 8 and served.extender.budgets.listed.is_set())
+    await until(lambda: state.counts["pods"] == 8 and served.extender.budgets.current)
     big = pod_object("big", (100, 0), uid="big")
     big["spec"]["priority"] = 7
     named = {"a": {"Pods": [{"UID": "a0"}, {"UID": "a2"}], "NumPDBViolations": 0}}

@@ -80,6 +80,18 @@ async def test_what_happened_during_an_outage_is_known_after_it(api: SimulatedAp
         await until(lambda: one.free("a") == 400 and one.state.nodes.keys() == {"a"})
 
 
+async def test_what_cannot_be_followed_is_not_current_until_it_is_again(
+    api: SimulatedApiServer,
+) -> None:
+    async with following(api) as one:
+        await until(lambda: one.pods.current)
+        await api.stop()
+        await until(lambda: not one.pods.current)
+        await api.start()
+
+        await until(lambda: one.pods.current)
+
+
 async def test_history_that_is_forgotten_is_listed_again(api: SimulatedApiServer) -> None:
     await api.create("nodes", node_object("a"))
     await api.create("pods", held("p"))
