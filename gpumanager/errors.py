@@ -27,3 +27,9 @@ class InputError(GpuManagerError):
         self.source = source
         self.cause = cause
         self.line = line
+
+
+def words_of(error: BaseException) -> str:
+    """What to tell of it. Some, as TimeoutError, have no words, and are true all the same."""
+    plain = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return str(error) or plain

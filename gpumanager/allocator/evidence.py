@@ -17,7 +17,7 @@ from gpumanager.allocator.answer import ENV_ALLOCATION
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.ports import VirtualManager
-from gpumanager.errors import GpuManagerError
+from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
 from gpumanager.names import CONTAINER_VCUDA
@@ -64,7 +64,7 @@ async def who_lives(
         async with asyncio.timeout(patience):
             return await runtime.list()
     except (GpuManagerError, TimeoutError) as error:
-        logger.debug("who runs is not known: %s", error or "no answer in time")
+        logger.debug("who runs is not known: %s", words_of(error))
         return None
 
 

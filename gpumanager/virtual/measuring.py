@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpumanager.errors import GpuManagerError
+from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
@@ -71,7 +71,7 @@ class Measuring:
                 held = await asyncio.shield(self._coming())
         except (GpuManagerError, TimeoutError) as error:
             self._complain(error)
-            raise MeasuringUnavailable(f"memory of processes: {error or 'no answer'}") from error
+            raise MeasuringUnavailable(f"memory of processes: {words_of(error)}") from error
         self._complained = False
         return held
 
@@ -95,7 +95,7 @@ class Measuring:
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("what drivers take by themselves is not measured: %s", error or "timeout")
+            log.warning("what drivers take by themselves is not measured: %s", words_of(error))
         self._complained = True
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from gpumanager.errors import GpuManagerError
+from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
@@ -86,7 +86,7 @@ class Sampling:
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("how busy processes keep the GPUs is not known: %s", error or "no answer")
+            log.warning("how busy processes keep the GPUs is not known: %s", words_of(error))
         self._complained = True
 
 

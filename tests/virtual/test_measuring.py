@@ -180,16 +180,19 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     assert caplog.text.count("not measured: no driver") == 2
 
 
-async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(driver: Driver) -> None:
+async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     hanging = threading.Event()
     driver.meanwhile = lambda: hanging.wait(10)
     measuring = Measuring(driver, pass_seconds=0.05)
 
     for _ in range(3):
-        with pytest.raises(MeasuringUnavailable):
+        with pytest.raises(MeasuringUnavailable, match="no answer in time"):
             await measuring.fresh()
 
     assert driver.passes == 1
+    assert caplog.text.count("not measured: no answer in time") == 1
     hanging.set()
     driver.meanwhile = lambda: None
     assert await eventually(lambda: driver.passes == 2)

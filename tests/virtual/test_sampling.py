@@ -56,7 +56,9 @@ async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> N
     assert sampling.take() == {}
 
 
-async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost() -> None:
+async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     driver = Driver()
     driver.meanwhile.clear()
     sampling = Sampling(driver, pass_seconds=0.02)
@@ -64,6 +66,7 @@ async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost() 
     await sampling.sample()
     await sampling.sample()
     assert (driver.passes, sampling.take()) == (1, {})
+    assert caplog.text.count("is not known: no answer in time") == 1
 
     driver.meanwhile.set()
     while not (found := sampling.take()):
