@@ -1,6 +1,7 @@
 """A real kubelet for the contract that the simulated ones keep (`tests/contracts/kubelet`)."""
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -62,11 +63,11 @@ class RealKubelet:
         return int(status["capacity"].get(resource, 0)), int(status["allocatable"].get(resource, 0))
 
     def _restart(self) -> None:
-        socket = self.directory / KUBELET_SOCKET
+        door = self.directory / KUBELET_SOCKET
         self._node.stop_kubelet()
-        before = identity(socket)
+        before = identity(door)
         self._node.start_kubelet()
-        wait_for(lambda: identity(socket) not in {None, before}, "it serves again")
+        wait_for(lambda: identity(door) not in {None, before} and answers(door), "it serves")
 
     def _run(self, sketch: Sketch) -> Outcome:
         uid = self._pods.create(described(sketch))
@@ -76,6 +77,12 @@ class RealKubelet:
         if not rejected:
             return Outcome(uid)
         return Outcome(uid, status.get("reason", ""), status.get("message", ""))
+
+
+def answers(path: Path) -> bool:
+    """A server's socket is there before anybody listens: true once one does."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def described(sketch: Sketch) -> dict[str, Any]:
