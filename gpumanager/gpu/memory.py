@@ -12,6 +12,7 @@ import pynvml
 
 from gpumanager.gpu.nvml import if_supported, text
 from gpumanager.gpu.nvml_session import NvmlSession, instances
+from gpumanager.gpu.running import COMPUTE, GRAPHICS, running
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 
@@ -42,10 +43,8 @@ def _processes(handle: Any) -> dict[int, Bytes | None]:
 
     A GPU without graphics may not have the second list.
     """
-    computing: list[Any] = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    drawing: list[Any] = if_supported(
-        partial(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle), []
-    )
+    computing = running(COMPUTE, handle)
+    drawing: list[Any] = if_supported(partial(running, GRAPHICS, handle), [])
     sizes: dict[int, Bytes | None] = {}
     for process in (*drawing, *computing):
         size = process.usedGpuMemory
