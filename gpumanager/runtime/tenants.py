@@ -1,37 +1,61 @@
-"""Whose processes are on each GPU: what NVML lists, and what the cgroups say of that."""
+"""Whose processes are on each GPU: what NVML lists, and what the cgroups say of that.
+
+NVML may hang. Who reconciles has more to do than to wait for it: a thread of its own asks, and what
+comes too late is not used, because it tells of an earlier time.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.runtime.processes import Containers
 
 logger = logging.getLogger(__name__)
 
+ANSWER_SECONDS: Final = 5.0
+"""Bound for one question."""
+
+Held = Mapping[GpuUUID, Mapping[int, object]]
+
 
 class GpuTenants:
-    """held: GPU → host pid → anything; raises GpuManagerError. It may block."""
+    """held: GPU → host pid → anything; raises GpuManagerError. It may block, and longer than
+    `seconds`."""
 
     def __init__(
-        self, held: Callable[[], Mapping[GpuUUID, Mapping[int, object]]], containers: Containers
+        self,
+        held: Callable[[], Held],
+        containers: Containers,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._held = held
         self._containers = containers
+        self._seconds = seconds
+        self._thread = OwnThread("gpu-tenants")
+        self._asked: asyncio.Future[Held | None] | None = None
 
     async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
         """The pods with a process on each GPU; None where the driver does not tell.
 
         Processes of no pod, and those whose pod cannot be told, are left out.
         """
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
+        await asyncio.wait((self._asked,), timeout=self._seconds)
+        held = self._asked.result() if self._asked.done() else None
+        return None if held is None else {gpu: self._of(pids) for gpu, pids in held.items()}
+
+    def _ask(self) -> Held | None:
         try:
-            held = await asyncio.to_thread(self._held)
+            return self._held()
         except GpuManagerError as error:
             logger.debug("whose processes are on the GPUs is not known: %s", error)
             return None
-        return {gpu: self._of(pids) for gpu, pids in held.items()}
 
     def _of(self, pids: Iterable[int]) -> frozenset[PodUID]:
         found = (self._containers.of_pid(pid) for pid in pids)

@@ -1,6 +1,10 @@
 """Whose processes are on the GPUs: the driver's pids, and the pods of their cgroups."""
 
+import asyncio
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,3 +44,41 @@ async def test_a_driver_that_does_not_tell_is_not_one_without_processes() -> Non
         raise GpuManagerError("NVML is away")
 
     assert await GpuTenants(silent, Containers(CgroupFiles.here())).pods() is None
+
+
+async def test_nobody_waits_for_a_driver_that_hangs_nor_believes_what_it_says_later() -> None:
+    go, asked = threading.Event(), threading.Semaphore(0)
+    answers = [{GPU: {os.getpid(): 1}}, {}]
+
+    def hanging() -> Mapping[GpuUUID, Mapping[int, object]]:
+        asked.release()
+        go.wait()
+        return answers.pop(0)
+
+    tenants = GpuTenants(hanging, Containers(CgroupFiles.here()), seconds=0.01)
+
+    assert [await tenants.pods(), await tenants.pods()] == [None, None]
+    go.set()
+    assert tenants._asked is not None
+    await asyncio.wait((tenants._asked,))
+    tenants._seconds = 5.0
+
+    assert await tenants.pods() == {}
+    assert asked.acquire(blocking=False)
+    assert asked.acquire(blocking=False)
+    assert not asked.acquire(blocking=False)
+
+
+ENDS = """
+import asyncio, threading
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
+print(asyncio.run(GpuTenants(threading.Event().wait, Containers(CgroupFiles.here()), 0.01).pods()))
+"""
+
+
+def test_a_driver_that_hangs_does_not_keep_the_agent_from_ending() -> None:
+    said = subprocess.check_output([sys.executable, "-c", ENDS], timeout=60, text=True)
+
+    assert said == "None\n"
