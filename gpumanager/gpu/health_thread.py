@@ -118,8 +118,10 @@ class HealthThread:
         while not self._stopping.is_set():
             try:
                 self._turn()
-            except NvmlError as error:
-                self._tell(Failed(str(error)))
+            except Exception as error:  # else nobody watches, and nobody knows
+                known = isinstance(error, NvmlError)
+                log.debug("asking NVML about health failed", exc_info=not known)
+                self._tell(Failed(str(error) if known else repr(error)))
                 self._next_round = 0.0
                 self._stopping.wait(self._timing.retry)
         self._source.close()

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health import (
     Cause,
     GpuHealth,
@@ -37,7 +38,6 @@ from gpumanager.gpu.health_thread import (
     Timing,
     Told,
 )
-from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.gpu.xids import Severity
 
@@ -60,7 +60,10 @@ class Advertiser(Protocol):
         """These, and no others, are out of use."""
 
     async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
-        """The driver lists these, which were not there. Called again where it raises NvmlError."""
+        """The driver lists these, which were not there.
+
+        Called again where it raises GpuManagerError.
+        """
 
 
 class HealthWatch:
@@ -126,7 +129,7 @@ class HealthWatch:
         if gpus:
             try:
                 await advertiser.appeared(gpus)
-            except NvmlError as error:
+            except GpuManagerError as error:
                 log.warning("new GPUs are not offered yet: %s", error)
             else:
                 self._advertised |= gpus

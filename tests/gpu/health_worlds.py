@@ -60,6 +60,8 @@ class ToldSource:
         self.listed = self.present = gpus
         self.findings = dict.fromkeys(gpus, Finding())
         self.problem = ""
+        self.mistake: Exception | None = None
+        """What is raised that no source should raise."""
         self.events = True
         self.hangs: set[GpuUUID | None] = set()
         """What is not answered, for as long as it is in here."""
@@ -109,6 +111,8 @@ class ToldSource:
     def _answering(self, gpu: GpuUUID | None) -> None:
         with self._changed:
             self._changed.wait_for(lambda: gpu not in self.hangs)
+        if self.mistake:
+            raise self.mistake
         if self.problem:
             self._watched, self._waiting = False, []
             raise NvmlError(self.problem)

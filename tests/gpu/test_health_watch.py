@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from health_worlds import ToldWorld
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health import NvmlState, Patience
 from gpumanager.gpu.health_checks import checks_of
 from gpumanager.gpu.health_reports import NodeCondition, NodeEvent
@@ -18,7 +19,7 @@ from gpumanager.gpu.values import GpuUUID
 BOUND = 20.0
 """Seconds after which a test is stuck."""
 
-EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.05, look=0.01)
+EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01)
 QUICK = Patience(probes=2, transient=0.0, fatal=0.0)
 STAYS = Patience(transient=1e9, fatal=1e9, longest=1e9)
 
@@ -30,6 +31,7 @@ class Told:
         self.unhealthy_sets: list[frozenset[GpuUUID]] = []
         self.welcomed: list[frozenset[GpuUUID]] = []
         self.failures = 0
+        self.failure: GpuManagerError = NvmlError("not yet")
         self.conditions: list[NodeCondition] = []
         self.events: list[NodeEvent] = []
 
@@ -39,7 +41,7 @@ class Told:
     async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
         if self.failures:
             self.failures -= 1
-            raise NvmlError("not yet")
+            raise self.failure
         self.welcomed.append(gpus)
 
     def condition(self, condition: NodeCondition) -> None:
@@ -158,9 +160,25 @@ async def test_a_watch_ends_though_nvml_hangs() -> None:
     await until(lambda: world.source.closed)
 
 
-async def test_a_gpu_that_appears_is_welcomed_once_and_again_after_a_failure() -> None:
+async def test_a_mistake_of_ours_is_told_and_the_gpus_are_watched_on() -> None:
+    world, told = ToldWorld(), Told()
+    async with watching(world, told) as watch:
+        world.source.mistake = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "garbage for a UUID")
+        await until(lambda: watch.health.nvml is NvmlState.FAILS)
+        assert "garbage for a UUID" in watch.health.problem
+        world.source.mistake = None
+        world.lose(world.gpus[0])
+        await until(lambda: bool(told.unhealthy_sets))
+
+    assert told.reasons[0] == "NvmlUnavailable"
+
+
+@pytest.mark.parametrize("failure", [NvmlError("not yet"), GpuManagerError("two of one name")])
+async def test_a_gpu_that_appears_is_welcomed_once_and_again_after_a_failure(
+    failure: GpuManagerError,
+) -> None:
     world, told = ToldWorld(3), Told()
-    told.failures = 2
+    told.failures, told.failure = 2, failure
     async with watching(world, told, gpus=world.gpus[:1]) as watch:
         await until(lambda: bool(told.welcomed))
         rounds = watch.health
