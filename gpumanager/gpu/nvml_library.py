@@ -3,7 +3,7 @@
 NVML counts its users and truly closes with the last. After a driver was reloaded an open library is
 dead, and stays so until then: one user that lingers would keep all others from opening it anew. So
 each is known here, and whoever finds it dead closes it for those that do not ask anything just now.
-Those that do will fail, and close it themselves.
+Those that do close it themselves before they ask again.
 
 In a container the driver is the host's, in a directory where no dynamic linker looks; nor should
 one, as the host's C library lies beside it. Loaded once by its path, it is found by its name.
@@ -45,8 +45,8 @@ class Library:
 
     def open(self, user: User) -> None:
         with self._lock:
-            self._users -= {one for one in self._users if self._is_old(one) and one.let_go()}
-            if any(self._is_old(one) for one in self._users):
+            self._users -= {one for one in self._users if self.is_old(one) and one.let_go()}
+            if any(self.is_old(one) for one in self._users):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)  # by a question that still hangs
             self._load()
             pynvml.nvmlInit()
@@ -67,14 +67,15 @@ class Library:
                 self._age += 1
         self.close(user)
 
+    def is_old(self, user: User) -> bool:
+        """Whether it is to be closed: somebody found it dead since this user opened it."""
+        return user.age < self._age
+
     def _load(self) -> None:
         """By its path; where that fails NVML itself says what is missing."""
         if self._found is None and (path := self._search()):
             with suppress(OSError):
                 self._found = ctypes.CDLL(str(path))
-
-    def _is_old(self, user: User) -> bool:
-        return user.age < self._age
 
 
 def _shut_down() -> None:

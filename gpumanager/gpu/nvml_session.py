@@ -77,6 +77,8 @@ class NvmlSession:
         self.close()
 
     def _begin(self) -> None:
+        if self._open and LIBRARY.is_old(self):
+            self.close()
         if not self._open:
             ask(partial(LIBRARY.open, self), "opening NVML")
             self._open = True

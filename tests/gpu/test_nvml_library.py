@@ -75,6 +75,36 @@ def test_a_user_whose_question_hangs_holds_the_others_up_with_an_error_not_for_e
     assert count(busy) == 2
 
 
+def test_a_user_who_asks_without_a_pause_lets_go_before_its_next_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its questions are longer than others wait for it, and nothing is ever between them."""
+    library, busy, other = CountedNvml(monkeypatch), NvmlSession(), NvmlSession()
+    asked, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait() -> None:
+        asked.release()
+        go.acquire()
+
+    def ask_twice() -> None:
+        for _ in range(2):
+            busy.answer(wait, "waiting for events")
+
+    count(other)
+    thread = threading.Thread(target=ask_twice)
+    thread.start()
+    asked.acquire()
+    with pytest.raises(NvmlError):
+        other.answer(refuse(pynvml.NVML_ERROR_UNKNOWN), "asking")
+    go.release()
+    asked.acquire()
+
+    assert count(other) == 2
+    assert library.users == 2
+    go.release()
+    thread.join()
+
+
 def test_a_library_that_cannot_be_opened_has_no_users(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[int] = []
     missing = refuse(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
