@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import pynvml
 
 from gpumanager.gpu.health import Finding, HealthEvent, LossEvent, MemoryErrorEvent, XidEvent
-from gpumanager.gpu.nvml import if_supported, text
+from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, text
 from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.values import GpuUUID
 
@@ -34,6 +34,8 @@ RECOVERIES: Final = {
 
 _XID: Final = pynvml.nvmlEventTypeXidCriticalError
 _MEMORY: Final = pynvml.nvmlEventTypeDoubleBitEccError
+
+_NEVER: Final = {pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED}
 
 _PROBLEMS: Final = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it has fallen off the bus",
@@ -109,10 +111,14 @@ class NvmlHealth(NvmlSession):
             return self._not_waited(error)
         return _event(event)
 
-    def _not_waited(self, error: pynvml.NVMLError) -> tuple[HealthEvent, ...]:
+    def _not_waited(self, error: pynvml.NVMLError) -> tuple[HealthEvent, ...] | None:
         """A GPU that is lost ends every wait for its set: make another without it."""
         if error.value == pynvml.NVML_ERROR_TIMEOUT:
             return ()
+        if error.value in _NEVER:
+            log.info("this driver has no wait for events; GPUs are only probed")
+            self._registered, self._without = set(), self._without | self._registered
+            return None
         if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
             raise error
         if_supported(partial(pynvml.nvmlEventSetFree, self._set), None)
@@ -148,7 +154,8 @@ def _gpus() -> tuple[GpuUUID, ...]:
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         device = if_supported(partial(pynvml.nvmlDeviceGetHandleByIndex, index), None)
-        uuid = None if device is None else if_supported(partial(_uuid, device), None)
+        known = device is not None and not is_split(device)
+        uuid = if_supported(partial(_uuid, device), None) if known else None
         found += [] if uuid is None else [uuid]
     return tuple(found)
 
@@ -168,6 +175,8 @@ def _probe(gpu: GpuUUID) -> Finding:
     except pynvml.NVMLError as error:
         pynvml.nvmlDeviceGetCount()
         return Finding(problem=_PROBLEMS.get(error.value, f"NVML answers: {error}"))
+    if is_split(device):
+        return Finding(problem=SPLIT)
     _, _, pending, failed = _remapped(device)
     return Finding(
         double_bits=_double_bits(device),

@@ -57,6 +57,8 @@ _ADVICE: Final = {
     ),
 }
 
+SPLIT: Final = "it is split into instances (MIG), which are not given to containers here"
+
 T = TypeVar("T")
 
 
@@ -113,14 +115,21 @@ def discover(nvml: Nvml) -> Topology:
 
 
 def _answering(nvml: Nvml) -> Iterator[Gpu]:
-    """One that is lost must not cost the others."""
+    """One that is lost must not cost the others; raises NvmlError where all are left out."""
+    causes: list[str] = []
+    found = False
     for index in range(nvml.count()):
         try:
             gpu = nvml.gpu(index)
         except NvmlError as error:
-            log.warning("GPU %d is left out: %s", index, error)
+            causes.append(f"GPU {index} is left out: {error}")
         else:
+            found = True
             yield gpu
+    if causes and not found:
+        raise NvmlError("; ".join(causes))
+    for cause in causes:
+        log.warning("%s", cause)
 
 
 def discover_here(sysfs: Path = SYSFS) -> Topology:
@@ -192,6 +201,8 @@ class DriverNvml:
 
     def _gpu(self, index: int) -> Gpu:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if is_split(handle):
+            raise NvmlError(SPLIT)
         bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
         return Gpu(
             index=index,
@@ -237,6 +248,12 @@ def _far_end(handle: object, link: int) -> tuple[int, str]:
 
 def _handle(index: int) -> object:
     return ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
+
+
+def is_split(device: object) -> bool:
+    """Whether programs see the instances of a GPU (MIG), and not the GPU itself."""
+    enabled, _pending = if_supported(partial(pynvml.nvmlDeviceGetMigMode, device), (0, 0))
+    return bool(enabled)
 
 
 def text(answer: str | bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
-from gpumanager.gpu.nvml import NvmlError, ask, if_supported
+from gpumanager.gpu.nvml import NvmlError, ask, if_supported, is_split
 from gpumanager.gpu.nvml_library import LIBRARY
 
 T = TypeVar("T")
@@ -87,8 +87,7 @@ class NvmlSession:
 
 def instances(device: Any) -> Iterator[Any]:
     """The MIG devices of a GPU that has them; otherwise the GPU."""
-    enabled, _pending = if_supported(partial(pynvml.nvmlDeviceGetMigMode, device), (0, 0))
-    if not enabled:
+    if not is_split(device):
         yield device
         return
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):

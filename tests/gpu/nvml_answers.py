@@ -1,6 +1,7 @@
 """An NVML that answers as a test says: functions of pynvml, put in place of its own."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -29,6 +30,17 @@ def answers(patch: pytest.MonkeyPatch, **functions: Function) -> None:
         "DeviceGetGraphicsRunningProcesses": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "DeviceGetProcessUtilization": lambda *_: [],
         "DeviceGetProcessesUtilizationInfo": refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        "DeviceGetHandleByUUID": bytes.decode,
+        "DeviceGetMemoryInfo": lambda _: SimpleNamespace(total=1 << 30, used=0, free=1 << 30),
+        "DeviceGetTotalEccErrors": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "DeviceGetRemappedRows": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "DeviceGetRetiredPagesPendingStatus": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "DeviceGetFieldValues": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "EventSetCreate": lambda: "set",
+        "EventSetFree": lambda _: None,
+        "EventSetWait_v2": refuse(pynvml.NVML_ERROR_TIMEOUT),
+        "DeviceGetSupportedEventTypes": lambda _: (1 << 64) - 1,
+        "DeviceRegisterEvents": lambda *_: None,
     }
     for name, function in (usual | functions).items():
         patch.setattr(pynvml, f"nvml{name}", function)

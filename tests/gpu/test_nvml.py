@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from nvml_answers import answers
 
 from gpumanager.gpu.nvml import DriverNvml, NvLinks, Nvml, NvmlError, discover, driver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level
@@ -94,6 +95,22 @@ def test_a_gpu_that_is_lost_is_left_out_and_costs_no_other(
     assert topology.gpus == (gpu(0), gpu(2))
     assert topology.bond(0, 1) == Bond(Level.PHB)
     assert "GPU 1 is left out: asking for GPU 1: it is lost" in caplog.text
+
+
+def test_where_every_gpu_is_left_out_the_causes_are_what_is_told() -> None:
+    class AllLost(NvmlWithALostGpu):
+        def gpu(self, index: int) -> Gpu:
+            return super().gpu(1)
+
+    with pytest.raises(NvmlError, match=r"GPU 0 is left out: .*; GPU 1 is left out: .*lost"):
+        discover(AllLost((gpu(0), gpu(1))))
+
+
+def test_a_gpu_that_is_split_into_instances_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, DeviceGetMigMode=lambda _: (1, 1))
+
+    with pytest.raises(NvmlError, match="MIG"):
+        DriverNvml().gpu(0)
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 0), (2, 1), (4, 1)])
