@@ -13,12 +13,12 @@ moves: only what is found at several looks in a row counts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from gpumanager.allocator.journal import Allocation, Claimant
+from gpumanager.allocator.journal import Claimant
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.residents import by_holder, same_pod
@@ -74,6 +74,7 @@ _SAYS: Final = {
 }
 
 Key = tuple[Kind, Process, GpuUUID]
+Views = Mapping[GpuUUID, Sequence[ContainerView]]
 
 
 @dataclass(slots=True)
@@ -103,39 +104,39 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
             yield from _over(view, device, own, tolerance)
 
 
-def _kind(
-    one: Resident,
-    view: ContainerView | None,
-    shared: Mapping[GpuUUID, list[Allocation]],
-    whole: Mapping[GpuUUID, list[Allocation]],
-) -> Kind | None:
+def _kind(one: Resident, view: ContainerView | None, shared: Views, whole: Views) -> Kind | None:
     """What a process that no books know is; None for one of a container with the whole GPU."""
     if one.allocation is not None:
-        return None if view is None or view.promise.whole else Kind.UNBOOKED
-    if holders := shared.get(one.gpu.uuid):
-        return Kind.UNBOOKED if _is_of(one, holders) else Kind.STRANGER
-    holders = whole.get(one.gpu.uuid, [])
-    known = bool(holders) and one.of is not None
-    return Kind.STRANGER if known and not _is_of(one, holders) else None
+        return _without_a_seat([view] if view else [])
+    if views := shared.get(one.gpu.uuid):
+        own = _own(one, views)
+        return _without_a_seat(own) if own else Kind.STRANGER
+    views = whole.get(one.gpu.uuid, [])
+    known = bool(views) and one.of is not None
+    return Kind.STRANGER if known and not _own(one, views) else None
 
 
-def _promised(
-    views: Iterable[ContainerView],
-) -> tuple[dict[GpuUUID, list[Allocation]], dict[GpuUUID, list[Allocation]]]:
+def _without_a_seat(views: Sequence[ContainerView]) -> Kind | None:
+    """Of a process that is of one of these."""
+    sure = bool(views) and all(view.read and not view.promise.whole for view in views)
+    return Kind.UNBOOKED if sure else None
+
+
+def _promised(views: Iterable[ContainerView]) -> tuple[Views, Views]:
     """Who has shares of which GPU, and who has it whole."""
-    shared: dict[GpuUUID, list[Allocation]] = {}
-    whole: dict[GpuUUID, list[Allocation]] = {}
+    shared: dict[GpuUUID, list[ContainerView]] = {}
+    whole: dict[GpuUUID, list[ContainerView]] = {}
     for view in views:
         for device in view.devices:
             kind = whole if view.promise.whole else shared
-            kind.setdefault(device.gpu.uuid, []).append(view.promise)
+            kind.setdefault(device.gpu.uuid, []).append(view)
     return shared, whole
 
 
-def _is_of(one: Resident, holders: Iterable[Allocation]) -> bool:
-    """Whether it is of one of their pods."""
+def _own(one: Resident, views: Iterable[ContainerView]) -> list[ContainerView]:
+    """Those of its pod."""
     of = one.of
-    return of is not None and any(a.pod and same_pod(a.pod.uid, of) for a in holders)
+    return [view for view in views if of is not None and same_pod(view.owner.uid, of)]
 
 
 def _over(

@@ -114,7 +114,8 @@ def container_view(topology: Topology, promise: Allocation, meters: Meters) -> C
         return None
     usage = meters.usages.get(promise.allocation)
     devices = tuple(_devices(topology, promise, meters))
-    return ContainerView(promise.pod, promise, devices, _degraded(usage.processes if usage else ()))
+    degraded = _degraded(usage.processes if usage else ())
+    return ContainerView(promise.pod, promise, devices, degraded, read=usage is not None)
 
 
 def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:

@@ -134,8 +134,11 @@ class Sampler:
         )
 
     async def _usages(self, live: Iterable[Allocation]) -> tuple[AllocationUsage, ...]:
-        """Whose books cannot be read is shown without."""
-        found = []
+        """Books that cannot be read now say what they said before, so that no counter falls back.
+
+        Where they were never read the container is shown without.
+        """
+        found: list[AllocationUsage] = []
         for number, one in enumerate(live):
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
@@ -143,7 +146,7 @@ class Sampler:
                 try:
                     found.append(self.sources.books.usage(one.allocation))
                 except (GpuManagerError, OSError):
-                    continue
+                    found.extend(filter(None, [self._usages_before.get(one.allocation)]))
         return tuple(found)
 
     def _residents(

@@ -62,12 +62,14 @@ class ContainerView:
     """One container that has GPUs, whether it runs yet or not.
 
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
+    read: whether its books have ever been; of a whole GPU there are none.
     """
 
     owner: Claimant
     promise: Allocation
     devices: tuple[DeviceView, ...]
     degraded: Mapping[str, int] = field(default_factory=dict)
+    read: bool = True
 
     @property
     def labels(self) -> tuple[str, str, str]:

@@ -49,7 +49,8 @@ BIG = whole(claimant("big", uid="88888888-9a44-4e0b-8f57-0c2f9b1a6e21"))
 
 
 def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Snapshot:
-    meters = Meters({ONE.allocation: usage(ONE)}, by_holder(present), Busy())
+    books = {one.allocation: usage(one) for one in promises if not one.whole}
+    meters = Meters(books, by_holder(present), Busy())
     views = tuple(container_views(NODE, promises, meters))
     return Snapshot(at=0.0, node="n", answered=True, containers=views, residents=present)
 

@@ -1,0 +1,70 @@
+"""The sampler where something cannot be read: what was known stands, and nobody is blamed."""
+
+import pytest
+from monitor_world import FIRST, World, claimant, member, process, share, usage
+
+from gpumanager.allocator.journal import Allocation
+from gpumanager.monitor import sampler as sampler_module
+from gpumanager.monitor.audit import suspects
+from gpumanager.monitor.driver import PatientDriver
+from gpumanager.monitor.sampler import Sampler
+from gpumanager.units import MIB, Bytes
+
+SECOND_NS = 1_000_000_000
+PID = 7
+
+
+def sampler_of(world: World, monkeypatch: pytest.MonkeyPatch) -> Sampler:
+    monkeypatch.setattr(sampler_module, "find", process)
+    return Sampler(world.sources(), PatientDriver(world))
+
+
+def busy_world() -> tuple[World, Allocation]:
+    """One container whose process has a seat and memory."""
+    one = share(claimant())
+    world = World([one], [usage(one, {PID: 100 * MIB}, charged_ns=5 * SECOND_NS)])
+    world.held = {FIRST.uuid: {PID: Bytes(400 * MIB)}}
+    world.members = {PID: member(claimant())}
+    return world, one
+
+
+async def test_books_that_cannot_be_read_for_a_moment_let_no_counter_fall_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, _ = busy_world()
+    sampler = sampler_of(world, monkeypatch)
+    await sampler.sample()
+
+    world.usages = []
+    (view,) = (await sampler.sample()).containers
+    assert view.devices[0].charged_ns == 5 * SECOND_NS
+    world.promises = []
+
+    assert (await sampler.sample()).containers == ()
+
+
+async def test_nobody_is_behind_the_shim_whose_books_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, one = busy_world()
+    world.usages = []
+    sampler = sampler_of(world, monkeypatch)
+
+    assert list(suspects(await sampler.sample())) == []
+
+    world.usages = [usage(one)]
+    assert len(list(suspects(await sampler.sample()))) == 1
+
+
+async def test_where_a_pod_s_container_is_not_told_apart_one_unread_book_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, one = busy_world()
+    other = share(claimant(container="side"), "a2", first=50)
+    world.promises, world.usages = [one, other], [usage(one)]
+    sampler = sampler_of(world, monkeypatch)
+
+    assert list(suspects(await sampler.sample())) == []
+
+    world.usages = [usage(one), usage(other)]
+    assert len(list(suspects(await sampler.sample()))) == 1
