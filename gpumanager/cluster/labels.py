@@ -28,8 +28,11 @@ log = logging.getLogger(__name__)
 VERSION: Final = 1
 MIXED: Final = "mixed"
 LONGEST: Final = 63
+LONGEST_PREFIX: Final = 253
 _KEY: Final = re.compile(
-    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", re.ASCII
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?",
+    re.ASCII,
 )
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?", re.ASCII)
 _MODEL_WORDS: Final = 3
@@ -80,8 +83,8 @@ def parse_node_labels(text: str) -> dict[str, str]:
     labels = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (word.strip() for word in item.partition("="))
-        name = key.rpartition("/")[2]
-        fits = len(name) <= LONGEST and len(value) <= LONGEST
+        prefix, _, name = key.rpartition("/")
+        fits = len(prefix) <= LONGEST_PREFIX and max(len(name), len(value)) <= LONGEST
         if equals and fits and _KEY.fullmatch(key) and _VALUE.fullmatch(value):
             labels[key] = value
         else:

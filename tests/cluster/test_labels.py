@@ -141,6 +141,11 @@ def test_node_labels_are_read_as_the_flag_has_them(caplog: pytest.LogCaptureFixt
     assert caplog.text.count("left out") == 5
 
 
+@pytest.mark.parametrize("key", ["a..b/c", "a.-b/c", "a-.b/c", "UP.io/c", "p" * 254 + "/c", "a/"])
+def test_a_key_that_kubernetes_refuses_does_not_cost_the_node_its_other_labels(key: str) -> None:
+    assert parse_node_labels(f"{key}=1,ok.io/a_b.c=2") == {"ok.io/a_b.c": "2"}
+
+
 def test_the_annotation_is_on_one_line() -> None:
     text = inventory(two_gpus())[ANNOTATION_INVENTORY]
 
