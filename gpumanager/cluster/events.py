@@ -48,7 +48,7 @@ class Notice:
     def name(self) -> str:
         words = (self.subject.kind, self.subject.uid, self.reason, self.message)
         mark = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-        return f"{self.subject.name[: LONGEST_NAME - 17]}.{mark}"
+        return f"{self.subject.name[: LONGEST_NAME - 17].rstrip('-.')}.{mark}"
 
     @property
     def namespace(self) -> str:

@@ -1,5 +1,6 @@
 """What is written when, and how often what failed is tried."""
 
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -165,6 +166,17 @@ def test_the_same_notice_goes_out_once_a_minute() -> None:
     assert not sieve.lets_through(notice("a"), 159.0)
     assert sieve.lets_through(notice("b"), 159.0)
     assert sieve.lets_through(notice("a"), 160.0)
+
+
+@pytest.mark.parametrize("gap", ["-", ".", "a"])
+def test_an_event_of_a_pod_with_the_longest_name_has_one_that_kubernetes_takes(gap: str) -> None:
+    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    subject = Subject("Pod", "p" * 235 + gap + "q" * 17, "u", "default")
+
+    name = Notice(subject, True, "GpuRefused", "no room").name
+
+    assert len(name) <= 253
+    assert re.fullmatch(rf"{label}(\.{label})*", name)
 
 
 def test_a_pod_of_many_words_is_cut_short_and_the_others_are_not() -> None:
