@@ -26,11 +26,14 @@ from gpumanager.doctor.values import (
     Listener,
     Node,
     OwnView,
+    Trouble,
     Unseen,
 )
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.health import PENDING, GpuHealth, diagnosis
+from gpumanager.gpu.health_events import NvmlHealth
 from gpumanager.gpu.loaded import loaded_driver
-from gpumanager.gpu.nvml import discover_here
+from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
@@ -73,6 +76,7 @@ def look_at_gpus(settings: AgentSettings) -> GpuView:
     lead_to_nvml(settings.driver_root)
     installed = Question(lambda: _installed(settings.driver_root))
     loaded = Question(loaded_driver)
+    troubles = Question(lambda: tuple(_troubles(settings.driver_root / "sys")))
     topology = Question(lambda: discover_here(settings.driver_root / "sys")).answer()
     shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
     return GpuView(
@@ -81,7 +85,24 @@ def look_at_gpus(settings: AgentSettings) -> GpuView:
         topology=topology,
         missing_nodes=tuple(_missing_nodes(settings.device_directory, topology)),
         missing_shims=tuple(path for path in shims if not path.is_file()),
+        troubles=troubles.answer(),
     )
+
+
+def _troubles(sysfs: Path) -> Iterator[Trouble]:
+    """What an agent would find that looks at each GPU for the first time."""
+    with driver(sysfs) as nvml, NvmlHealth() as health:
+        for index in range(nvml.count()):
+            try:
+                gpu = nvml.gpu(index).uuid
+            except NvmlError as error:
+                yield Trouble(f"GPU {index}", str(error), mild=SPLIT in str(error))
+                continue
+            finding = health.probe(gpu)
+            if cause := diagnosis(GpuHealth(gpu), finding):
+                yield Trouble(gpu, cause.text)
+            elif finding.remap_pending:
+                yield Trouble(gpu, PENDING, mild=True)
 
 
 def _installed(root: Path) -> InstalledDriver:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Final
 
 from gpumanager.doctor.values import Finding, GpuView, InstalledDriver, Unseen, note, well, wrong
 from gpumanager.gpu.loaded import LoadedDriver
@@ -11,9 +12,12 @@ from gpumanager.units import format_bytes
 
 Findings = Iterator[Finding]
 
+XIDS: Final = "look for Xid messages in the kernel's log; it may need a reset"
+MILD: Final = "nothing has to be done for the other GPUs"
+
 
 def about_gpus(view: GpuView) -> Findings:
-    for check in (driver_libraries, driver_answers, gpus, device_nodes, shims):
+    for check in (driver_libraries, driver_answers, gpus, troubles, device_nodes, shims):
         yield from check(view)
 
 
@@ -55,7 +59,7 @@ def gpus(view: GpuView) -> Findings:
     if isinstance(view.loaded, Unseen):
         return  # said already
     if isinstance(view.topology, Unseen):
-        yield wrong("GPUs", view.topology.cause, "look for Xid messages in the kernel's log")
+        yield wrong("GPUs", view.topology.cause, XIDS)
     elif not view.topology.gpus:
         yield wrong("GPUs", "none", "run the agent only on nodes with GPUs, by a node selector")
     else:
@@ -63,6 +67,17 @@ def gpus(view: GpuView) -> Findings:
         rows = (f"{n} x {model}, {format_bytes(size)}" for (model, size), n in kinds.items())
         yield well("GPUs", "; ".join(rows))
         yield _links(view.topology)
+
+
+def troubles(view: GpuView) -> Findings:
+    if isinstance(view.topology, Unseen):
+        return  # said already
+    if isinstance(view.troubles, Unseen):
+        yield wrong("GPUs", f"how they are: {view.troubles.cause}", XIDS)
+        return
+    for one in view.troubles:
+        found = f"{one.gpu}: {one.cause}"
+        yield note("GPUs", found, MILD) if one.mild else wrong("GPUs", found, XIDS)
 
 
 def _links(topology: Topology) -> Finding:

@@ -88,9 +88,19 @@ class InstalledDriver:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """One GPU that an agent leaves out or takes out of use; mild: that it goes on to use, or that
+    is meant for others."""
+
+    gpu: str
+    cause: str
+    mild: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GpuView:
     """missing_nodes: device files that GPUs or the driver need and that are not there.
-    missing_shims: our own libraries that are not built.
+    missing_shims: our own libraries that are not built. troubles: of single GPUs.
     """
 
     installed: InstalledDriver | Unseen
@@ -98,6 +108,7 @@ class GpuView:
     topology: Topology | Unseen
     missing_nodes: tuple[Path, ...]
     missing_shims: tuple[Path, ...]
+    troubles: tuple[Trouble, ...] | Unseen = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from gpumanager.doctor.values import (
     Listener,
     Node,
     OwnView,
+    Trouble,
     Unseen,
     Verdict,
 )
@@ -95,6 +96,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "silent driver": ({"loaded": SILENT, "topology": SILENT}, "driver", "nvidia-smi"),
     "half an update": ({"loaded": LoadedDriver("570.1", "12.8")}, "driver", "reboot"),
     "a GPU that does not answer": ({"topology": Unseen("GPU 3 is lost")}, "GPUs", "Xid"),
+    "a lost GPU beside others": ({"troubles": (Trouble("GPU 1", "lost"),)}, "GPUs", "reset"),
+    "GPUs whose health is not told": ({"troubles": SILENT}, "GPUs", "Xid"),
     "no GPU": ({"topology": topology([], [])}, "GPUs", "node selector"),
     "a missing node": ({"missing_nodes": NO_NODE}, "device nodes", "nvidia-modprobe"),
     "nothing built": ({"missing_shims": (Path("/x"),)}, "shims", "vcuda_shim.build"),
