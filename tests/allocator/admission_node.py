@@ -209,6 +209,8 @@ class Node:
         self.virtual = RememberingVirtual(directory)
         self.listing = Listing()
         self.clock = Clock()
+        self.set_by = 0.0
+        """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
         self.unhurried = random.Random(seed)
         self.foreseen = 0.5
@@ -237,7 +239,8 @@ class Node:
                 original=self.directory / ORIGINAL,
                 share_mode=self.share_mode,
                 grace=0.0,
-                clock=self.clock,
+                clock=lambda: self.clock() + self.set_by,
+                elapsed=self.clock,
             ),
         )
 
