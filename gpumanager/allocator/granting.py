@@ -114,7 +114,7 @@ class Granting:
     async def _make_room(self, open_: Transaction) -> bool:
         """Whether there is more room now."""
         live, view = self._promises.live(), self._hearing.view
-        names = await given_to_nobody(live, open_.admission, view, self._around)
+        names = await given_to_nobody(live, open_, view, self._around)
         await self._promises.release(names)
         return bool(names)
 

@@ -25,7 +25,7 @@ from gpumanager.allocator.evidence import (
 )
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import has_ended, over, since
+from gpumanager.allocator.lifecycle import has_ended, over, since, superseded
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.settlement import named
@@ -74,7 +74,7 @@ class Reconciler:
         checkpoint = await self._around.books.read()
         promised = self._promises.live()
         unowned = {*self._around.virtual.allocations()} - {*self._promises.journal.allocations}
-        doubtful = unowned or over(promised, view, checkpoint)
+        doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
         unknown = unowned or unrecorded(promised, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % ASKED_EVERY == 0
@@ -104,6 +104,8 @@ class Reconciler:
         ended = over(known, evidence.view, evidence.checkpoint)
         self._report(disagreements(self._ledger.topology, live, evidence, ended))
         await self._name(evidence.view)
+        if evidence.live is not None:  # a kubelet that forgot them gives who runs others
+            ended |= superseded(known, evidence.checkpoint)
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
         await self._promises.release(due)
