@@ -8,7 +8,7 @@ here steers and explains; it never decides whose an allocation is (PreStartConta
 Pure: `hear` takes what is known and one call, and gives what is known after it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -162,6 +162,11 @@ def apart(open_: Transaction, call: Call) -> Transaction | None:
 def asking(pod: PodView) -> tuple[ContainerView, ...]:
     """The containers that ask for our resources, in the order of admission."""
     return tuple(one for one in pod.containers if one.cores != 0 or one.blocks != 0)
+
+
+def asks(pod: PodView, sizes: Mapping[str, int]) -> bool:
+    """Whether one of its containers asks for these amounts."""
+    return any(all(_matches(one, *size) for size in sizes.items()) for one in asking(pod))
 
 
 def _is_new(pod: PodView, known: Admission, holders: Collection[PodUID]) -> bool:

@@ -78,20 +78,22 @@ def adopt_used(
 
 def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocation | None:
     held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
-    cores = _ours(ledger, held.get(VCORE, ()))
+    envs = _envs(key, evidence)
+    cores = _ours(ledger, held.get(VCORE, ()), envs)
     if not cores:
         return None  # of gpu-manager
-    memory = _ours(ledger, held.get(VMEMORY, ()))
-    envs = _envs(key, evidence)
+    memory = _ours(ledger, held.get(VMEMORY, ()), envs)
     named = envs.get(ENV_ALLOCATION) or f"adopted-{key[0]}-{key[1]}"[:64]
     draft = _draft(AllocationID(named), key, Request(len(cores), len(memory)), evidence, now)
     gpus = _given(envs) or _named(ledger, cores)
     return replace(draft, core_ids=cores, memory_ids=memory, gpus=gpus, why=BY_KUBELET)
 
 
-def _ours(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
-    """Without gpu-manager's."""
-    return in_order(ledger, [i for i in ids if not i.startswith(ORIGINAL)])
+def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
+    """Without gpu-manager's, unless we have given them. envs: what their container was given."""
+    return in_order(
+        ledger, [i for i in ids if ENV_ALLOCATION in envs or not i.startswith(ORIGINAL)]
+    )
 
 
 def _envs(key: Key, evidence: Evidence) -> Mapping[str, str]:

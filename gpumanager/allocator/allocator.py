@@ -51,7 +51,7 @@ class Allocator:
         self._around = surroundings
         self._promises = Promises(surroundings.journal, surroundings.virtual)
         self._eyes = Eyes(surroundings.pods)
-        self._hearing = Hearing(self._ledger, self._promises, self._eyes, surroundings.clock)
+        self._hearing = Hearing(self._ledger, self._promises, self._eyes, surroundings.elapsed)
         self._reconciler = Reconciler(self._ledger, self._promises, surroundings)
         self._settler = Settler(self._ledger, self._promises, surroundings)
         self._granting = Granting(self._ledger, self._promises, self._hearing, surroundings)
@@ -196,8 +196,7 @@ class Allocator:
 
         Raises JournalUnwritable.
         """
-        began = self._around.clock()
-        look = await self._reconciler.look(began, await self._eyes.look())
+        look = await self._reconciler.look(self._promises.live(), await self._eyes.look())
         await self.calm.come()
         async with self._lock:
             self._promises.expected = self._expected()

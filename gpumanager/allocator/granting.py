@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gpumanager.allocator.admission import Transaction
+from gpumanager.allocator.advertised import accepted
 from gpumanager.allocator.answer import Answer, answer
 from gpumanager.allocator.decision import Demand, Refused, decide
 from gpumanager.allocator.device_ids import UnknownDeviceID
@@ -103,7 +104,7 @@ class Granting:
 
     def _demand(self, resource: str, ids: Collection[str]) -> Demand | Refused:
         try:
-            return Demand(resource, self._ledger.ids.known(ids), self._around.clock())
+            return Demand(resource, accepted(self._ledger.ids, ids), self._around.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
 
@@ -114,7 +115,7 @@ class Granting:
     async def _make_room(self, open_: Transaction) -> bool:
         """Whether there is more room now."""
         live, view = self._promises.live(), self._hearing.view
-        names = await given_to_nobody(live, open_.admission, view, self._around)
+        names = await given_to_nobody(live, open_, view, self._around)
         await self._promises.release(names)
         return bool(names)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gpumanager.allocator.adoption import VISIBLE
 from gpumanager.allocator.advertised import ORIGINAL
+from gpumanager.allocator.answer import ENV_ALLOCATION
 from gpumanager.allocator.evidence import Evidence, Key, allocation_of
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
@@ -98,6 +99,8 @@ def _answered(topology: Topology, evidence: Evidence) -> Iterator[tuple[Key, Inh
         if holder.resource != VCORE or not all(i.startswith(ORIGINAL) for i in holder.ids):
             continue
         key = (holder.pod_uid, holder.container)
+        if ENV_ALLOCATION in evidence.envs.get(key, {}):
+            continue  # by us
         uuids = evidence.envs.get(key, {}).get(VISIBLE, "").split(",")
         gpus = (topology.by_uuid(GpuUUID(uuid)) for uuid in uuids)
         yield key, Inherited(*key, tuple(gpu.minor for gpu in gpus if gpu), len(holder.ids), 0)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from gpumanager.allocator.admission import Transaction, View
+from gpumanager.allocator.admission import Transaction, View, asks
 from gpumanager.allocator.decision import Refused
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.live import naming, of_admission
@@ -110,6 +110,19 @@ def ended(live: Iterable[Allocation], admission: str, view: View | None) -> froz
     return frozenset(a.allocation for a in others if has_ended(a.owner, view))
 
 
+def again(
+    live: Iterable[Allocation], open_: Transaction, view: View | None
+) -> frozenset[AllocationID]:
+    """Promises to pods of which one may be under admission, though none is new.
+
+    A static pod that is put back has the UID that it had. What it held then is not seen to be over.
+    """
+    if open_.candidates or not open_.viewed:
+        return frozenset()
+    may = {pod.uid for pod in view or () if asks(pod, open_.sizes)}
+    return frozenset(a.allocation for a in live if a.pod and a.pod.uid in may and not a.inherited)
+
+
 def never_given(
     live: Iterable[Allocation], admission: str, checkpoint: Checkpoint | None, view: View | None
 ) -> tuple[AllocationID, ...]:
@@ -161,6 +174,17 @@ def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) ->
     if checkpoint is None:
         return False
     return all(h.pod_uid != holder for h in checkpoint)
+
+
+def superseded(
+    live: Iterable[Allocation], checkpoint: Checkpoint | None
+) -> frozenset[AllocationID]:
+    """Promises to containers that the kubelet has since given other devices, as with `again`."""
+    cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
+    settled = ((a, a.pod, frozenset(a.core_ids)) for a in live if a.pod and not a.inherited)
+    return frozenset(
+        a.allocation for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
+    )
 
 
 def _is_given(a: Allocation, checkpoint: Checkpoint) -> bool:

@@ -25,7 +25,7 @@ from gpumanager.allocator.evidence import (
 )
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.lifecycle import has_ended, over, since
+from gpumanager.allocator.lifecycle import has_ended, over, since, superseded
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.settlement import named
@@ -43,9 +43,13 @@ ASKED_EVERY: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen, and when the look began, in seconds since the epoch."""
+    """What was seen, when, and what was promised before.
+
+    began: seconds, never back. promised: whatever came later may be missing in what was seen.
+    """
 
     began: float
+    promised: frozenset[AllocationID]
     evidence: Evidence
 
 
@@ -61,22 +65,24 @@ class Reconciler:
         self._passes = 0
         self.disagreements: tuple[Disagreement, ...] = ()
 
-    async def look(self, began: float, view: View | None) -> Look:
-        """Without the lock: it may take seconds.
+    async def look(self, before: Iterable[Allocation], view: View | None) -> Look:
+        """Without the lock: it may take seconds. before: what was promised before `view` was seen.
 
         The container runtime is asked where something would go, and else only now and then.
         """
+        began, names = self._around.elapsed(), frozenset(a.allocation for a in before)
         checkpoint = await self._around.books.read()
         promised = self._promises.live()
         unowned = {*self._around.virtual.allocations()} - {*self._promises.journal.allocations}
-        doubtful = unowned or over(promised, view, checkpoint)
+        doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
         unknown = unowned or unrecorded(promised, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % ASKED_EVERY == 0
         live = await who_lives(self._around.runtime) if asked else None
         envs = await self._around.books.envs() if unknown else {}
         tenants = await self._tenants() if asked else {}
-        return Look(began, Evidence(checkpoint, envs, live, view=view, tenants=tenants))
+        evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants)
+        return Look(began, names, evidence)
 
     async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
         if self._around.tenants is None:
@@ -93,10 +99,13 @@ class Reconciler:
         found = self._around.virtual.allocations()
         names = (name for name in found if name != self._promises.expected)
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
-        known = [a for a in self._promises.live() if a.time < look.began and not under(a)]
+        live = self._promises.live()
+        known = [a for a in live if a.allocation in look.promised and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
-        self._report(disagreements(self._ledger.topology, self._promises.live(), evidence, ended))
+        self._report(disagreements(self._ledger.topology, live, evidence, ended))
         await self._name(evidence.view)
+        if evidence.live is not None:  # a kubelet that forgot them gives who runs others
+            ended |= superseded(known, evidence.checkpoint)
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
         await self._promises.release(due)
@@ -135,9 +144,9 @@ class Reconciler:
         if evidence.view is None:
             return frozenset()
         held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
-        booked = replace(evidence, checkpoint=held)
-        found = adopt_booked(self._ledger, self._promises.live(), booked, now)
-        found += self._running((*self._promises.live(), *found), evidence, now)
+        booked, clock = replace(evidence, checkpoint=held), self._around.clock()
+        found = adopt_booked(self._ledger, self._promises.live(), booked, clock)
+        found += self._running((*self._promises.live(), *found), evidence, clock)
         for one in found:
             logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
             await self._promises.put(one)

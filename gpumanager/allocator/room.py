@@ -2,16 +2,17 @@
 
 An agent that died in an admission left a promise to a pod that was rejected for that. And of a pod
 that has ended the kubelet's offer only shows the resource that it asks for: who had a whole GPU and
-no memory is not seen to be gone when memory is asked for first.
+no memory is not seen to be gone when memory is asked for first. A static pod that is put back under
+its UID looks as if it had never gone.
 """
 
 from collections.abc import Collection
 from typing import Final
 
-from gpumanager.allocator.admission import View
+from gpumanager.allocator.admission import Transaction, View
 from gpumanager.allocator.evidence import lived_on, who_lives
 from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.lifecycle import ended, never_given
+from gpumanager.allocator.lifecycle import again, ended, never_given
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.virtual.values import AllocationID
@@ -21,17 +22,18 @@ HURRY: Final = 1.0
 
 
 async def given_to_nobody(
-    live: Collection[Allocation], admission: str, view: View | None, around: Surroundings
+    live: Collection[Allocation], open_: Transaction, view: View | None, around: Surroundings
 ) -> frozenset[AllocationID]:
-    """Promises that may be taken back while `admission` is under way."""
-    checkpoint = await around.books.read()
+    """Promises that may be taken back while `open_` is being admitted."""
+    checkpoint, admission = await around.books.read(), open_.admission
     never = never_given(live, admission, checkpoint, view)
-    return frozenset(never) | await _proved_over(ended(live, admission, view), around.runtime)
+    over = ended(live, admission, view) | again(live, open_, view)
+    return frozenset(never) | await _proved_over(over, around.runtime)
 
 
 async def _proved_over(
     over: frozenset[AllocationID], runtime: LiveContainers | None
 ) -> frozenset[AllocationID]:
-    """Of promises to pods that look ended, those with which no container runs."""
+    """Of these promises, those with which no container runs."""
     running = await who_lives(runtime, HURRY) if over else None
     return frozenset() if running is None else over - lived_on(running)

@@ -5,10 +5,11 @@ chosen at all. Only IDs that the journal holds free are offered, whatever the ku
 where those do not suffice the answer is filled up as best it can be, and Allocate decides. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpumanager.allocator.admission import Transaction, asking
+from gpumanager.allocator.advertised import originals
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.live import of_admission
@@ -66,17 +67,14 @@ def could_hold(ledger: Ledger, books: Books, pod: PodView) -> bool:
 def locate(
     ledger: Ledger, live: Iterable[Allocation], admission: str, ids: Iterable[str]
 ) -> frozenset[GpuUUID]:
-    """The GPUs on which the IDs are: where an earlier container of the pod has them, or as named.
-
-    Raises UnknownDeviceID.
-    """
+    """The GPUs of the IDs: where an earlier container of the pod has them, or as named."""
     own = {
         device_id: allocation.gpus
         for allocation in of_admission(live, admission)
         if allocation.gpus
         for device_id in (*allocation.core_ids, *allocation.memory_ids)
     }
-    return frozenset(_real(own, i, ledger.ids.decode(i).gpu.uuid) for i in ids)
+    return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
 
 
 def roomiest(ledger: Ledger, books: Books, request: Request) -> Gpu | None:
@@ -85,9 +83,14 @@ def roomiest(ledger: Ledger, books: Books, request: Request) -> Gpu | None:
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
-def _real(own: dict[str, tuple[GpuUUID, ...]], device_id: str, named: GpuUUID) -> GpuUUID:
+def _where(
+    ledger: Ledger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
+) -> tuple[GpuUUID, ...]:
+    if device_id not in ledger.ids:
+        return own.get(device_id, ())
+    named = ledger.ids.decode(device_id).gpu.uuid
     gpus = own.get(device_id, (named,))
-    return named if named in gpus else gpus[0]
+    return (named,) if named in gpus else gpus[:1]
 
 
 def _room(books: Books, gpu: Gpu) -> float:
@@ -113,8 +116,7 @@ def _settled_gpus(
     half = next((a for a in admitted if a.allocation == transaction.allocation), None)
     uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
     if not uuids:
-        known = ledger.ids.ordered(question.must_include)
-        uuids = locate(ledger, live, transaction.admission, known)
+        uuids = locate(ledger, live, transaction.admission, question.must_include)
     return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
 
 
@@ -133,17 +135,19 @@ def _roomiest(ledger: Ledger, live: tuple[Allocation, ...], question: Question) 
 def _choose(
     ledger: Ledger, live: tuple[Allocation, ...], question: Question, gpus: tuple[Gpu, ...]
 ) -> tuple[str, ...]:
-    """What must be, then free on the wanted GPUs, then free anywhere.
+    """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 
     Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
     """
     must = dict.fromkeys(question.must_include)
-    ranks = {i: 2 + (a.state is State.SETTLED) for a in live for i in a.ids(question.resource)}
+    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in a.ids(question.resource)}
     wanted = {gpu.uuid for gpu in gpus}
 
     def rank(device_id: str) -> int:
-        named = ledger.ids.decode(device_id).gpu.uuid
-        return ranks.get(device_id, 0 if named in wanted else 1)
+        if device_id in ranks or device_id not in ledger.ids:
+            return ranks.get(device_id, 1)
+        return 0 if ledger.ids.decode(device_id).gpu.uuid in wanted else 2
 
-    rest = [i for i in ledger.ids.ordered(question.available) if i not in must]
+    every = (*ledger.ids.ordered(question.available), *originals(question.available))
+    rest = [i for i in every if i not in must]
     return (*must, *sorted(rest, key=rank)[: max(0, question.size - len(must))])

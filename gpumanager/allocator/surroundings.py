@@ -23,7 +23,7 @@ class Surroundings:
     annotations: None where the API server is not to be told. original: gpu-manager's checkpoint,
     whose pods are taken over. share_mode: whether less than a whole GPU
     is given. grace: seconds for which a pod has to look ended before reconciling releases what it
-    held. clock: seconds since the epoch.
+    held. clock: seconds since the epoch, which somebody may set. elapsed: seconds, never back.
     """
 
     virtual: VirtualManager
@@ -39,3 +39,4 @@ class Surroundings:
     share_mode: bool = True
     grace: float = 30.0
     clock: Callable[[], float] = time.time
+    elapsed: Callable[[], float] = time.monotonic

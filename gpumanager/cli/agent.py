@@ -43,6 +43,10 @@ BOOLEAN: Final[Mapping[str, Any]] = {
 
 
 _EMPTY: Final = re.compile(r"--[a-z][a-z_-]*=")
+_SHORT: Final = re.compile(r"^(-[a-z])=")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+"""Of a Go duration, as `1m30s` has two."""
 
 
 class Flags(click.Command):
@@ -53,7 +57,7 @@ class Flags(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [word for word in args if not _EMPTY.fullmatch(word)]
-        return super().parse_args(ctx, [_with_dashes(word) for word in given])
+        return super().parse_args(ctx, [_as_click_has_it(word) for word in given])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -64,18 +68,20 @@ class Flags(click.Command):
         return params
 
 
-def _with_dashes(word: str) -> str:
+def _as_click_has_it(word: str) -> str:
+    """`--share_mode=true` as `--share-mode=true`, and `-v=4` as `-v4`."""
     if not word.startswith("--"):
-        return word
+        return _SHORT.sub(r"\1", word, count=1)
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value
 
 
 def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    """`30`, `1.5`, `30s`, `5m`: gpu-manager has numbers for some flags, Go durations for others."""
-    scale = {"s": 1.0, "m": 60.0}.get(value[-1:], 0.0)
+    """`30`, `1.5`, `1m30s`: gpu-manager has numbers for some flags, Go durations for others."""
     try:
-        seconds = float(value[:-1]) * scale if scale else float(value)
+        rest = _PART.sub("", value)
+        parts = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+        seconds = parts if not rest else float(value)
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < float("inf"):

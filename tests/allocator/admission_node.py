@@ -16,6 +16,7 @@ from pathlib import Path
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer, DeviceFiles
 from gpumanager.allocator.decision import Refused
+from gpumanager.allocator.device_ids import Device
 from gpumanager.allocator.inheritance import FILE_NAME as ORIGINAL
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.journal_file import ROOM, JournalFile
@@ -209,12 +210,16 @@ class Node:
         self.virtual = RememberingVirtual(directory)
         self.listing = Listing()
         self.clock = Clock()
+        self.set_by = 0.0
+        """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
         self.unhurried = random.Random(seed)
         self.foreseen = 0.5
         """How often Allocate comes late enough for the agent to have thought about it."""
         self.held: dict[Key, set[str]] = {}
         self.answers: dict[tuple[PodUID, str], Answer] = {}
+        self.heard: dict[str, tuple[Device, ...]] = {}
+        """The devices that the kubelet was told of; where nothing is here it hears at once."""
         self.share_mode = True
         self.runtime = Runtime()
         self.tenants = Tenanted()
@@ -237,7 +242,8 @@ class Node:
                 original=self.directory / ORIGINAL,
                 share_mode=self.share_mode,
                 grace=0.0,
-                clock=self.clock,
+                clock=lambda: self.clock() + self.set_by,
+                elapsed=self.clock,
             ),
         )
 
@@ -306,7 +312,8 @@ class Node:
         return chosen | free
 
     def free(self, resource: str) -> set[str]:
-        every = {one.device_id for one in self.allocator.devices(resource) if one.healthy}
+        devices = self.heard.get(resource) or self.allocator.devices(resource)
+        every = {one.device_id for one in devices if one.healthy}
         held = [ids for (_, _, r), ids in self.held.items() if r == resource]
         return every.difference(*held)
 

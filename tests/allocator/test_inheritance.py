@@ -1,10 +1,11 @@
 """A node on which gpu-manager ran: its pods keep what they have, and nothing is given twice."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from admission_node import AdmissionRefused, Node, container, gpus, pod
+from admission_node import JOURNAL, ORDERS, AdmissionRefused, Node, container, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from gpumanager.allocator.inheritance import (
     parse_original,
     read_original,
 )
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
@@ -112,6 +113,70 @@ async def test_released_ids_vanish_and_the_kubelet_is_told(node: Node) -> None:
     assert told_of == [200, 200]
     assert not any(i.startswith("tencent.com/") for i in told(node, VCORE) | told(node, VMEMORY))
     await node.run(pod("after", container(200, 0)))
+
+
+def end_before_the_kubelet_hears(node: Node, ended: PodView) -> None:
+    """Its devices are free, and nobody has told the kubelet that they are no more."""
+    node.heard = {resource: node.allocator.devices(resource) for resource in UNITS}
+    node.delete(ended.uid)
+    node.forget_ended()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_who_is_given_ids_of_a_pod_of_its_that_has_just_ended_has_its_gpu(
+    node: Node, order: Sequence[str]
+) -> None:
+    await node.restart_agent()
+    end_before_the_kubelet_hears(node, WHOLE)
+    after = pod("after", container(100, 2))
+
+    await node.admit(after, order=order)
+    await node.start(after)
+
+    assert node.gpus_of(after) == ("/dev/nvidia1",)
+    node.heard.clear()
+    assert (len(told(node, VCORE)), len(told(node, VMEMORY))) == (200, 32)
+    for (_, _, resource), ids in node.held.items():
+        assert ids <= told(node, resource)
+    with pytest.raises(AdmissionRefused):
+        await node.admit(pod("too large", container(71, 1)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_share_of_both_kinds_of_ids_has_its_limits(
+    tmp_path: Path, order: Sequence[str]
+) -> None:
+    node = Node(tmp_path, gpus(1))
+    hold(node, "share", {VCORE: range(7, 37), VMEMORY: range(4)})
+    write(node, share=("/dev/nvidia0", 30, 4))
+    await node.restart_agent()
+    await node.run(pod("other", container(20, 2)))
+    end_before_the_kubelet_hears(node, SHARE)
+    after = pod("after", container(80, 14))
+
+    await node.admit(after, order=order)
+    await node.start(after)
+
+    (limit,) = node.limits(after)
+    assert (limit.cores, limit.memory) == (80, 14 * MEMORY_BLOCK)
+    node.heard.clear()
+    assert (len(told(node, VCORE)), len(told(node, VMEMORY))) == (100, 16)
+
+
+async def test_who_has_ids_of_its_from_us_is_ours_also_where_the_journal_is_lost(
+    node: Node,
+) -> None:
+    await node.restart_agent()
+    end_before_the_kubelet_hears(node, WHOLE)
+    after = pod("after", container(100, 2))
+    await node.run(after)
+    before = {a.allocation: set(a.gpus) for a in node.allocator.journal.live()}
+    (node.directory / JOURNAL).unlink()
+
+    await node.restart_agent()
+
+    assert {a.allocation: set(a.gpus) for a in node.allocator.journal.live()} == before
+    await node.start(after)
 
 
 async def test_they_survive_restarts_of_ours_also_without_its_checkpoint(node: Node) -> None:

@@ -43,6 +43,34 @@ async def test_books_that_agree_are_not_reported(node: Node) -> None:
     assert kinds(node) == []
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_a_pod_held_goes_with_it_though_the_node_s_clock_was_set_back(
+    node: Node, restarts: object
+) -> None:
+    one = pod("a", container(60, 4))
+    await node.run(one)
+    node.set_by = -7200
+    if restarts:
+        await node.restart_agent()
+    node.delete(one.uid)
+
+    await later(node)
+    await later(node)
+
+    assert node.allocator.journal.live() == ()
+
+
+async def test_two_calls_far_apart_are_no_pair_whatever_the_node_s_clock_says(node: Node) -> None:
+    node.listing.readable = False
+    await node.allocator.allocate(VCORE, [f"00000000-c-{n}" for n in range(100)])
+    node.clock.now += 60
+    node.set_by = -60
+
+    await node.allocator.allocate(VMEMORY, [f"00000001-m-{n}" for n in range(4)])
+
+    assert len(node.allocator.journal.live()) == 2
+
+
 async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
     node: Node,
 ) -> None:

@@ -2,8 +2,8 @@
 
 The agent dies at each step of writing its journal and at its directories, in all that it does; the
 journal, or the kubelet's checkpoint, is lost or damaged; the kubelet starts again, with its books
-or without; the list of pods and the container runtime do not answer; GPUs fall ill, are gone when
-the agent starts, and come back.
+or without; the list of pods and the container runtime do not answer; the clock is set; GPUs fall
+ill, are gone when the agent starts, and come back.
 """
 
 import asyncio
@@ -151,6 +151,10 @@ class TroubledHistories(PodHistories):
             self.was_blind = self.was_counting = True
         for refused in self.run(self.node.restart_kubelet(self.waiting)):
             self.waiting.remove(refused)
+
+    @rule(by=st.sampled_from([-86_400, 0, 86_400]))
+    def the_node_s_clock_is_set(self, by: int) -> None:
+        self.node.set_by = by
 
     @rule(answers=st.booleans())
     def the_container_runtime_is_lost_or_found(self, answers: bool) -> None:  # noqa: FBT001
