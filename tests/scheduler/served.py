@@ -11,7 +11,6 @@ from typing import Any
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import HttpServer, Routes
 
-
 SECONDS = 120.0
 """After which a test is stuck; a busy machine may need many."""
 

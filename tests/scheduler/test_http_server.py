@@ -16,7 +16,7 @@ from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import Routes
 
 SHORT, NEVER = 0.2, 600.0
-"""Seconds; each test hurries only what it is about, for a busy machine may be late with the rest."""
+"""Seconds. Each test hurries only what it is about: a busy machine may be late with the rest."""
 LONGEST_HEAD = 256 << 10
 LONGEST_BODY = 1 << 20
 STORED = Bounds(body=LONGEST_BODY)
