@@ -169,9 +169,7 @@ wait_for({str(looked)!r})
     await reached(started, neighbour)
     look = f"""
 {LOOK}
-end = time.monotonic() + 10
-while pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu < 100 and time.monotonic() < end:
-    time.sleep(0.01)
+soon(lambda: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu == 100, 10)
 tell(device=pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
      used=[used(pynvml.nvmlDeviceGetProcessUtilization),
            used(pynvml.nvmlDeviceGetProcessesUtilizationInfo)])

@@ -180,10 +180,7 @@ begin(driver)
 assert allocate(driver, 1)[0] == OUT_OF_MEMORY
 child.kill()
 child.wait()
-end = time.monotonic() + 1
-while memory(driver)[0] != {LIMIT} and time.monotonic() < end:
-    time.sleep(0.005)
-assert memory(driver)[0] == {LIMIT}
+assert soon(lambda: memory(driver)[0] == {LIMIT})
 assert allocate(driver, {LIMIT})[0] == SUCCESS
 """
     )

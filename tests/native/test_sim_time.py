@@ -30,7 +30,7 @@ def busy_after(box: SimBox, total: int) -> dict[int, int]:
 
 def test_a_launch_returns_at_once_and_its_kernel_takes_its_time(client: Client) -> None:
     answers = client(
-        "[record('start'), spin(300_000_000), record('end'),"
+        "[record('start'), spin(2_000_000_000), record('end'),"
         " cuda.cuEventQuery(events['end']), cuda.cuStreamQuery(None), seconds('sync()'),"
         " cuda.cuEventQuery(events['end']), cuda.cuStreamQuery(None), elapsed('start', 'end')]"
     )
@@ -38,7 +38,7 @@ def test_a_launch_returns_at_once_and_its_kernel_takes_its_time(client: Client) 
     assert answers[:5] == [0, 0, 0, 600, 600]
     assert answers[5] > 0.03
     assert answers[6:8] == [0, 0]
-    assert answers[8] >= 300
+    assert answers[8] >= 2000
 
 
 def test_kernels_without_a_known_length_take_ten_microseconds(box: SimBox, client: Client) -> None:
@@ -94,23 +94,25 @@ def test_a_process_alone_gets_everything_and_a_late_one_its_half(box: SimBox) ->
     assert [long("init()"), short("init()")] == [0, 0]
     long("spin(20_000_000_000)")
 
-    answers = short("[record('a'), spin(50_000_000), record('b'), sync(), elapsed('a', 'b')]")
+    answers = short(
+        "[spin(500_000_000), record('a'), spin(50_000_000), record('b'), sync(), elapsed('a', 'b')]"
+    )
 
-    assert answers[:4] == [0, 0, 0, 0]
-    assert answers[4] == pytest.approx(100, abs=3)  # ends between two slices of the other's
+    assert answers[:5] == [0, 0, 0, 0, 0]
+    assert answers[5] == pytest.approx(100, abs=3)  # ends between two slices of the other's
 
 
 def test_work_of_a_killed_process_vanishes(box: SimBox) -> None:
     victim, client = box.client(), box.client()
     assert [victim("init()"), client("init()")] == [0, 0]
-    assert victim("spin(10_000_000, 1000)") == 0
+    assert victim("spin(100_000_000, 1000)") == 0
 
     victim.kill()
 
-    assert client("seconds('spin(50_000_000) or sync()')") < 5
+    assert client("seconds('spin(50_000_000) or sync()')") < 50
     account = box.gpus.tenants()[0].devices[box.uuid]
     assert account.launches == 1001
-    assert account.busy_ns < 5000 * MS
+    assert account.busy_ns < 50_000 * MS
 
 
 def test_the_account_says_when_work_began_and_ended(box: SimBox, client: Client) -> None:
