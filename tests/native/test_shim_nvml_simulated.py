@@ -160,7 +160,7 @@ async def test_only_the_containers_own_utilisation_shows(node: Node, work: Path)
             f"""
 driver = cuda()
 kernel = begin(driver)
-spin(driver, kernel, 20_000_000_000)
+spin(driver, kernel, 600_000_000_000)
 reach({str(started)!r})
 wait_for({str(looked)!r})
 """
