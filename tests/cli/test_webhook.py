@@ -182,7 +182,7 @@ async def serving(
 
 
 def ask(url: str, context: ssl.SSLContext | None = None) -> Any:
-    with urllib.request.urlopen(url, timeout=120, context=context) as answer:
+    with urllib.request.urlopen(url, timeout=600, context=context) as answer:
         return answer.status
 
 
@@ -248,7 +248,7 @@ async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
 
 
 def read(url: str, context: ssl.SSLContext) -> str:
-    with urllib.request.urlopen(url, timeout=120, context=context) as answer:
+    with urllib.request.urlopen(url, timeout=600, context=context) as answer:
         return str(answer.read().decode())
 
 

@@ -80,7 +80,7 @@ class Watched:
 
     def _get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://localhost:{self.port}{path}", timeout=120) as page:
+            with urllib.request.urlopen(f"http://localhost:{self.port}{path}", timeout=600) as page:
                 return page.status, page.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -44,7 +44,7 @@ def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
     ):
         output = ["-o", str(target), str(HERE / source)]
         command = [*flags, *extra, f"-Wl,-soname,{soname}", *output]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=300)
     return lay_out(folder / "lib", cuda, nvml)
 
 

@@ -145,7 +145,7 @@ class SimBox:
             env=self.environment(**environment),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 

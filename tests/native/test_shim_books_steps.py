@@ -25,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = [str(path) for path in (PROGRAM, *sources(shim / "core"))]
     options = [f"-include{folder / 'steps.h'}", *includes(NATIVE / "include", shim)]
     built = [*compiler(), *CFLAGS, *options, "-o", str(folder / "steps"), *files]
-    subprocess.run(built, check=True, timeout=60)
+    subprocess.run(built, check=True, timeout=300)
     return folder / "steps"
 
 
@@ -33,7 +33,7 @@ def run_until(program: Path, page: Page, step: int) -> int:
     """The exit status of a process that dies at this step, if it comes to it."""
     process = subprocess.Popen([program, page.path, str(step)], stdin=subprocess.PIPE)
     slot = page.admit(process.pid)
-    process.communicate(f"{slot}\n".encode(), timeout=120)
+    process.communicate(f"{slot}\n".encode(), timeout=600)
     return process.returncode
 
 

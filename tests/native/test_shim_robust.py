@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 def cancelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("cancelled") / "cancelled"
     command = ["gcc", "-std=gnu11", "-O1", "-pthread", str(HERE / "cancelled.c"), "-ldl"]
-    subprocess.run([*command, "-o", str(program)], check=True, timeout=60)
+    subprocess.run([*command, "-o", str(program)], check=True, timeout=300)
     return program
 
 

@@ -49,7 +49,7 @@ def widened(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT,
         env=os.environ | {"CC": f"gcc -include{folder / 'widen.h'}"},
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     return folder / "lib" / "shim" / "libcuda.so.1"
 

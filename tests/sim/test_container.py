@@ -217,7 +217,7 @@ async def test_a_container_that_is_killed_ends_at_once(place: Path) -> None:
 
     container.kill()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         assert await container.wait() == 137
     await container.close()
 

@@ -361,7 +361,7 @@ async def _end(watched: Watched, running: asyncio.Task[tuple[ContainerResult, ..
     for occupant in watched.node.gpus.processes():
         os.kill(occupant.pid, signal.SIGKILL)
     watched.node.kill_containers()
-    await asyncio.wait((running,), timeout=120)
+    await asyncio.wait((running,), timeout=600)
 
 
 def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:

@@ -47,7 +47,7 @@ class Node:
             await plugin.stop()
 
     def get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.kubelet.http.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.kubelet.http.port, timeout=600)
         connection.request("GET", path)
         answer = connection.getresponse()
         content = answer.read()

@@ -195,7 +195,7 @@ def library(folder: Path, head: str, body: str) -> Path:
         f"{head}\n__attribute__((constructor)) static void begin(void)\n{{ {body} }}\n"
     )
     command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(source)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     return target
 
 

@@ -51,7 +51,7 @@ class DoomedManagers:
         assert self._asked("end") == "ended"
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
     def _asked(self, line: str) -> str:
         assert self._process.stdin is not None
