@@ -37,7 +37,7 @@ LIMIT = 256 * MIB + 1
 SAMPLE_SECONDS = 0.01
 BACK_WITHIN = round(1 / SAMPLE_SECONDS)
 """Looks, a second of them."""
-STUCK_AFTER = 60
+STUCK_AFTER = 300
 """Seconds beside those it rages. cuda-storm gives up before and says so."""
 
 
