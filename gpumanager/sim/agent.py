@@ -16,7 +16,7 @@ from gpumanager.sim.container.process import own_environment
 from gpumanager.sim.host import NodeDisk
 
 LAST_LINES: Final = 12
-STOP_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 30.0
 CHECK_SECONDS: Final = 5
 """How often the agent looks for pods that are gone; a simulated node lives shorter than a real."""
 

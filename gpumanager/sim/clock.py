@@ -27,7 +27,7 @@ NS: Final = 1_000_000_000
 EPOCH_NS: Final = 1000 * NS
 """Where virtual time begins; 0 would be never to many."""
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 300.0
 """Of real time, for one sleep: somebody computes, or waits for what this clock knows nothing of."""
 
 _LOOK_SECONDS: Final = 0.002

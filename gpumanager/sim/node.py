@@ -27,7 +27,7 @@ from gpumanager.sim.reasons import why
 from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
 from gpumanager.sim.runner import ALLOCATION, VISIBLE, Finished, PodRunner
 
-REGISTERED_SECONDS: Final = 15.0
+REGISTERED_SECONDS: Final = 60.0
 
 T = TypeVar("T")
 

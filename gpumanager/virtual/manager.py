@@ -30,6 +30,7 @@ from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
 from gpumanager.virtual.measuring import (
+    PASS_SECONDS,
     ContextSizes,
     Measuring,
     MeasuringUnavailable,
@@ -73,8 +74,9 @@ class VirtualSockets:
     allocation is for, names: those of containers by their IDs, driver: the driver's version, for
     gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
-    sweep_seconds: between two looks for programs that have gone without a word. calm: returns when
-    nobody waits for us whom a few milliseconds would keep; it is awaited before what takes those.
+    sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
+    the driver to tell what processes hold. calm: returns when nobody waits for us whom a few
+    milliseconds would keep; it is awaited before what takes those.
     """
 
     def __init__(
@@ -93,13 +95,14 @@ class VirtualSockets:
         call_seconds: float = CALL_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
+        pass_seconds: float = PASS_SECONDS,
         calm: Callable[[], Awaitable[None]] = at_once,
     ) -> None:
         self._calm = calm
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
-        self._measuring = None if meter is None else Measuring(meter)
+        self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing()
         self._sizes = ContextSizes(model_of)

@@ -20,7 +20,7 @@ PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
 VARIABLE: Final = "GPUMANAGER_HELM"
 KUBERNETES: Final = "1.36.2"
 """The version of the cluster that goldens are for."""
-SECONDS: Final = 120
+SECONDS: Final = 600
 MISSING: Final = f"no helm: install helm 3, name one in {VARIABLE}, or run `make chart`"
 
 

@@ -11,7 +11,7 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 
-BOUND = 20.0
+BOUND = 120.0
 REGISTERED = "registered with the kubelet"
 MISSING = namespaces_available()
 pytestmark = [

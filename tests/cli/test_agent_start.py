@@ -12,7 +12,7 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 
-BOUND = 30.0
+BOUND = 120.0
 MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,

@@ -107,7 +107,7 @@ async def test_nothing_is_wrong_beside_an_agent_that_runs() -> None:
             env=node.agent.environment(),
             stdout=asyncio.subprocess.PIPE,
         )
-        printed, _ = await asyncio.wait_for(asked.communicate(), 60)
+        printed, _ = await asyncio.wait_for(asked.communicate(), 300)
 
     found = verdicts(printed.decode())
     assert asked.returncode == 0, printed.decode()

@@ -45,7 +45,7 @@ def test_gpus_are_seen_by_the_nvml_of_another_root(disk: NodeDisk) -> None:
         [sys.executable, "-m", "gpumanager", *map(str, words), "--json"],
         check=False,
         capture_output=True,
-        timeout=120,
+        timeout=600,
         env=environment,
     )
 

@@ -80,7 +80,7 @@ async def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             line = b""
             while b"listening on " not in line:
                 line = await process.stderr.readline()

@@ -186,7 +186,7 @@ def plan_of_standard_input(text: bytes) -> subprocess.CompletedProcess[bytes]:
         [sys.executable, "-c", program, *arguments],
         input=text,
         capture_output=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
 

@@ -40,7 +40,7 @@ HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "120")
 
 async def until(condition: Callable[[], object]) -> None:
     """Raises TimeoutError where it does not come true."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110  others change it
             await asyncio.sleep(0.2)
 
@@ -51,7 +51,7 @@ async def gpumanager(*words: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    out, error = await asyncio.wait_for(process.communicate(), 60)
+    out, error = await asyncio.wait_for(process.communicate(), 300)
     assert process.returncode == 0, error.decode()
     return out.decode()
 

@@ -39,7 +39,7 @@ async def neighbour(clients: ClientBox, tmp_path: Path) -> AsyncIterator[int]:
     script = "def tell(**_): pass\n" + holding(NEIGHBOURS) + wait
     process = await clients.start(sys.executable, "-c", script, limit=8 * GIB)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while not ready.exists():  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0.01)
         yield process.pid

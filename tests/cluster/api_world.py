@@ -87,7 +87,7 @@ class ApiWorld:
         return str(pods["metadata"]["resourceVersion"])
 
 
-async def until(look: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+async def until(look: Callable[[], Awaitable[Any]], seconds: float = 120.0) -> Any:
     """What `look` finds, once it finds something; fails when it does not in time."""
     async with asyncio.timeout(seconds):
         while True:
@@ -99,7 +99,7 @@ async def until(look: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> An
 async def first(events: AsyncIterator[Any], count: int) -> list[Any]:
     """The first events of a watch, in time."""
     found: list[Any] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         async for event in events:
             found.append(event)
             if len(found) == count:

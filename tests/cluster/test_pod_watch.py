@@ -137,13 +137,18 @@ async def test_bookmarks_keep_a_quiet_watch_from_being_forgotten() -> None:
     async with watching(world) as watch:
         await until(lambda: up(watch, server))
         await server.create("pods", pod_object("stranger", "other"))
-        await asyncio.sleep(0.2)  # bookmarks come meanwhile
+        await until(lambda: told_by_bookmark(watch, server))
         await server.forget()
         await server.create("pods", pod_object("a", world.node))
         await has(watch, "a")
 
         assert watch.lists == 1
     await server.stop()
+
+
+async def told_by_bookmark(watch: PodWatch, server: SimulatedApiServer) -> bool:
+    """No event of the node's pods would tell it so."""
+    return watch._version == str(server.objects.version)
 
 
 async def up(watch: PodWatch, server: SimulatedApiServer) -> bool:

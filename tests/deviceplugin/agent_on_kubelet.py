@@ -30,7 +30,8 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
-BOUND: Final = 20.0
+BOUND: Final = 120.0
+"""Seconds after which a test is stuck; a busy machine may need many."""
 GPUS: Final = 2
 JOURNAL: Final = "allocations.json"
 BLOCKS: Final = 64
@@ -82,7 +83,7 @@ def surroundings(
         virtual=limits or RememberedLimits(),
         volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
         journal=JournalFile(base / JOURNAL),
-        books=KubeletBooks(base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources)),
+        books=KubeletBooks(base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources, BOUND)),
         pods=pods,
     )
 
@@ -94,6 +95,8 @@ class AgentOnKubelet:
         self.gpus = gpus or cards()
         self.limits = RememberedLimits()
         self.token = base / "token"
+        self.patience = BOUND
+        """Seconds that it gives `/pods` to come."""
         self._base = base
         directory = base / "kubelet"
         self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", habits)
@@ -135,7 +138,7 @@ class AgentOnKubelet:
 
     @property
     def pods(self) -> KubeletPods:
-        return KubeletPods(self.kubelet.http.endpoint, token=self.token)
+        return KubeletPods(self.kubelet.http.endpoint, token=self.token, deadline=self.patience)
 
 
 class _Later:

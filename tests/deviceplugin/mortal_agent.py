@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
-from agent_on_kubelet import cards, surroundings
+from agent_on_kubelet import BOUND, cards, surroundings
 
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer
@@ -108,7 +108,7 @@ def watch_servers(fate: Fate) -> None:
 
 
 async def serve(base: Path, endpoint: str, resources: Path, fate: Fate) -> None:
-    pods = KubeletPods(endpoint, token=base / "token")
+    pods = KubeletPods(endpoint, token=base / "token", deadline=BOUND)
     allocator = MortalAllocator(cards(1), surroundings(base, pods, resources))
     allocator.fate = fate
     watch_servers(fate)

@@ -112,6 +112,7 @@ async def test_an_agent_that_may_not_read_pods_still_gives_each_its_own(
 async def test_a_list_of_pods_that_never_comes_holds_no_admission_up(node: AgentOnKubelet) -> None:
     """As while the kubelet waits for an API server that is away."""
     node.kubelet.http.answering.clear()
+    node.patience = 0.2
 
     async with asyncio.timeout(BOUND):
         await own_limits(node)

@@ -39,7 +39,7 @@ def allocator(tmp_path: Path) -> Allocator:
 
 @pytest.fixture
 async def plugin(tmp_path: Path, allocator: Allocator) -> AsyncIterator[DevicePlugin]:
-    plugin = DevicePlugin(allocator, tmp_path, deadline=5.0)
+    plugin = DevicePlugin(allocator, tmp_path, deadline=BOUND)
     yield plugin
     await plugin.stop()
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from gpumanager.deviceplugin.inotify import Inotify
 from gpumanager.deviceplugin.pauses import pauses
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed
+from gpumanager.deviceplugin.registration import Standing
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.names import VCORE, VMEMORY
 
@@ -26,6 +28,12 @@ NEVER = 3600.0
 def no_inotify() -> Inotify:
     """As where every instance that the kernel grants is taken."""
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet of these tests does not watch, and a busy machine may need long for one."""
+    monkeypatch.setattr("gpumanager.deviceplugin.registration.NEVER_WATCHED", NEVER)
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def changes(request: pytest.FixtureRequest, directory: Path) -> Changes:
 
 @pytest.fixture
 async def plugin(tmp_path: Path, directory: Path, changes: Changes) -> AsyncIterator[DevicePlugin]:
-    plugin = DevicePlugin(new_allocator(tmp_path), directory, deadline=5.0, changes=changes)
+    plugin = DevicePlugin(new_allocator(tmp_path), directory, deadline=BOUND, changes=changes)
     yield plugin
     await plugin.stop()
 
@@ -153,11 +161,10 @@ async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
         await plugin.start()
         async with asyncio.timeout(BOUND):
             assert (await kubelet.requests.get()).resource_name == VMEMORY
-        with pytest.raises(RegistrationFailed, match=f"{VCORE} is invalid"):
-            await plugin.registered(0.1)
-        vcore = next(one for one in plugin.standings if one.resource == VCORE)
+        vcore = await refused(plugin, VCORE)
         assert (vcore.served, vcore.registered) == (True, False)
-        assert "is invalid" in (vcore.failure or "")
+        with pytest.raises(RegistrationFailed):
+            await plugin.registered(0.1)
 
         kubelet.refused.clear()
 
@@ -167,6 +174,16 @@ async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
         assert [one.failure for one in plugin.standings] == [None, None]
     finally:
         await kubelet.stop()
+
+
+async def refused(plugin: DevicePlugin, resource: str) -> Standing:
+    """As it stands between two attempts."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            (found,) = (one for one in plugin.standings if one.resource == resource)
+            if f"{resource} is invalid" in (found.failure or ""):
+                return found
+            await asyncio.sleep(0.01)
 
 
 async def test_a_kubelet_that_stops_watching_is_registered_with_again(
@@ -194,11 +211,10 @@ async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
     await kubelet.start()
     await plugin.start()
 
-    assert await kubelet.registered() == BOTH
-    again: set[str] = set()
+    times = Counter[str]()
     async with asyncio.timeout(BOUND):
-        while again != set(BOTH):
-            again.add((await kubelet.requests.get()).resource_name)
+        while any(times[resource] < 2 for resource in BOTH):
+            times[(await kubelet.requests.get()).resource_name] += 1
 
 
 async def test_a_socket_that_cannot_be_made_is_told_after_the_time_to_wait(
@@ -239,7 +255,7 @@ async def test_whoever_waits_is_woken_by_a_name_that_comes(directory: Path) -> N
         waiting = asyncio.create_task(changes.wait(NEVER))
         await asyncio.sleep(0)
         (directory / "kubelet.sock").touch()
-        await asyncio.wait_for(waiting, BOUND / 2)
+        await asyncio.wait_for(waiting, BOUND)
     finally:
         changes.close()
 

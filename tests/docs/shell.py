@@ -14,7 +14,7 @@ from pages import ROOT, Block
 
 from gpumanager.cli import COMMANDS, gpumanager
 
-SECONDS: Final = 120
+SECONDS: Final = 600
 MACHINE: Final = ROOT / "tests/gpu/topologies/two-socket-pcie-8.txt"
 LOCAL: Final = ".venv/bin/"
 """Where `make` puts the programs; the tests have them somewhere else."""

@@ -33,6 +33,6 @@ def test_nobody_waits_for_long_for_who_does_not_answer() -> None:
 def test_all_that_are_asked_at_once_wait_together() -> None:
     both = threading.Barrier(2)
 
-    questions = [Question(lambda: both.wait(30) >= 0) for _ in range(2)]
+    questions = [Question(lambda: both.wait(120) >= 0, seconds=120) for _ in range(2)]
 
     assert [one.answer() for one in questions] == [True, True]

@@ -22,7 +22,7 @@ from gpumanager.gpu.health_events import HealthSource
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 
-ANSWER_WITHIN = 20.0
+ANSWER_WITHIN = 120.0
 
 
 class World(Protocol):

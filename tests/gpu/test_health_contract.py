@@ -12,7 +12,7 @@ from gpumanager.gpu.nvml import NvmlError
 from gpumanager.sim.faults import FOREVER
 
 AT_ONCE = 0.0
-LONG = 10.0
+LONG = 120.0
 """Bound of a wait that has something to wait for."""
 
 

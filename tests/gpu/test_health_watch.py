@@ -16,7 +16,7 @@ from gpumanager.gpu.health_watch import HealthWatch, Rules
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 
-BOUND = 20.0
+BOUND = 120.0
 """Seconds after which a test is stuck."""
 
 EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01)

@@ -35,7 +35,7 @@ async def test_a_driver_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(loaded, "loaded_driver", lambda: answer.wait(20) and None)
+    monkeypatch.setattr(loaded, "loaded_driver", lambda: answer.wait(120) and None)
 
     assert await loaded.cuda_version(0.01) == ""
 

@@ -11,7 +11,7 @@ from gpumanager.gpu.search import Search, joined
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, Bytes
 
-BOUND = 20.0
+BOUND = 120.0
 NONE = topology([], [])
 
 

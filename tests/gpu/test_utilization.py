@@ -63,7 +63,7 @@ def busy_box(box: SimBox) -> set[tuple[str, int]]:
     for index, gpu in enumerate(box.machine.topology.gpus):
         client = box.client()
         client(f"init({index})")
-        client("spin(20_000_000_000)")
+        client("spin(600_000_000_000)")
         used.add((str(gpu.uuid), client.pid))
     return used
 
@@ -78,7 +78,7 @@ def test_every_process_is_sampled_on_the_gpu_that_it_uses() -> None:
     whole = [row for row in found if row[3] == 100]
     assert {(gpu, pid) for gpu, pid, _, _ in found} == used
     assert len(whole) > 4
-    assert all(abs(time.monotonic() - end) < 20 for _, _, end, _ in found)
+    assert all(abs(time.monotonic() - end) < 600 for _, _, end, _ in found)
 
 
 def test_the_simulated_gpus_tell_what_their_nvml_tells() -> None:

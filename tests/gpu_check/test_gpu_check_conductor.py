@@ -133,14 +133,18 @@ async def test_a_program_that_fails_is_told_with_its_last_words(
 
 
 async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    """However slow the machine is: more time where the child had not begun in it."""
     pid = tmp_path / "pid"
     child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
 
-    with pytest.raises(CheckFailed, match="did not end within 2 s"):
-        await ask(script, tmp_path, seconds=2)
+    for seconds in (1, 5, 60):
+        with pytest.raises(CheckFailed, match=f"did not end within {seconds} s"):
+            await ask(script, tmp_path, seconds)
+        if pid.exists() and pid.read_text():
+            break
 
-    async with asyncio.timeout(20):  # the kernel ends it in its own time
+    async with asyncio.timeout(120):  # the kernel ends it in its own time
         while find(int(pid.read_text())) is not None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 

@@ -29,7 +29,7 @@ def check(*words: str, environment: Mapping[str, str]) -> subprocess.CompletedPr
         env=dict(environment),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
 

@@ -18,6 +18,9 @@ from gpumanager.kubelet.pod_resources import (
 from gpumanager.kubelet.wire import LIST, Context, alpha_handler, pod_resources_handler
 from gpumanager.names import VCORE
 
+BOUND = 120.0
+"""Seconds after which a test is stuck; a busy machine may need many."""
+
 TRAIN = pb.PodResources(
     namespace="team",
     name="train",
@@ -70,7 +73,7 @@ class Served:
         self.server.add_generic_rpc_handlers(handlers)
         self.server.add_insecure_port(f"unix:{self.path}")
         await self.server.start()
-        return PodResources(self.path)
+        return PodResources(self.path, BOUND)
 
 
 @pytest.fixture
@@ -87,15 +90,15 @@ async def socket(served: Served) -> Path:
 
 
 async def test_one_entry_per_device_is_one_holder(socket: Path) -> None:
-    assert await PodResources(socket).list() == (HOLDER,)
+    assert await PodResources(socket, BOUND).list() == (HOLDER,)
 
 
 async def test_a_pod_is_found_by_its_name(socket: Path) -> None:
-    assert await PodResources(socket).get("team", "train") == (HOLDER,)
+    assert await PodResources(socket, BOUND).get("team", "train") == (HOLDER,)
 
 
 async def test_nobody_is_known_of_a_pod_that_is_not_there(socket: Path) -> None:
-    assert await PodResources(socket).get("team", "other") == ()
+    assert await PodResources(socket, BOUND).get("team", "other") == ()
 
 
 async def test_nobody_is_known_where_no_kubelet_answers(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ async def test_where_no_kubelet_answers_is_told_from_where_nobody_holds_anything
 
 
 async def test_healthy_devices_are_those_of_the_resource(socket: Path) -> None:
-    resources = PodResources(socket)
+    resources = PodResources(socket, BOUND)
 
     assert await resources.allocatable(VCORE) == {"a", "b"}
     assert await resources.allocatable("example.com/other") == frozenset()

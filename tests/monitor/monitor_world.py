@@ -151,7 +151,7 @@ class World:
         return Sources(**{**given, **more})
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120) -> None:
     """Raises TimeoutError where it does not come true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  # others change it, in other threads too

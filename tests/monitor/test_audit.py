@@ -327,7 +327,7 @@ def _process(started: subprocess.Popen[bytes]) -> Process:
 
 @pytest.mark.parametrize("program", [OBEDIENT], indirect=True)
 async def test_a_process_is_asked_to_end(program: subprocess.Popen[bytes]) -> None:
-    assert await end(_process(program), grace=10)
+    assert await end(_process(program), grace=120)
 
     assert await asyncio.to_thread(program.wait) == -signal.SIGTERM
 

@@ -38,7 +38,7 @@ class Served:
         return await asyncio.to_thread(self._ask, method, path, more)
 
     def _ask(self, method: str, path: str, more: dict[str, Any]) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request(method, path, **more)
         response = connection.getresponse()
         response.text = response.read().decode()  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class Served:
         writer.write(words)
         if close:
             writer.write_eof()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             answer = await reader.read()
         writer.close()
         return answer

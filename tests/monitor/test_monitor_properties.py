@@ -105,7 +105,7 @@ def test_whatever_is_said_to_the_server_it_answers_in_http_or_not_at_all(
         writer.write(words + end)
         writer.write_eof()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 return await reader.read()
         finally:
             writer.close()

@@ -56,13 +56,13 @@ async def serving(size: int = 1, **settings: object) -> AsyncIterator[World]:
 
 
 async def event(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         return await reader.readuntil(b"\n\n")
 
 
 async def begun(reader: asyncio.StreamReader) -> bytes:
     """The head of the answer; the greeting has come."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         head = await reader.readuntil(b"\r\n\r\n")
     assert await event(reader) == GREETING
     return head
@@ -123,7 +123,7 @@ async def test_one_more_than_may_listen_is_told_so_and_has_room_when_another_goe
         assert (await refused.readline()).startswith(b"HTTP/1.1 503 ")
 
         world.writers[0].transport.abort()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(world.stream.listeners) == 2:
                 world.is_now(b"x")  # by writing to him it is noticed that he is gone
                 await asyncio.sleep(0.01)
@@ -152,7 +152,7 @@ async def test_head_is_answered_and_nobody_listens() -> None:
     async with serving() as world:
         reader = await world.open(b"HEAD /s")
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             answer = await reader.read()
 
         assert answer.startswith(b"HTTP/1.1 200 ")
@@ -169,7 +169,7 @@ async def test_at_the_end_a_stream_ends_as_streams_do() -> None:
 
         await world.stream.end()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             assert await reader.read() == b""
         with pytest.raises(TooMany):
             world.stream.listen()
@@ -179,7 +179,7 @@ async def test_the_end_does_not_wait_for_who_does_not_listen_to_it() -> None:
     stream = Stream(lambda: b"x")
     stream.listen()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await stream.end()
 
 

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,13 @@ from vcuda_shim._shim import ffi, lib
 
 EDQUOT = 122
 PAGE_SIZE = ffi.sizeof("struct vcuda_books")
+PATIENCE = 4000
+"""Pauses that a process makes for another's request that is under way (TURNS in books.c)."""
+
+
+def pauses() -> int:
+    """How often this thread has slept until now, which no other load of the machine changes."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """One simulated GPU whose contexts take memory, and a manager that measures."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shim_client import soon
 from shim_container import Container
 from sim_box import machine
 
@@ -28,11 +28,9 @@ from overhead_client import *
 """
 
 
-async def eventually(true: Callable[[], bool], within: float = 1.0) -> bool:
-    end = time.monotonic() + within
-    while not true() and time.monotonic() < end:  # noqa: ASYNC110 - another process, without events
-        await asyncio.sleep(0.005)
-    return true()
+async def eventually(true: Callable[[], bool]) -> bool:
+    """Within a second, counted in looks: see shim_client.soon."""
+    return await asyncio.to_thread(soon, true)
 
 
 class Meter:

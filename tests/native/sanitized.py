@@ -27,7 +27,7 @@ def build(target: Path, files: Iterable[Path], sanitizers: str, flags: Sequence[
     """The program; SanitizerAbsentError, or an AssertionError with the compiler's words."""
     words = [*compiler(), *CFLAGS, *options(sanitizers), *INCLUDES, *flags, "-o", str(target)]
     built = subprocess.run(
-        [*words, *map(str, files)], check=False, capture_output=True, text=True, timeout=120
+        [*words, *map(str, files)], check=False, capture_output=True, text=True, timeout=600
     )
     if ABSENT in built.stderr:
         raise SanitizerAbsentError(sanitizers)

@@ -6,10 +6,12 @@ Runs inside of the container, as plain ctypes on `libcuda.so.1` and `libnvidia-m
 import ctypes
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 0, 1, 2, 802
+LOOK = 0.005
 
 
 def cuda() -> Any:
@@ -105,7 +107,20 @@ def reach(path: str) -> None:
     Path(path).touch()
 
 
-def wait_for(path: str, seconds: float = 20) -> None:
+def soon(true: Callable[[], bool], within: float = 1.0) -> bool:
+    """Whether it comes true within so many seconds.
+
+    They are counted in looks: on a busy machine, where we come to look less often, they last
+    longer.
+    """
+    for _ in range(round(within / LOOK)):
+        if true():
+            return True
+        time.sleep(LOOK)
+    return true()
+
+
+def wait_for(path: str, seconds: float = 240) -> None:
     """Wait until the test has made this file."""
     end = time.monotonic() + seconds
     while not Path(path).exists():

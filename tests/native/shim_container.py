@@ -28,8 +28,8 @@ GPU = GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
 
 ALLOCATION = AllocationID("one")
 LIMIT = 64 * MIB
-SECONDS = 40.0
-"""Bound for one container; the slowest waits 10 s for a manager that is silent."""
+SECONDS = 240.0
+"""After which a container is stuck; on a busy machine it may take long."""
 
 
 def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
@@ -44,7 +44,7 @@ def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
     ):
         output = ["-o", str(target), str(HERE / source)]
         command = [*flags, *extra, f"-Wl,-soname,{soname}", *output]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=300)
     return lay_out(folder / "lib", cuda, nvml)
 
 

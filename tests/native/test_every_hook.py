@@ -143,7 +143,7 @@ def compiled(target: Path, lines: Iterable[str], *flags: str) -> Path:
     source = target.with_suffix(".c")
     source.write_text("\n".join(lines))
     command = ["gcc", "-std=gnu11", f"-I{INCLUDE}", "-o", str(target), str(source), *flags]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return target
 
 
@@ -160,7 +160,7 @@ def test_in_a_process_that_is_not_managed_each_call_goes_straight_to_its_own_fun
 
     environment = {"LD_LIBRARY_PATH": str(libraries)}
     finished = subprocess.run(
-        [program], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [program], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")

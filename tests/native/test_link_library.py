@@ -20,7 +20,7 @@ from vcuda_shim import LINK_CUDA, LINK_NVML, SIMULATED_DRIVER
 def compiled(target: Path, source: str, *flags: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     command = ["gcc", "-std=gnu11", "-x", "c", "-", "-x", "none", "-o", str(target), *flags]
-    subprocess.run(command, input=source, check=True, text=True, capture_output=True, timeout=60)
+    subprocess.run(command, input=source, check=True, text=True, capture_output=True, timeout=300)
     return target
 
 
@@ -31,7 +31,7 @@ def before(folder: Path, link: Path, source: str, script: str, *words: str) -> A
     compiled(folder / shim, source, "-shared", "-fPIC", f"-Wl,-soname,{shim}")
     prelude = "import ctypes, json, sys\nlibrary, names = ctypes.CDLL(sys.argv[1]), sys.argv[2:]\n"
     command = [sys.executable, "-c", prelude + script, str(folder / link.name), *words]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return json.loads(finished.stdout)
 
 
@@ -128,7 +128,7 @@ def test_a_program_with_every_function_of_the_driver_links_and_starts(tmp_path: 
 
     environment = {"LD_LIBRARY_PATH": str(libraries), "LD_BIND_NOW": "1"}
     finished = subprocess.run(
-        [program], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [program], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (finished.returncode, finished.stderr) == (0, "")
 

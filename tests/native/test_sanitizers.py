@@ -50,7 +50,7 @@ def test_threads_and_processes_race_for_nothing_that_is_not_atomic(
         pytest.skip(f"the compiler comes without -fsanitize={sanitizers}")
 
     ran = subprocess.run(
-        [program, tmp_path / "books"], check=False, capture_output=True, text=True, timeout=120
+        [program, tmp_path / "books"], check=False, capture_output=True, text=True, timeout=600
     )
 
     if UNMAPPABLE in ran.stderr:
@@ -92,7 +92,7 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     if UNMAPPABLE in planted.stderr:
         pytest.skip("this kernel places memory where the compiler's runtime does not expect it")

@@ -109,7 +109,7 @@ tell(refused=refused, results=sorted(results), seconds=time.monotonic() - begun)
     told = await running
 
     assert (told["refused"], told["results"]) == (2, [0])
-    assert told["seconds"] < 1.0
+    assert told["seconds"] < 20  # for a thousand, none of which waits
 
 
 HOLDER = f"""
@@ -118,7 +118,7 @@ driver = cuda()
 driver.cuInit(0)
 assert allocate(driver, {LIMIT} - 1)[0] == SUCCESS
 print("full", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -137,9 +137,7 @@ reach({str(work / "up")!r})
 wait_for({str(work / "away")!r})
 before = allocate(driver, 2)[0]
 child.kill()
-end = time.monotonic() + 1
-while allocate(driver, {LIMIT})[0] != SUCCESS and time.monotonic() < end:
-    time.sleep(0.01)
+soon(lambda: allocate(driver, {LIMIT})[0] == SUCCESS)
 tell(before=before, left=memory(driver)[0])
 """
         )

@@ -2,11 +2,10 @@
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from books_page import Page, open_page, peer
+from books_page import PATIENCE, Page, open_page, pauses, peer
 
 from vcuda_shim._shim import lib
 from vcuda_shim.build import CFLAGS, NATIVE, compiler, includes, sources
@@ -26,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = [str(path) for path in (PROGRAM, *sources(shim / "core"))]
     options = [f"-include{folder / 'steps.h'}", *includes(NATIVE / "include", shim)]
     built = [*compiler(), *CFLAGS, *options, "-o", str(folder / "steps"), *files]
-    subprocess.run(built, check=True, timeout=60)
+    subprocess.run(built, check=True, timeout=300)
     return folder / "steps"
 
 
@@ -34,7 +33,7 @@ def run_until(program: Path, page: Page, step: int) -> int:
     """The exit status of a process that dies at this step, if it comes to it."""
     process = subprocess.Popen([program, page.path, str(step)], stdin=subprocess.PIPE)
     slot = page.admit(process.pid)
-    process.communicate(f"{slot}\n".encode(), timeout=20)
+    process.communicate(f"{slot}\n".encode(), timeout=600)
     return process.returncode
 
 
@@ -52,11 +51,11 @@ def test_at_whatever_step_a_process_is_killed_the_others_get_all_of_it_back(
         status = run_until(program, page, step)
         assert status in (0, -signal.SIGKILL), f"step {step}: {status}"
         assert page.total() <= LIMIT
-        begun = time.monotonic()
+        before = pauses()
 
         assert lib.books_reserve(books, 0, LIMIT, LIMIT) == 0, f"step {step}"
 
-        assert time.monotonic() - begun < 0.5
+        assert pauses() - before < PATIENCE / 4
         assert page.total() == LIMIT
         assert page.words.pending[0][books.slot] == 0
         step += 1

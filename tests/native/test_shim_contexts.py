@@ -140,9 +140,7 @@ child = subprocess.Popen([sys.executable, "-c", clients + words],
 theirs = int(child.stdout.readline())
 ours = memory(driver)[0]
 child.communicate("\\n")
-end = time.monotonic() + 1
-while memory(driver)[0] != alone and time.monotonic() < end:
-    time.sleep(0.005)
+soon(lambda: memory(driver)[0] == alone)
 tell(alone=alone, theirs=theirs, ours=ours, after=memory(driver)[0])
 """
     )

@@ -35,9 +35,7 @@ results = [list(os.read(taken, 3)) for _ in workers]
 left, refused = memory(driver)[0], allocate(driver, {LIMIT} - 17 * {MIB} + 1)[0]
 os.close(gone)
 for pid in workers: os.waitpid(pid, 0)
-end = time.monotonic() + 1
-while (after := allocate(driver, {LIMIT} - {MIB})[0]) != SUCCESS and time.monotonic() < end:
-    time.sleep(0.002)
+after = soon(lambda: allocate(driver, {LIMIT} - {MIB})[0] == SUCCESS)
 tell(results=results, left=left, refused=refused, after=after)
 """
     )
@@ -46,7 +44,7 @@ tell(results=results, left=left, refused=refused, after=after)
         "results": [[0, 0, 0]] * 8,
         "left": LIMIT - 17 * MIB,
         "refused": 2,
-        "after": 0,
+        "after": True,
     }
 
 

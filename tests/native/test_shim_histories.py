@@ -38,9 +38,7 @@ racing = [subprocess.Popen([sys.executable, "-c", script, str(seed)]) for seed i
 tell(codes=[process.wait() for process in racing])
 import virtual_client as vm
 vm.begin()
-end = time.monotonic() + 5
-while vm.held() != (0, 0) and time.monotonic() < end:
-    time.sleep(0.01)
+soon(lambda: vm.held() == (0, 0), 5)
 tell(held=vm.held())
 """
     )
@@ -57,18 +55,18 @@ async def test_what_killed_processes_held_is_back_within_a_second_and_nothing_is
         """
 import random, subprocess, sys
 import virtual_client as vm
+from virtual_scripts import LIMIT
 script = "import sys, virtual_history; virtual_history.run(int(sys.argv[1]), 10**6, alone=False)"
 vm.begin()
 after = []
 for round in range(4):
     racing = [subprocess.Popen([sys.executable, "-c", script, str(9 * round + n)])
               for n in range(3)]
-    time.sleep(0.3 + random.random() / 5)
+    assert soon(lambda: 2 * vm.held()[0] * vm.PAGE > LIMIT, 60)
+    time.sleep(random.random() / 5)
     [process.kill() for process in racing]
     assert [process.wait() for process in racing] == [-9] * 3
-    end = time.monotonic() + 1
-    while vm.held() != (0, 0) and time.monotonic() < end:
-        time.sleep(0.005)
+    soon(lambda: vm.held() == (0, 0))
     after.append(vm.held())
 tell(after=after)
 """
@@ -93,9 +91,7 @@ if child == 0:
     ok = vm.begin() == 0 and vm.held() == (40, 40) and vm.create(25 * P)[0] == 2
     os._exit(0 if ok and vm.segment(vm.reserve(24 * P), 24 * P) == 0 else 1)
 status = os.waitpid(child, 0)[1]
-end = time.monotonic() + 5
-while vm.held() != (40, 40) and time.monotonic() < end:
-    time.sleep(0.01)
+soon(lambda: vm.held() == (40, 40), 5)
 tell(status=status, held=vm.held(), end=[vm.unmap(at, 40 * P), vm.held()])
 """
     )

@@ -23,7 +23,7 @@ HELD = {"refused": 2, "granted": 0, "reached": 1}
 
 def build(source: str, target: Path, *flags: str) -> Path:
     command = ["gcc", "-std=gnu11", "-O1", "-o", str(target), str(HERE / source), *flags]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return target
 
 

@@ -93,9 +93,7 @@ racers = [start(seed) for seed in range(4)]
 results = [racer.wait() for racer in racers[1:]]
 racers[0].kill()
 racers[0].wait()
-end = time.monotonic() + 1
-while pools.books() != {LIMIT - 200 * MIB} and time.monotonic() < end:
-    time.sleep(0.005)
+soon(lambda: pools.books() == {LIMIT - 200 * MIB})
 tell(results=results, both=pools.both())
 """,
     )

@@ -39,7 +39,7 @@ from shim_client import *
 driver = cuda()
 driver.cuInit(0)
 tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
-'''], capture_output=True, text=True, timeout=20)
+'''], capture_output=True, text=True)
 print(child.stdout, end="")
 """
     )
@@ -60,10 +60,7 @@ if child == 0:
     tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
     os._exit(0)
 os.waitpid(child, 0)
-import time
-deadline = time.monotonic() + 5
-while memory(driver)[0] != {MIB} and time.monotonic() < deadline:
-    time.sleep(0.01)
+soon(lambda: memory(driver)[0] == {MIB}, 5)
 tell(left=memory(driver)[0], mine=allocate(driver, {MIB})[0])
 """
     )
@@ -130,7 +127,7 @@ tell(init=driver.cuInit(0), allocate=allocate(driver, 1024)[0], launch=launch(dr
         r"vcuda: cuInit: the GPU manager did not answer on /etc/vcuda/vcuda\.sock for \d+\.\d s; "
     )
     assert re.match(silence, complaint)
-    assert time.monotonic() - begun < 12
+    assert time.monotonic() - begun < 20  # it waits for 10, and once
 
 
 async def test_a_manager_that_comes_back_in_time_is_waited_for(
@@ -253,7 +250,7 @@ tell(results=results, seconds=time.monotonic() - begun)
     )
 
     assert told["results"] == [9] * 16
-    assert told["seconds"] < 2 * 2 + 2  # the patience of NVML, once for each round
+    assert told["seconds"] < 2 * 2 + 12  # the patience of NVML, once for each round of eight
 
 
 async def test_a_program_that_closes_all_descriptors_stays_limited_and_its_own_files_are_left_alone(

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 def cancelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("cancelled") / "cancelled"
     command = ["gcc", "-std=gnu11", "-O1", "-pthread", str(HERE / "cancelled.c"), "-ldl"]
-    subprocess.run([*command, "-o", str(program)], check=True, timeout=60)
+    subprocess.run([*command, "-o", str(program)], check=True, timeout=300)
     return program
 
 
@@ -159,8 +159,7 @@ async def test_the_manager_is_replaced_under_running_programs_without_a_byte_los
 driver = cuda()
 begin(driver)
 held, wrong, rounds = [], 0, 0
-end = time.monotonic() + 2
-while time.monotonic() < end:
+while rounds <= 10 or not Path({str(work / "enough")!r}).exists():
     result, address = allocate(driver, {LIMIT // 8})
     if result == SUCCESS:
         held.append(address)
@@ -170,7 +169,7 @@ while time.monotonic() < end:
         while held:
             free(driver, held.pop())
     time.sleep(0.001)
-tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8}, many=rounds > 10)
+tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8})
 """
         )
     )
@@ -181,10 +180,11 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8}, many=rounds
         await simulated_node.open(current, "one", LIMIT)
         await asyncio.sleep(0.02)
         replaced += 1
+        if replaced > 10:
+            (work / "enough").touch()
     await current.stop()
 
-    assert await running == {"wrong": 0, "left": LIMIT, "many": True}
-    assert replaced > 10
+    assert await running == {"wrong": 0, "left": LIMIT}
     assert simulated_node.peaks() == [LIMIT]
 
 
@@ -198,7 +198,7 @@ async def test_threads_cancelled_at_any_moment_leave_nothing_locked_and_nothing_
         f"""
 import subprocess
 ran = subprocess.run([{str(cancelled)!r}, "150", str({LIMIT} // 40), {kind!r}],
-                     capture_output=True, text=True, timeout=30)
+                     capture_output=True, text=True)
 print(ran.stdout or json.dumps({{"failed": ran.returncode}}), end="", flush=True)
 """
     )

@@ -113,7 +113,7 @@ class Asker:
         return answers
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=300)
 
 
 def differences(asked: list[Any], told: list[Any], expected: list[Any]) -> list[Any]:

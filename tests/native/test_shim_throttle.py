@@ -94,7 +94,7 @@ def paced_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}", "-Wall", "-Werror"]
     binding = ["-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1"]
     command = ["gcc", *flags, *binding, "-o", str(cuda), str(HERE / "paced_cuda.c")]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
     return lay_out(folder / "lib", cuda, nvml)
 

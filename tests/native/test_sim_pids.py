@@ -65,7 +65,7 @@ def listed(box: SimBox, prefix: tuple[str, ...] = ()) -> str:
         env=box.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return asked.stdout.strip()

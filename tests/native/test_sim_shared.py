@@ -194,7 +194,7 @@ def test_an_event_of_another_process_happens_when_its_work_is_done(
     assert (code, other(f"keep('e', vm.event_open({handle!r}))[0]")) == (0, 0)
     assert other("vm.of_event('Query', kept['e'][1])") == 0  # never recorded
 
-    client("[spin(150_000_000), vm.of_event('Record', kept['e'], None)]")
+    client("[spin(2_000_000_000), vm.of_event('Record', kept['e'], None)]")
 
     assert other("vm.of_event('Query', kept['e'][1])") == 600
     assert other("seconds(\"vm.of_event('Synchronize', kept['e'][1])\") > 0.05")
@@ -213,7 +213,7 @@ def test_only_events_made_for_it_are_known_to_other_processes(client: Client) ->
 def test_an_event_of_a_process_that_died_has_happened(box: SimBox, client: Client) -> None:
     other = box.client()
     other("init()")
-    client("[keep('e', vm.event()[1]), spin(60_000_000_000)]")
+    client("[keep('e', vm.event()[1]), spin(600_000_000_000)]")
     client("vm.of_event('Record', kept['e'], None)")
     handle = client("vm.event_handle(kept['e'])[1]")
     other(f"keep('e', vm.event_open({handle!r}))")

@@ -30,7 +30,7 @@ def busy_after(box: SimBox, total: int) -> dict[int, int]:
 
 def test_a_launch_returns_at_once_and_its_kernel_takes_its_time(client: Client) -> None:
     answers = client(
-        "[record('start'), spin(300_000_000), record('end'),"
+        "[record('start'), spin(2_000_000_000), record('end'),"
         " cuda.cuEventQuery(events['end']), cuda.cuStreamQuery(None), seconds('sync()'),"
         " cuda.cuEventQuery(events['end']), cuda.cuStreamQuery(None), elapsed('start', 'end')]"
     )
@@ -38,7 +38,7 @@ def test_a_launch_returns_at_once_and_its_kernel_takes_its_time(client: Client) 
     assert answers[:5] == [0, 0, 0, 600, 600]
     assert answers[5] > 0.03
     assert answers[6:8] == [0, 0]
-    assert answers[8] >= 300
+    assert answers[8] >= 2000
 
 
 def test_kernels_without_a_known_length_take_ten_microseconds(box: SimBox, client: Client) -> None:
@@ -48,13 +48,13 @@ def test_kernels_without_a_known_length_take_ten_microseconds(box: SimBox, clien
 
 
 def test_events_around_queued_kernels_tell_their_length_exactly(client: Client) -> None:
-    client("[spin(20_000_000), record('a'), spin(3_000_000), record('b'), sync()]")
+    client("[spin(500_000_000), record('a'), spin(3_000_000), record('b'), sync()]")
 
     assert client("elapsed('a', 'b')") == pytest.approx(3, abs=1e-5)
 
 
 def test_an_event_knows_its_time_after_its_place_in_the_queue_was_reused(client: Client) -> None:
-    client("[spin(20_000_000), record('a'), spin(3_000_000), record('b')]")
+    client("[spin(500_000_000), record('a'), spin(3_000_000), record('b')]")
 
     assert client("[spin(1000, 2500), sync()]") == [0, 0]
 
@@ -66,7 +66,7 @@ def test_a_full_queue_holds_the_launcher_back(client: Client) -> None:
 
 
 def test_timing_needs_recorded_and_finished_events(client: Client) -> None:
-    client("[record('start'), spin(20_000_000_000), record('end')]")
+    client("[record('start'), spin(600_000_000_000), record('end')]")
 
     code = client(
         "cuda.cuEventElapsedTime(ctypes.byref(ctypes.c_float()), events['start'], events['end'])"
@@ -92,25 +92,27 @@ def test_two_processes_with_work_each_get_half(box: SimBox) -> None:
 def test_a_process_alone_gets_everything_and_a_late_one_its_half(box: SimBox) -> None:
     long, short = box.client(), box.client()
     assert [long("init()"), short("init()")] == [0, 0]
-    long("spin(20_000_000_000)")
+    long("spin(600_000_000_000)")
 
-    answers = short("[record('a'), spin(50_000_000), record('b'), sync(), elapsed('a', 'b')]")
+    answers = short(
+        "[spin(500_000_000), record('a'), spin(50_000_000), record('b'), sync(), elapsed('a', 'b')]"
+    )
 
-    assert answers[:4] == [0, 0, 0, 0]
-    assert answers[4] == pytest.approx(100, abs=3)  # ends between two slices of the other's
+    assert answers[:5] == [0, 0, 0, 0, 0]
+    assert answers[5] == pytest.approx(100, abs=3)  # ends between two slices of the other's
 
 
 def test_work_of_a_killed_process_vanishes(box: SimBox) -> None:
     victim, client = box.client(), box.client()
     assert [victim("init()"), client("init()")] == [0, 0]
-    assert victim("spin(10_000_000, 1000)") == 0
+    assert victim("spin(100_000_000, 1000)") == 0
 
     victim.kill()
 
-    assert client("seconds('spin(50_000_000) or sync()')") < 5
+    assert client("seconds('spin(50_000_000) or sync()')") < 50
     account = box.gpus.tenants()[0].devices[box.uuid]
     assert account.launches == 1001
-    assert account.busy_ns < 5000 * MS
+    assert account.busy_ns < 50_000 * MS
 
 
 def test_the_account_says_when_work_began_and_ended(box: SimBox, client: Client) -> None:
@@ -123,7 +125,7 @@ def test_the_account_says_when_work_began_and_ended(box: SimBox, client: Client)
 
 
 def test_a_stream_without_work_is_not_held_up_by_another(client: Client) -> None:
-    client("[spin(20_000_000_000), events.update(s=ctypes.c_void_p())]")
+    client("[spin(600_000_000_000), events.update(s=ctypes.c_void_p())]")
 
     codes = client(
         "[cuda.cuStreamCreate(ctypes.byref(events['s']), 1), cuda.cuStreamQuery(events['s']),"

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import storm
@@ -49,25 +50,31 @@ def widened(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT,
         env=os.environ | {"CC": f"gcc -include{folder / 'widen.h'}"},
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     return folder / "lib" / "shim" / "libcuda.so.1"
 
 
-def assert_it_raged(outcome: Outcome) -> None:
-    report = outcome.report
-    assert outcome.faults() == [], outcome.words
-    assert outcome.peak > 0.9 * LIMIT
-    assert min(report[what] for what in ("taken", "given", "refused", "killed", "execs")) > 0
+async def assert_it_rages(work: Path, **how: Any) -> None:
+    """However slow the machine is: for longer where not all of it happened in a few seconds."""
+    for seconds in (3, 30):
+        folder = work / str(seconds)
+        folder.mkdir()
+        outcome = await storm.storm(folder, seconds=seconds, **how)
+        assert outcome.faults() == [], outcome.words
+        if raged(outcome):
+            return
+    pytest.fail(str(outcome))
+
+
+def raged(outcome: Outcome) -> bool:
+    kinds = ("taken", "given", "refused", "killed", "execs")
+    return outcome.peak > 0.9 * LIMIT and all(outcome.report[what] for what in kinds)
 
 
 @pytest.mark.parametrize("processes", [2, 8, 64])
 async def test_racing_processes_get_all_there_is_and_never_more(work: Path, processes: int) -> None:
-    outcome = await storm.storm(
-        work, processes=processes, threads=2, seconds=3, kills=30, seed=processes
-    )
-
-    assert_it_raged(outcome)
+    await assert_it_rages(work, processes=processes, threads=2, kills=30, seed=processes)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +84,17 @@ async def test_not_even_when_every_step_of_a_reservation_takes_long(
     work: Path, widened: Path, processes: int, threads: int
 ) -> None:
     """In a crowd most goes wrong; between two it is soonest proved that a refusal was."""
-    outcome = await storm.storm(
-        work, processes=processes, threads=threads, seconds=4, kills=15, seed=5, shim=widened
+    await assert_it_rages(
+        work, processes=processes, threads=threads, kills=15, seed=5, shim=widened
     )
-
-    assert_it_raged(outcome)
 
 
 async def test_modules_that_come_and_go_meanwhile_take_nothing_from_the_limit(work: Path) -> None:
     """What the driver takes for their variables is estimated, then measured: never too little."""
     outcome = await storm.storm(
-        work, processes=1, threads=3, seconds=2, kills=0, seed=2, kinds="module,plain"
-    )
+        work, processes=1, threads=3, seconds=60, requests=2000, kills=0, seed=2,
+        kinds="module,plain",
+    )  # fmt: skip
 
     assert outcome.peak <= LIMIT, outcome.words
     assert outcome.report["failure"] == outcome.report["left"] == outcome.left == 0

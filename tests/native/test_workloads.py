@@ -22,7 +22,7 @@ import vcuda_shim
 from gpumanager.units import MIB
 
 WORK = str(vcuda_shim.PROGRAMS / "cuda-work")
-WAIT = 20.0
+WAIT = 120.0
 ROUNDING = 1e-5
 """Kernels that share the GPU end at whole nanoseconds."""
 
@@ -42,7 +42,7 @@ class Witness:
         source = Path(__file__).with_name("witness_cuda.c")
         flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fPIC"]
         command = ["gcc", *flags, "-shared", "-o", str(library), str(source), "-ldl"]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=300)
         self._log = folder / "log"
         self.environment = {
             "LD_LIBRARY_PATH": f"{folder}:{box.libraries}",

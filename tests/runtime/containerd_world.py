@@ -27,7 +27,7 @@ from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContaine
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "runc", "ctr", "gcc")
 IMAGE = "localhost/gm-pause:local"
-STARTED_SECONDS = 30
+STARTED_SECONDS = 120
 _HOST_NETWORK = 2
 
 _PAUSE = """
@@ -206,7 +206,7 @@ def _image(base: Path) -> bytes:
     """A docker archive: one layer with one program."""
     source, program = base / "pause.c", base / "pause"
     source.write_text(_PAUSE)
-    subprocess.run(["gcc", "-Os", "-static", "-o", program, source], check=True, timeout=60)
+    subprocess.run(["gcc", "-Os", "-static", "-o", program, source], check=True, timeout=300)
     layer = _tar({"pause": program.read_bytes()})
     digest = hashlib.sha256(layer).hexdigest()
     config = json.dumps(

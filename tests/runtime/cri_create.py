@@ -89,4 +89,4 @@ async def call(channel: grpc.aio.Channel, method: str, request: Any, answer: str
         lambda made: made.SerializeToString(),
         message(answer).FromString,
     )
-    return await send(request, timeout=60)
+    return await send(request, timeout=300)

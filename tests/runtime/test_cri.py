@@ -26,7 +26,7 @@ from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContaine
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
 
 MOUNTS = (Bind("/etc", "/etc/vcuda"),)
-BOUND = 10.0
+BOUND = 120.0
 """Seconds after which a call is stuck."""
 
 

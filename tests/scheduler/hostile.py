@@ -26,7 +26,7 @@ from gpumanager.sim.cluster.server import SimulatedApiServer
 
 LET_GO = "let go"
 """The connection ended without an answer."""
-SECONDS = 30.0
+SECONDS = 120.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import HttpServer, Routes
 
+SECONDS = 120.0
+"""After which a test is stuck; a busy machine may need many."""
+
 
 class Served:
     """A server that runs, and its port."""
@@ -34,7 +37,7 @@ class Served:
             return answer.status, answer.read()
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -45,7 +48,7 @@ class Served:
         writer.write(words)
         answer = bytearray()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(SECONDS):
                 while piece := await reader.read(1 << 16):
                     answer += piece
         except ConnectionError:
@@ -70,7 +73,7 @@ async def serving(
 
 async def until(look: Callable[[], Any]) -> None:
     """Returns when it is so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         while True:
             if look():
                 return

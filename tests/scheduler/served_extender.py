@@ -15,7 +15,7 @@ from gpumanager.scheduler.service import Extender
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 class Served:

@@ -5,24 +5,30 @@ import json
 import re
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hostile import LET_GO, SERVERS, Drip, Said, Target, attacked, conversation, request
+from hostile import LET_GO, SECONDS, SERVERS, Drip, Said, Target, attacked, conversation, request
 from served_extender import until
 
 from gpumanager.scheduler.http.bounds import Bounds
 
 BODY = 1 << 18
-SHORT = Bounds(
+PATIENT = Bounds(
     body=BODY,
     bodies=64 * BODY,
     connections=256,
-    head_seconds=1.0,
-    body_seconds=0.5,
-    answer_seconds=0.5,
-    idle_seconds=1.5,
+    head_seconds=120.0,
+    body_seconds=120.0,
+    answer_seconds=120.0,
 )
+HURRIED = {
+    LET_GO: replace(PATIENT, head_seconds=1.0),
+    "408": replace(PATIENT, body_seconds=0.5),
+}
+"""By what becomes of who is slow: only that is hurried, for a busy machine may be late with the
+rest."""
 both = pytest.mark.parametrize("name", SERVERS)
 plain_and_tls = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 
@@ -36,7 +42,7 @@ def _nothing_is_our_fault(caplog: pytest.LogCaptureFixture) -> Any:
 
 @pytest.fixture
 async def target(name: str) -> AsyncIterator[Target]:
-    async with attacked(name, SHORT) as one:
+    async with attacked(name, PATIENT) as one:
         yield one
 
 
@@ -88,14 +94,19 @@ BOMB = b"\x1f\x8b" + b"\0" * 1000
 
 @both
 @plain_and_tls
+@pytest.mark.parametrize("bounds", [PATIENT, *HURRIED.values()], ids=["patient", *HURRIED])
 async def test_who_is_slow_or_says_too_much_or_nonsense_is_told_so_and_let_go(
-    name: str, *, tls: bool
+    name: str, bounds: Bounds, *, tls: bool
 ) -> None:
-    async with attacked(name, SHORT, tls=tls) as target:
+    async with attacked(name, bounds, tls=tls) as target:
         told: dict[tuple[str, str], str] = {}
         wanted: dict[tuple[str, str], str] = {}
         for path in target.posts:
-            table = conversations(path)
+            table = {
+                what: (said, outcome)
+                for what, (said, outcome) in conversations(path).items()
+                if HURRIED.get(outcome, PATIENT) == bounds
+            }
             answers = await asyncio.gather(
                 *(conversation(target, said) for said, _ in table.values())
             )
@@ -169,7 +180,7 @@ async def test_a_wrong_path_is_told_what_there_is(target: Target) -> None:
 async def test_requests_that_come_at_once_are_answered_in_their_order(
     name: str, *, tls: bool
 ) -> None:
-    async with attacked(name, SHORT, tls=tls) as target:
+    async with attacked(name, PATIENT, tls=tls) as target:
         healthy, nowhere = request("GET", "/healthz"), request("GET", "/nowhere")
         last = request("GET", "/healthz", closing=True)
 
@@ -183,13 +194,13 @@ async def test_requests_that_come_at_once_are_answered_in_their_order(
 async def test_who_asks_on_and_never_reads_is_let_go_and_costs_little(
     name: str, *, tls: bool
 ) -> None:
-    async with attacked(name, SHORT, tls=tls) as target:
+    async with attacked(name, replace(PATIENT, answer_seconds=0.5), tls=tls) as target:
         _, writer = await target.open(receives=4096)
         asked = request("GET", "/metrics") * 100
         tracemalloc.start()
         try:
             with pytest.raises(ConnectionError):
-                await asyncio.wait_for(say_for_ever(writer, asked), 60)
+                await asyncio.wait_for(say_for_ever(writer, asked), 5 * SECONDS)
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -206,19 +217,25 @@ async def say_for_ever(writer: asyncio.StreamWriter, words: bytes) -> None:
 
 @both
 async def test_large_bodies_beyond_what_there_is_room_for_are_sent_away(name: str) -> None:
-    async with attacked(name, Bounds(body=BODY, bodies=2 * BODY, body_seconds=1.0)) as target:
-        said = (head(target.posts[0], f"Content-Length: {BODY}"), b"{")
+    async with attacked(name, replace(PATIENT, bodies=2 * BODY)) as target:
+        large = head(target.posts[0], f"Content-Length: {BODY}") + b"{"
+        writers = [(await target.open())[1] for _ in range(2)]
+        for writer in writers:
+            writer.write(large)
+        await until(lambda: target.reading() == 2 * BODY)
 
-        answers = await asyncio.gather(*(conversation(target, said) for _ in range(5)))
+        answers = await asyncio.gather(*(conversation(target, (large,)) for _ in range(3)))
 
-        assert sorted(answers) == ["408", "408", "503", "503", "503"]
-        assert target.reading() == 0
+        assert answers == ["503"] * 3
+        for writer in writers:
+            writer.transport.abort()
+        await until(lambda: target.reading() == 0)
 
 
 @both
 @plain_and_tls
 async def test_a_crowd_keeps_nobody_out_and_is_not_let_grow(name: str, *, tls: bool) -> None:
-    few = Bounds(connections=8, head_seconds=30.0)
+    few = replace(PATIENT, connections=8)
     async with attacked(name, few, tls=tls) as target:
         crowd = [
             await asyncio.open_connection("127.0.0.1", target.port) for _ in range(5 * 8)
@@ -244,7 +261,7 @@ async def test_a_crowd_keeps_nobody_out_and_is_not_let_grow(name: str, *, tls: b
     ids=["nothing", "nonsense", "half a handshake", "plain HTTP", "nulls"],
 )
 async def test_who_makes_no_proper_handshake_is_let_go(name: str, said: Said) -> None:
-    async with attacked(name, SHORT, tls=True) as target:
+    async with attacked(name, HURRIED[LET_GO], tls=True) as target:
         plain = Target(**{**vars(target), "tls": None})
 
         answer = await conversation(plain, said)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -13,7 +15,7 @@ from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.plain import Reply, Verb, read_head
 from gpumanager.scheduler.http.server import HttpServer, Refused
 
-HURRIED = Bounds(body_seconds=0.2, grace_seconds=0.2, body=1 << 20, bodies=1 << 20)
+PATIENT = Bounds(body_seconds=60, grace_seconds=0.2, body=1 << 20, bodies=1 << 20)
 OTHER = "X-Other: 1"
 """A field that makes a request one for aiohttp."""
 WHERE = b"POST /echo HTTP/1.1\r\n"
@@ -60,11 +62,17 @@ async def page(_request: web.BaseRequest, _body: bytes) -> web.Response:
     return web.Response(body=b"a page")
 
 
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    server = HttpServer({"/page": {"GET": page}}, HURRIED, VERBS)
+@asynccontextmanager
+async def serving(bounds: Bounds) -> AsyncIterator[Served]:
+    server = HttpServer({"/page": {"GET": page}}, bounds, VERBS)
     yield Served(server, await server.start("127.0.0.1", 0))
     await server.stop()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serving(PATIENT) as one:
+        yield one
 
 
 def post(path: str, body: bytes, *fields: str) -> bytes:
@@ -124,12 +132,13 @@ async def test_it_does_not_matter_in_which_pieces_a_request_comes(
     writer.transport.abort()
 
 
-async def test_whose_body_does_not_come_is_told_so_and_let_go(served: Served) -> None:
-    answer = await served.say(post("/echo", b"x" * 10)[:-1])
+async def test_whose_body_does_not_come_is_told_so_and_let_go() -> None:
+    async with serving(replace(PATIENT, body_seconds=0.2)) as served:
+        answer = await served.say(post("/echo", b"x" * 10)[:-1])
 
-    assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b'{"Error": "the request did not come to its end in time"}' in answer
-    assert served.server.reading == 0
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b'{"Error": "the request did not come to its end in time"}' in answer
+        assert served.server.reading == 0
 
 
 async def test_what_is_kept_for_a_body_is_given_back_when_its_sender_leaves(
@@ -153,7 +162,7 @@ async def test_who_is_being_answered_when_the_server_stops_gets_the_answer() -> 
         await go.wait()
         return Reply(body)
 
-    server = HttpServer({}, Bounds(), {"/slow": slow})
+    server = HttpServer({}, Bounds(grace_seconds=60), {"/slow": slow})
     one = Served(server, await server.start("127.0.0.1", 0))
     saying = asyncio.create_task(one.say(post("/slow", b"hello")))
     await asked.wait()

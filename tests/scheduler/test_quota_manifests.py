@@ -123,7 +123,7 @@ async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_ser
 async def said(api: ApiServer, name: str) -> Any:
     """The event about the ConfigMap."""
     found: list[Any] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not found:
             await api.list(EVENTS, found.append, fieldSelector=f"involvedObject.name={name}")
             await asyncio.sleep(0.1)

@@ -96,7 +96,7 @@ async def world() -> AsyncIterator[RealWorld]:
 
 async def settle(world: RealWorld) -> None:
     """The API server learns of its configurations a moment after they are written."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while True:
             if (await world.pod(pod()))["spec"]["schedulerName"] == "gpu-scheduler":
                 return

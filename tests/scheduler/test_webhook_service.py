@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webho
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 QUOTAS = read_quotas('{"default": {"quota": {"A100": 2, "T4": 1}}}')
+PATIENT = replace(BOUNDS, head_seconds=120.0, body_seconds=120.0, answer_seconds=120.0)
+"""On a busy machine a large body takes its time."""
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
 
 
@@ -34,7 +37,7 @@ async def served() -> AsyncIterator[Served]:
         WebhookMetrics(lambda: {"node_kinds": 1.0}),
         "2.0",
     )
-    async with serving(hook.routes(), BOUNDS) as one:
+    async with serving(hook.routes(), PATIENT) as one:
         yield one
 
 

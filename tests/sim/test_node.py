@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from host_watch import HostWatch
 from waiting import has_ended, until
 
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
@@ -41,7 +42,7 @@ from gpumanager.virtual.region import read_usage
 from vcuda_shim._shim import ffi, lib
 
 real_clock = pytest.mark.flaky(reruns=2)
-"""A busy host may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
+"""The machine may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
 
 
 MISSING = namespaces_available()
@@ -204,12 +205,14 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
     running = asyncio.create_task(node.run_admitted(one))
     await until(lambda: watched.printed("holding"))
 
-    await node.kill_agent()
+    with HostWatch() as host:
+        await node.kill_agent()
+        (result,) = await running
 
-    (result,) = await running
     assert result.exit_code == 0
     assert result.measured.share is not None
-    assert abs(result.measured.share - 30) < 5
+    assert result.measured.share < 30 + 5
+    host.expect(result.measured, holds=result.measured.share > 30 - 5)
     await node.start_agent()
 
 
@@ -224,7 +227,7 @@ async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
     os.kill(agent, signal.SIGKILL)
 
     with pytest.raises(AgentDied, match=r"ended with status -9.*registered"):
-        await asyncio.wait_for(working, 10)
+        await asyncio.wait_for(working, 120)
 
 
 async def test_nothing_is_left_behind_of_a_node() -> None:
@@ -251,12 +254,12 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(
     def slowly(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
         places.append(disk.base)
         begun.set()
-        go_on.wait(10)
+        go_on.wait(120)
         return furnish(disk, machine)
 
     monkeypatch.setattr("gpumanager.sim.node.furnish", slowly)
     starting = asyncio.create_task(SimulatedNode(load_machine("single")).__aenter__())
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 120)
 
     starting.cancel()
     await asyncio.sleep(0)
@@ -358,7 +361,7 @@ async def _end(watched: Watched, running: asyncio.Task[tuple[ContainerResult, ..
     for occupant in watched.node.gpus.processes():
         os.kill(occupant.pid, signal.SIGKILL)
     watched.node.kill_containers()
-    await asyncio.wait((running,), timeout=10)
+    await asyncio.wait((running,), timeout=600)
 
 
 def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:

@@ -12,7 +12,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 
-BOUND = 20.0
+BOUND = 120.0
 MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,

@@ -39,7 +39,7 @@ class Node:
         for plugin in (self.core, self.memory):
             await plugin.start()
             await plugin.register()
-        await self.kubelet.wait_for_devices((VCORE, VMEMORY), 5)
+        await self.kubelet.wait_for_devices((VCORE, VMEMORY), 120)
 
     async def stop(self) -> None:
         await self.kubelet.stop()
@@ -47,7 +47,7 @@ class Node:
             await plugin.stop()
 
     def get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.kubelet.http.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.kubelet.http.port, timeout=600)
         connection.request("GET", path)
         answer = connection.getresponse()
         content = answer.read()
@@ -266,7 +266,7 @@ async def test_a_restart_deletes_every_socket_and_keeps_who_holds_what(node: Nod
         await plugin.stop()
         await plugin.start()
         await plugin.register()
-    await node.kubelet.wait_for_devices((VCORE, VMEMORY), 5)
+    await node.kubelet.wait_for_devices((VCORE, VMEMORY), 120)
     await node.kubelet.admit(pod(name="next"))
     assert {"c0", "c1"}.isdisjoint(node.core.called("allocate")[1])
     assert node.kubelet.pods.statuses[one.uid].phase is Phase.RUNNING

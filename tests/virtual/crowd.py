@@ -7,22 +7,9 @@ program's input ends.
 import json
 import os
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
-from hello_client import Answer, exchange, hello, tell
-
-
-def patient_exchange(path: Path) -> Answer:
-    """As the shim does: who finds the queue full tries again, and so does who is hung up on because
-    it got no turn to speak before its time was over."""
-    while True:
-        with suppress(BlockingIOError, ConnectionError):
-            answer = exchange(path, hello())
-            if answer is not None:
-                return answer
-        time.sleep(0.01)
+from hello_client import patient_exchange, tell
 
 
 def member(path: Path, start: int, told: int, end: int) -> None:

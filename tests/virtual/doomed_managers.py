@@ -45,7 +45,7 @@ async def serve_one(name: AllocationID, at: int, root: Path) -> None:
     await VirtualSockets(root).open(name, [LIMIT])
     die_before_call(at)
     os.write(1, b"ready\n")
-    await asyncio.sleep(30)
+    await asyncio.sleep(600)
 
 
 def forked(name: AllocationID, word: str, at: int, root: Path) -> int:

@@ -10,6 +10,8 @@ import mmap
 import os
 import socket
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ def receive(connection: socket.socket) -> Answer | None:
 
 def connect(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(10)
+    connection.settimeout(60)
     try:
         connection.connect(str(path))
     except OSError:
@@ -76,6 +78,17 @@ def exchange(path: Path, message: bytes) -> Answer | None:
     with connect(path) as connection:
         connection.sendall(message)
         return receive(connection)
+
+
+def patient_exchange(path: Path) -> Answer:
+    """As the shim does: who finds the queue full tries again, and so does who is hung up on because
+    it got no turn to speak before its time was over."""
+    while True:
+        with suppress(BlockingIOError, ConnectionError):
+            answer = exchange(path, hello())
+            if answer is not None:
+                return answer
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True, slots=True)

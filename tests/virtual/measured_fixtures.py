@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from container_process import SECONDS
 from measured import GPU, NAME, Driver, Process
 
 from gpumanager.units import GIB, Bytes
@@ -19,7 +20,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
-    manager = VirtualSockets(root, meter=driver)
+    manager = VirtualSockets(root, meter=driver, pass_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     made = Process(manager, directory)
     await made.attach()

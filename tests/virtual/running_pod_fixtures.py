@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from container_process import SECONDS
 from running_pod import Running
 
 from gpumanager.names import VCORE, VMEMORY
@@ -26,11 +27,11 @@ async def running() -> AsyncIterator[Running]:
         await node.admit(pod)
         run = asyncio.create_task(node.run_admitted(pod))
         runtime = ContainerRuntime([node.disk.runtime])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks
                 await asyncio.sleep(0.01)
         await runtime.close()
         files = Path(live[0].source("/etc/vcuda") or "")
         yield Running(pod.uid, live[0].container.container_id, files, node.disk.virtual)
         node.kill_containers()
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, SECONDS)

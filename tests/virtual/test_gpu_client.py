@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from container_process import HERE, StartProcess, eventually
+from container_process import HERE, SECONDS, StartProcess, eventually
 from gpu_client_calls import refused, register
 from gpu_client_play import FAILED, METHOD, call, dial
 from open_door import GPU, NAME, limit, open_descriptors, say
@@ -56,14 +56,13 @@ class Node:
     def stranger(self, allocation: AllocationID, process: Process) -> str | None:
         return "this socket is another pod's" if process.pid in self.strangers else None
 
-    def manager(self, call_seconds: float = 10) -> VirtualSockets:
+    def manager(self, call_seconds: float = SECONDS) -> VirtualSockets:
         return VirtualSockets(
             self.root,
             peers=self,
             resident=self.residents.get,
             neighbours=self,
             driver="555.58.02",
-            deadline_seconds=0.3,
             call_seconds=call_seconds,
             sweep_seconds=0.02,
         )
@@ -227,7 +226,7 @@ async def test_a_container_cannot_fill_the_disk_with_registrations(node: Node, d
 async def test_other_calls_are_unknown(door: Path) -> None:
     async with dial(door) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary(METHOD + "s")(b"", timeout=10)
+            await channel.unary_unary(METHOD + "s")(b"", timeout=SECONDS)
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -251,7 +250,7 @@ async def test_many_register_at_once_and_hello_is_answered_meanwhile(
 
     assert answer is not None
     answer.close()
-    assert await eventually(lambda: open_descriptors() <= before, within=10)
+    assert await eventually(lambda: open_descriptors() <= before)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 4096, b"\xff" * 65536], ids=["", "zeros", "ones"])
@@ -264,17 +263,17 @@ async def test_who_speaks_http2_and_nothing_more_is_left_alone_in_the_end(
         await register(door, pod_uid=UID, container_id=ID)
         before = open_descriptors()
 
-        await asyncio.wait_for(asyncio.to_thread(_until_hung_up, door, rest), 20)
+        await asyncio.wait_for(asyncio.to_thread(_until_hung_up, door, rest), SECONDS)
 
         await register(door, pod_uid=UID, container_id=ID)
-        assert await eventually(lambda: open_descriptors() <= before, within=10)
+        assert await eventually(lambda: open_descriptors() <= before)
     finally:
         await manager.stop()
 
 
 def _until_hung_up(door: Path, rest: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(10)
+        connection.settimeout(SECONDS)
         connection.connect(str(door))
         try:
             connection.sendall(PREFACE + rest)
@@ -297,7 +296,7 @@ async def run(*words: object) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *map(str, words), stdout=pipe, stderr=subprocess.STDOUT
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
     assert process.returncode is not None
     return process.returncode, output.decode()
 
@@ -345,8 +344,8 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
         own = await placed(pods / f"pod{UID}" / ID, *client, f"--cont-id={ID}")
         other = await placed(pods / f"pod{UID[:-1]}0" / ID, *client, "--cont-id=other")
 
-        assert await asyncio.wait_for(own.wait(), 20) == 0
-        assert await asyncio.wait_for(other.wait(), 20) == FAILED
+        assert await asyncio.wait_for(own.wait(), SECONDS) == 0
+        assert await asyncio.wait_for(other.wait(), SECONDS) == FAILED
         assert await eventually(lambda: node.pids() == (program.pid,))
     finally:
         program.kill()

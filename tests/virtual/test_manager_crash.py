@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_process import HERE, StartProcess, eventually
+from container_process import HERE, SECONDS, StartProcess, eventually
 from hello_client import OBSERVER, Answer, Regions, exchange, hello
 from manager_process import LIMIT
 
@@ -51,7 +51,7 @@ class DoomedManagers:
         assert self._asked("end") == "ended"
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
     def _asked(self, line: str) -> str:
         assert self._process.stdin is not None
@@ -200,7 +200,7 @@ async def start_manager(root: Path) -> AsyncIterator[Callable[[], Awaitable[Any]
         )
         started.append(manager)
         assert manager.stdout is not None
-        assert await asyncio.wait_for(manager.stdout.readline(), 20) == b"ready\n"
+        assert await asyncio.wait_for(manager.stdout.readline(), SECONDS) == b"ready\n"
         return manager
 
     yield start

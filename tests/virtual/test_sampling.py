@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_process import eventually
+from container_process import SECONDS, eventually
 from hello_client import exchange, hello
 
 from gpumanager.errors import GpuManagerError
@@ -37,7 +37,7 @@ class Driver:
     def __call__(self) -> Answers:
         self.passes += 1
         number = self.passes
-        self.meanwhile.wait(10)
+        self.meanwhile.wait(SECONDS)
         if self.broken:
             raise GpuManagerError("no driver")
         return {GPU: Answer(number, (Sample(number, number, 50),))}
@@ -48,7 +48,7 @@ def pids(answers: Answers) -> list[int]:
 
 
 async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> None:
-    sampling = Sampling(Driver())
+    sampling = Sampling(Driver(), pass_seconds=SECONDS)
     await sampling.sample()
     await sampling.sample()
 
@@ -78,7 +78,7 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = Driver()
-    sampling = Sampling(driver)
+    sampling = Sampling(driver, pass_seconds=SECONDS)
     driver.broken = True
     for _ in range(3):
         await sampling.sample()

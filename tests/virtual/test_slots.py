@@ -10,7 +10,7 @@ from fcntl import F_OFD_SETLK, F_WRLCK, fcntl
 from pathlib import Path
 
 import pytest
-from container_process import HERE, StartProcess, eventually
+from container_process import HERE, SECONDS, StartProcess, eventually
 from hello_client import exchange, hello
 
 from gpumanager.gpu.values import GpuUUID
@@ -80,13 +80,13 @@ async def test_of_more_processes_than_slots_each_is_served_or_told_why(
         sys.executable, HERE / "crowd.py", door, str(count), stdin=pipe, stdout=pipe, limit=2**20
     )
     assert crowd.stdout is not None
-    told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), 60))
+    told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), SECONDS))
 
     slots = sorted(slot for status, slot in told if status == 0)
     assert slots == list(range(lib.VCUDA_SLOTS))
     assert [answer for answer in told if answer[0] != 0] == [[-errno.ENOSPC, -1]] * 6
     await crowd.communicate(b"")
-    assert await eventually(lambda: sockets.usage(NAME).processes == (), within=5)
+    assert await eventually(lambda: sockets.usage(NAME).processes == ())
 
 
 async def test_a_slot_that_a_peer_is_emptying_is_not_given_away(

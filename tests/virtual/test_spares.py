@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from container_process import eventually
+from container_process import SECONDS, eventually
 from open_door import NAME, limit, pids, say
 
 from gpumanager.units import GIB, Bytes
@@ -167,12 +167,12 @@ async def test_a_spare_that_is_finished_when_nobody_wants_it_any_more_goes(
     def late(directory: Path) -> Spare:
         spare = make(directory)
         loop.call_soon_threadsafe(made.set)
-        wanted.wait(10)
+        wanted.wait(SECONDS)
         return spare
 
     monkeypatch.setattr(Spare, "make", late)
     keeping = asyncio.create_task(Spares(root / "alloc").keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         await made.wait()
 
     keeping.cancel()
@@ -190,7 +190,7 @@ async def test_no_directory_is_made_ahead_while_somebody_waits_for_us(root: Path
         await calm.wait()
 
     keeping = asyncio.create_task(Spares(root / "alloc", come).keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         await asked.wait()
     assert spares(root) == set()
     calm.set()

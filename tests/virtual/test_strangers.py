@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from container_process import HERE, ContainerProcess
+from container_process import HERE, SECONDS, ContainerProcess
 from hello_client import OBSERVER, Answer, exchange, hello
 from running_pod import Running
 
@@ -157,7 +157,7 @@ class Moved:
 
 async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(root: Path) -> None:
     """A child that inherited the connection would get the descriptors."""
-    sockets = VirtualSockets(root, peers=Moved(), deadline_seconds=30)
+    sockets = VirtualSockets(root, peers=Moved(), deadline_seconds=SECONDS)
     try:
         door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         script = (
@@ -175,7 +175,7 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
         )
-        output, _ = await asyncio.wait_for(process.communicate(), 20)
+        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
     finally:
         await sockets.stop()
 

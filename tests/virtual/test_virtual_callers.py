@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from container_process import eventually
 from hello_client import OBSERVER, connect, exchange, hello, receive
-from open_door import open_descriptors, pids, say
+from open_door import NAME, limit, open_descriptors, pids, say
 
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.listener import MAX_CALLERS
@@ -65,7 +65,10 @@ async def test_garbage_leaves_the_next_caller_unharmed(door: Path, garbage: byte
 
 
 @pytest.mark.parametrize("half", [b"", hello()[:1], hello()[:63]], ids=["0", "1", "63"])
-async def test_silence_is_hung_up_on_after_the_deadline(door: Path, half: bytes) -> None:
+async def test_silence_is_hung_up_on_after_the_deadline(
+    hurried: VirtualSockets, half: bytes
+) -> None:
+    door = await hurried.open(NAME, [limit()]) / "vcuda.sock"
     with connect(door) as connection:
         connection.sendall(half)
 
@@ -103,11 +106,12 @@ async def test_callers_who_hang_up_before_their_welcome_hold_no_slot(
 
 
 async def test_a_crowd_of_silent_callers_delays_a_good_one_by_the_deadline_at_most(
-    door: Path,
+    hurried: VirtualSockets,
 ) -> None:
+    door = await hurried.open(NAME, [limit()]) / "vcuda.sock"
     crowd = [connect(door) for _ in range(3 * MAX_CALLERS)]
 
-    answer = await asyncio.wait_for(say(door), timeout=5)
+    answer = await say(door)
 
     assert answer is not None
     assert answer.status == 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from container_process import HERE, StartProcess, eventually
+from container_process import HERE, SECONDS, StartProcess, eventually
 from hello_client import OBSERVER, Regions, connect, hello
 from open_door import NAME, held, limit, open_descriptors, pids, say
 
@@ -160,7 +160,7 @@ async def test_64_processes_at_once_get_64_slots(sockets: VirtualSockets, door: 
         sys.executable, HERE / "crowd.py", door, "64", stdin=pipe, stdout=pipe
     )
     assert crowd.stdout is not None
-    told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), 30))
+    told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), SECONDS))
 
     assert sorted(told) == [[0, slot] for slot in range(64)]
     assert len(pids(sockets)) == 64

@@ -26,6 +26,15 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 async def sockets(root: Path) -> AsyncIterator[VirtualSockets]:
+    """Patient with callers that a busy machine keeps from speaking."""
+    manager = VirtualSockets(root, deadline_seconds=120, call_seconds=120)
+    yield manager
+    await manager.stop()
+
+
+@pytest.fixture
+async def hurried(root: Path) -> AsyncIterator[VirtualSockets]:
+    """Hangs up soon on who says nothing."""
     manager = VirtualSockets(root, deadline_seconds=0.3, call_seconds=0.3)
     yield manager
     await manager.stop()

@@ -75,7 +75,7 @@ class Parts:
     def _compile(self, path: Path, source: str, flags: list[str]) -> None:
         compiler = shlex.split(os.environ.get("CC", "gcc"))
         command = [*compiler, "-x", "c", "-", "-x", "none", "-o", str(path), *flags]
-        subprocess.run(command, input=source, text=True, check=True, timeout=60)
+        subprocess.run(command, input=source, text=True, check=True, timeout=300)
 
 
 @dataclass

@@ -150,7 +150,7 @@ def ldconfig() -> str:
 def printed(ldconfig: str, cache: Path) -> list[tuple[str, str]]:
     """Name and path of each line of `ldconfig -p`."""
     command = [ldconfig, "-p", "-C", str(cache)]
-    text = subprocess.run(command, check=True, timeout=20, capture_output=True, text=True).stdout
+    text = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True).stdout
     return re.findall(r"^\t(\S+) \(.*\) => (\S+)$", text, re.MULTILINE)
 
 
@@ -162,7 +162,7 @@ def configured(ldconfig: str, root: Path, libraries: list[Path], layout: str) ->
     for library in libraries:
         shutil.copy(library, root / "lib")
     command = [ldconfig, "-r", str(root), "-C", "/etc/ld.so.cache", "-c", layout]
-    subprocess.run(command, check=True, timeout=20, capture_output=True)
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
     return root / "etc" / "ld.so.cache"
 
 

@@ -67,7 +67,7 @@ def call(volume: Path, *functions: str) -> dict[str, object]:
     environment = os.environ | {"LD_LIBRARY_PATH": str(volume / "lib64")}
     command = [sys.executable, "-c", CALLS, *functions]
     text = subprocess.run(
-        command, env=environment, check=True, capture_output=True, text=True, timeout=30
+        command, env=environment, check=True, capture_output=True, text=True, timeout=300
     ).stdout
     return dict(json.loads(text))
 
@@ -177,10 +177,10 @@ def test_a_program_is_linked_and_runs_with_what_the_shared_volume_has(
     program = tmp_path / "program"
 
     linking = ["gcc", "-x", "c", "-", "-o", str(program), f"-L{libraries}", "-lcuda", "-lnvidia-ml"]
-    subprocess.run(linking, input=PROGRAM, text=True, check=True, timeout=60)
+    subprocess.run(linking, input=PROGRAM, text=True, check=True, timeout=300)
 
     nodes = {"LD_LIBRARY_PATH": str(libraries), "GPUSIM_DEV": str(tmp_path)}
-    assert subprocess.run([program], env=nodes, check=False, timeout=30).returncode == 0
+    assert subprocess.run([program], env=nodes, check=False, timeout=300).returncode == 0
 
 
 def test_the_version_and_the_stable_names_are_handed_on(host: FakeHost, base: Path) -> None:

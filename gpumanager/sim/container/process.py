@@ -22,7 +22,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.sim.container import kernel
 from gpumanager.sim.container.values import ContainerSpec, write_spec
 
-START_SECONDS: Final = 20.0
+START_SECONDS: Final = 60.0
 """Bound for building the namespace; it takes some 50 ms."""
 
 LAST_WORDS_SECONDS: Final = 1.0

@@ -17,7 +17,7 @@ from gpumanager.sim.stage.values import StageFailed
 from vcuda_shim import PROGRAMS
 
 WORK: Final = "cuda-work"
-LINE_UP_SECONDS: Final = 60.0
+LINE_UP_SECONDS: Final = 300.0
 """Of real time, for one program to come to its start line; it takes some tenths."""
 
 LAST_WORDS: Final = 20

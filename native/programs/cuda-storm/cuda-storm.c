@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_NS = 1000 * 1000, QUIET_SECONDS = 10 };
+enum { TICK_NS = 1000 * 1000, QUIET_SECONDS = 60 };
 
 static const uint64_t second = UINT64_C(1000000000);
 

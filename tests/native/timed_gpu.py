@@ -1,0 +1,64 @@
+"""One simulated GPU on the virtual clock, and containers with a share of it behind the shim.
+
+Their programs live by that clock, so a share is what the limiter makes it, however busy the machine
+is. Nobody looks at the meters: what a launch costs is what the shim finds out by itself.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from one_gpu import GpuNode, SimulatedGpu
+from shim_container import Container
+
+from gpumanager.sim.clock import NS, VirtualClock
+from gpumanager.virtual.manager import VirtualSockets
+
+STEP = NS // 200
+
+
+class TimedGpu:
+    """To be made under the clock."""
+
+    def __init__(self, work: Path, clock: VirtualClock, manager: VirtualSockets) -> None:
+        self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9)
+        self.clock = clock
+        self._work = work
+        self._node = GpuNode(work, self.gpu, manager)
+
+    async def container(self, name: str, cores: int) -> Container:
+        return await self._node.container(name, cores)
+
+    def start(self, container: Container, script: str) -> asyncio.Task[dict[str, Any]]:
+        """It runs while somebody lets time pass."""
+        return asyncio.create_task(container.run(script, **self.clock.environment()))
+
+    async def run(self, *scripts: tuple[Container, str]) -> list[dict[str, Any]]:
+        """Several in containers of their own, which begin together where they `line_up()`; what
+        they told."""
+        go = self._work / "go"
+        line_up = f"""
+def line_up():
+    reach(f"{self._work}/ready-{{os.getpid()}}")
+    wait_for({str(go)!r}, 3600)
+"""
+        running = [self.start(one, f"import os{line_up}{script}") for one, script in scripts]
+        while not all(one.done() for one in running):
+            if len(list(self._work.glob("ready-*"))) == len(scripts):
+                go.touch()
+            await self.passes(STEP)
+        return [one.result() for one in running]
+
+    async def passes(self, nanoseconds: int) -> None:
+        """Let so much time pass, or none while nobody lives by the clock."""
+        if len(self.clock.takers()) == 1:
+            await asyncio.sleep(0.005)
+            return
+        await self.clock.sleep_until(self.clock.now() + nanoseconds)
+
+    def shares(self) -> list[float]:
+        """Percent that each container had between its first launch and the end of its last."""
+        return [
+            float(100 * one.busy_ns / (one.last_end_ns - one.first_launch_ns))
+            for one in self.gpu.tenants()
+        ]
