@@ -1,9 +1,10 @@
 """Pods for kube-scheduler with our extender, and what became of them, as the API server has it."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from api_client import ApiClient, silent
+from api_client import ApiClient, Object, silent
 from gpu_accounts import Accounts, accounts
 from node_process import wait_for
 from real_node import NODE
@@ -56,17 +57,14 @@ class ClusterView:
         """Once nobody waits for whom there is room, and the node has said what it gave."""
 
         def asked() -> Accounts | None:
-            now = silent(self.accounts)
-            return now if now and not now.overlooked and self._all_given() else None
+            pods = self._api.get(PODS)["items"]
+            now = accounts(self._api.get(NODES)["items"], pods)
+            return now if all_given(pods) and not now.overlooked else None
 
-        return wait_for(asked, "everybody for whom there is room is bound, and runs")
-
-    def _all_given(self) -> bool:
-        on_node = [
-            one for one in self._api.get(PODS)["items"] if one["spec"].get("nodeName") == NODE
-        ]
-        said = (one["metadata"]["annotations"] for one in on_node)
-        return all(one[ANNOTATION_GPU_ASSIGNED] == "true" for one in said)
+        found: Accounts = wait_for(
+            lambda: silent(asked), "everybody for whom there is room is bound, and runs"
+        )
+        return found
 
     def told(self, name: str, words: str) -> bool:
         """Whether a pod that waits comes to be told so: what was tried while the extender was away
@@ -82,3 +80,9 @@ class ClusterView:
             return next(found, "")
 
         return wait_for(asked, f"it is said why {name} waits")
+
+
+def all_given(pods: Sequence[Object]) -> bool:
+    """Whether the node has said of all of its pods what it gave them."""
+    on_node = [one for one in pods if one["spec"].get("nodeName") == NODE]
+    return all(one["metadata"]["annotations"][ANNOTATION_GPU_ASSIGNED] == "true" for one in on_node)

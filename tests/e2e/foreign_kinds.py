@@ -132,7 +132,9 @@ def _definition(group: str, kind: str, spec: Schema) -> dict[str, Any]:
 
 
 def _is_served(api: ApiClient, group: str, kind: str) -> bool:
-    """By discovery, and by the collection itself."""
+    """By the list of groups, which comes later than the group, and by the collection itself."""
+    if group not in {known["name"] for known in api.get("/apis")["groups"]}:
+        return False
     one = {
         "apiVersion": f"{group}/v1",
         "kind": kind,

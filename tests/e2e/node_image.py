@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from node_process import SECONDS
+
 from vcuda_shim import PROGRAMS
 
 NAME: Final = "docker.io/library/local:latest"
@@ -111,7 +113,7 @@ def tools(names: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def needed_by(files: list[Path]) -> Iterator[tuple[str, Path]]:
     """Libraries of programs and of Python's extensions, and their loader."""
     listed = subprocess.run(
-        ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=60
+        ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=SECONDS
     ).stdout
     yield from ((path, Path(path)) for path in _ABSOLUTE.findall(listed) if Path(path).is_file())
 

@@ -123,5 +123,9 @@ def run(*command: object) -> None:
 
 
 def _succeeds(*command: object) -> bool:
-    ran = subprocess.run([str(w) for w in command], check=False, capture_output=True, timeout=30)
+    words = [str(word) for word in command]
+    try:
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=30)
+    except subprocess.TimeoutExpired:
+        return False
     return ran.returncode == 0

@@ -119,8 +119,35 @@ class RealAgent:
         """What the journal on disk has."""
         return JournalFile(self.disk.checkpoint / FILE_NAME).load().live()
 
+    def held(self) -> list[str]:
+        """IDs of all devices that are promised, as often as they are."""
+        return [name for one in self.promises() for name in (*one.core_ids, *one.memory_ids)]
+
+    def wait_until_nothing_is_promised_twice(self) -> None:
+        """Who has ended is not forgotten at once."""
+
+        def asked() -> bool:
+            held = self.held()
+            return len(held) == len(set(held))
+
+        wait_for(asked, "no device is promised twice")
+
     def promised_to(self, uid: str) -> tuple[Allocation, ...]:
         return tuple(one for one in self.promises() if one.owner == uid)
+
+    def named_for(self, uid: str) -> tuple[Allocation, ...]:
+        """What a pod that has started was promised, once the agent knows its name and its wishes:
+        later, if the kubelet was slow to tell."""
+
+        def asked() -> tuple[Allocation, ...]:
+            found = self.promised_to(uid)
+            return found if all(one.pod and one.pod.name for one in found) else ()
+
+        return wait_for(asked, f"the promises of {uid} have names")
+
+    def saw_admission_of(self, uid: str) -> bool:
+        """Whether the kubelet told in time who was being admitted; else nobody knew its wishes."""
+        return all(one.candidate for one in self.promised_to(uid))
 
     def directory_of(self, allocation: Allocation) -> Path:
         """Where its limits and books lie."""

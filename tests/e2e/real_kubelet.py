@@ -12,7 +12,7 @@ from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode
 from real_pods import RealPods, prepared
 
 from gpumanager.deviceplugin.watch import identity
-from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36
 from gpumanager.sim.pods import ContainerKind
@@ -68,6 +68,15 @@ class RealKubelet:
         before = identity(door)
         self._node.start_kubelet()
         wait_for(lambda: identity(door) not in {None, before} and answers(door), "it serves")
+        wait_for(lambda: answers(self.resources), "it tells of resources")
+        wait_for(self._lists, "it lists pods")
+
+    def _lists(self) -> bool:
+        try:
+            asyncio.run(self.pods.pods())
+        except PodsUnavailable:
+            return False
+        return True
 
     def _run(self, sketch: Sketch) -> Outcome:
         uid = self._pods.create(described(sketch))

@@ -111,9 +111,9 @@ class RealPods:
         )
 
     def log(self, name: str, container: str, attempt: int = 0) -> str:
-        """What a container has printed, without the runtime's marks."""
+        """Whole lines that a container has printed, without the runtime's marks."""
         path = LOGS / f"default_{name}_{self.uid(name)}" / container / f"{attempt}.log"
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        *lines, _ = path.read_text(errors="replace").split("\n") if path.exists() else [""]
         return "\n".join(line.split(" ", 3)[3] for line in lines)
 
     def printed(self, name: str, container: str, words: str, attempt: int = 0) -> str:
@@ -130,19 +130,23 @@ class RealPods:
 
     def delete(self, *names: str) -> None:
         """Until none of them is there any more."""
-        for name in names or tuple(self._made):
-            self._api.delete(f"{PODS}/{name}", self._grace(name))
-        for name in names or tuple(self._made):
-            wait_for(partial(self._is_gone, name), f"{name} is gone")
+        named = names or tuple(self._made)
+        for name in named:
+            self._api.delete(f"{PODS}/{name}", GRACE_SECONDS)
+        for name in named:
+            wait_for(partial(self._has_gone, name), f"{name} is gone")
             self._made.pop(name)
 
     def exists(self, name: str) -> bool:
         return not self._is_gone(name)
 
-    def _grace(self, name: str) -> int:
-        """None where no kubelet would say that it has ended: a node may be found meanwhile."""
-        pod = silent(lambda: self._api.get(f"{PODS}/{name}")) or {"spec": {}}
-        return GRACE_SECONDS if pod["spec"].get("nodeName") == NODE else 0
+    def _has_gone(self, name: str) -> bool:
+        """Where no kubelet would say that it has ended, that is said here: a node may be found even
+        while it is being deleted."""
+        pod = silent(lambda: self.described(name))
+        if pod and pod["spec"].get("nodeName", NODE) != NODE:
+            self._api.delete(f"{PODS}/{name}", 0)
+        return self._is_gone(name)
 
     def _is_gone(self, name: str) -> bool:
         try:

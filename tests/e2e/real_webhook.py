@@ -12,12 +12,17 @@ from node_process import wait_for
 from real_node import RealNode
 from real_scheduler import open_service
 from replica import NAMESPACE, Replica
+from service_door import https
 
+PAGE: Final = "webhook.md"
 APP: Final = "gpu-manager-webhook"
 PORT: Final = 8443
 REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 ROLES: Final = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
 CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+PATIENCE: Final = 30
+"""Seconds, for an answer, instead of those of the page: who gets none lets pods in as they are."""
+NODE_KINDS: Final = "gpumanager_webhook_node_kinds 1.0"
 SERVICE: Final = {
     "metadata": {"name": APP, "namespace": NAMESPACE},
     "spec": {"selector": {"app": APP}, "ports": [{"port": 443, "targetPort": PORT}]},
@@ -44,11 +49,12 @@ class RealWebhook:
         self._door = open_service(self._api, dict(SERVICE))
 
     def start(self) -> None:
-        """Until both configurations say whom to believe."""
+        """Until both configurations say whom to believe, and it knows the node's GPUs."""
         for kind in CONFIGURATIONS:
-            self._api.create(f"{REGISTRATION}/{kind.lower()}s", documented("webhook.md", kind))
+            self._api.create(f"{REGISTRATION}/{kind.lower()}s", _patient(documented(PAGE, kind)))
         self.replica.start()
         wait_for(self._believed, "the configurations have their caBundle")
+        wait_for(self._knows_nodes, "it has looked at the nodes")
 
     def stop(self) -> None:
         """Pods are let in unseen again."""
@@ -62,11 +68,19 @@ class RealWebhook:
         found: list[Any] = [self._api.get(path)["webhooks"][0]["clientConfig"] for path in paths]
         return all(one.get("caBundle") for one in found)
 
+    def _knows_nodes(self) -> bool:
+        return NODE_KINDS in https(self.replica.endpoint, "GET", "/metrics")[1]
+
+
+def _patient(configuration: dict[str, Any]) -> dict[str, Any]:
+    (webhook,) = configuration["webhooks"]
+    return configuration | {"webhooks": [webhook | {"timeoutSeconds": PATIENCE}]}
+
 
 def _token(node: RealNode) -> str:
     """Of an account with the roles of the page."""
-    token = node.token_of_account(APP, documented("webhook.md", "ClusterRole")["rules"])
-    _bind(node.api, documented("webhook.md", "Role"))
+    token = node.token_of_account(APP, documented(PAGE, "ClusterRole")["rules"])
+    _bind(node.api, documented(PAGE, "Role"))
     return token
 
 

@@ -18,7 +18,8 @@ from urllib.parse import quote
 from api_client import ApiClient, ApiError, Object
 
 FRESH_SECONDS: Final = 0.5
-PROBE_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 30.0
+"""Who is dead refuses at once; who is slow answers."""
 PIECE: Final = 1 << 16
 
 Endpoint = tuple[str, int]

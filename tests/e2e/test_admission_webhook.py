@@ -7,12 +7,12 @@ import pytest
 from api_client import ApiError
 from node_process import wait_for
 from real_agent import RealAgent
-from real_node import RealNode
+from real_node import NODE_PATH, RealNode
 from real_pods import PODS, RealPods, container, pod
 from real_scheduler import RealScheduler
 from real_webhook import RealWebhook
 
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import ANNOTATION_INVENTORY, VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, blocks
 
 pytest_plugins = ["node_fixtures"]
@@ -34,6 +34,7 @@ def webhook(scheduler: RealScheduler) -> Iterator[RealWebhook]:
     node = scheduler.node
     if node.minor < FIRST_AS_DOCUMENTED:
         pytest.skip(f"API server {node.version} knows no conditions of webhooks")
+    wait_for(lambda: has_inventory(node), "the node says which GPUs it has")
     made = RealWebhook(node, scheduler.name)
     try:
         made.start()
@@ -116,6 +117,10 @@ def lets(create: Any, *asked: Any) -> bool:
             raise
         return False
     return True
+
+
+def has_inventory(node: RealNode) -> bool:
+    return ANNOTATION_INVENTORY in node.api.get(NODE_PATH)["metadata"].get("annotations", {})
 
 
 def dry_run(node: RealNode) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def serving(agent: RealAgent) -> None:
 
 
 def test_the_agent_is_ready_and_known_for_both_resources(agent: RealAgent) -> None:
-    assert get("/healthz") == get("/readyz") == "ok\n"
     wait_for(lambda: metric("gpumanager_registered") == [1, 1], "both resources are told")
+    assert get("/healthz") == get("/readyz") == "ok\n"
     assert metric("gpumanager_registered", resource=VCORE) == [1]
     assert metric("gpumanager_registered", resource=VMEMORY) == [1]
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kubelet_clock import waited
+from node_process import wait_for
 from real_agent import RealAgent
 from real_pods import RealPods, container, memory_seen, pod
 
@@ -49,8 +50,8 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
         assert (own.allocation, own.state) == (name, State.SETTLED)
         assert agent.directory_of(own).stat().st_ino == int(inode)
         assert memory_seen(printed) == GIB
-    held = [name for one in agent.promises() for name in (*one.core_ids, *one.memory_ids)]
-    assert len(held) == len(set(held)) == PODS * (10 + 4)
+    wait_for(lambda: len(agent.held()) == PODS * (10 + 4), "who was there before is forgotten")
+    assert len(set(agent.held())) == PODS * (10 + 4)
     after = {one: waited(one, agent.token).since(earlier) for one, earlier in before.items()}
     record_property("measured", {one: str(stood) for one, stood in after.items()})
     assert [stood.calls for stood in after.values()] == [PODS, PODS]

@@ -26,9 +26,10 @@ async def test_the_checkpoint_says_whose_the_devices_are_when_a_container_starts
 
 
 async def test_the_checkpoint_is_there_before_any_allocation(stage: Stage) -> None:
-    registered = stage.checkpoint_text()["RegisteredDevices"]
+    def registered() -> set[str]:
+        return set(stage.checkpoint_text()["RegisteredDevices"].get(ALPHA, ()))
 
-    assert set(registered[ALPHA]) == set(IDS[ALPHA])
+    await stage.soon(lambda: is_so(registered() == set(IDS[ALPHA])))
 
 
 async def test_the_checkpoint_goes_by_numa_node(stage: Stage) -> None:
@@ -88,11 +89,19 @@ async def test_pod_resources_answer_what_their_version_knows(stage: Stage) -> No
 
 
 async def test_pod_resources_answer_so_many_calls_and_no_more(stage: Stage) -> None:
+    """How many come within a second is the machine's affair: a slow one asks several times."""
+    codes: set[grpc.StatusCode] = set()
+
+    async def asked() -> bool:
+        calls = (client.list() for _ in range(200))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        codes.update(one.code() for one in answers if isinstance(one, grpc.aio.AioRpcError))
+        return bool(codes) or not stage.habits.calls
+
     async with wire.dial(stage.kubelet.resources) as channel:
         client = wire.PodResourcesClient(channel, 60)
-        answers = await asyncio.gather(*(client.list() for _ in range(200)), return_exceptions=True)
+        await stage.soon(asked)
 
-    codes = {one.code() for one in answers if isinstance(one, grpc.aio.AioRpcError)}
     assert codes == ({grpc.StatusCode.RESOURCE_EXHAUSTED} if stage.habits.calls else set())
 
 

@@ -33,11 +33,18 @@ class Stage:
         return self.kubelet.habits
 
     async def register(self, *plugins: FakePlugin) -> None:
+        """Anew, once the node says that the kubelet has seen the end of whoever was there before.
+
+        That end could take a new plugin with it, and what the node says be of the one before.
+        """
+        names = {one: one.resource.rpartition("-")[2] for one in plugins}
         for plugin in plugins:
             await plugin.stop()
+        await self.offers(**dict.fromkeys(names.values(), 0))
+        for plugin in plugins:
             await plugin.start()
             await plugin.register()
-        await self.offers(**{one.resource.rpartition("-")[2]: len(one.ids) for one in plugins})
+        await self.offers(**{name: len(one.ids) for one, name in names.items()})
 
     async def offers(self, **amounts: int) -> None:
         """Until the node says that so many can be had."""

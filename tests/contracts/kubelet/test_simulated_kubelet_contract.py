@@ -20,7 +20,7 @@ from gpumanager.sim.pods import Container, ContainerKind, Pod
 class Simulated:
     """A node with nothing but a kubelet."""
 
-    seconds = 10.0
+    seconds = 60.0
 
     def __init__(self, base: Path, habits: Habits) -> None:
         self.habits = habits
