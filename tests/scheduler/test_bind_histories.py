@@ -92,6 +92,7 @@ class History:
     from `luck`; said: what happened, for who has to find out why."""
 
     kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
+    nodes_stay: ClassVar[bool] = False
 
     def __init__(self, luck: random.Random, policy: str = "") -> None:
         self.luck = luck
@@ -211,6 +212,8 @@ class History:
 
     def a_node_goes_or_comes_back(self) -> None:
         """Back with all GPUs, some, or without an inventory at first."""
+        if self.nodes_stay:
+            return
         name = self.luck.choice(tuple(NODES))
         key, gpus = Key("nodes", "", name), self.luck.randint(0, NODES[name])
         if key in self.objects.rows:
