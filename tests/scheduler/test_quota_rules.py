@@ -356,7 +356,7 @@ def test_looking_leaves_the_books_as_they_were() -> None:
 
 
 class QuotaHistory(History):
-    """Two of the three GPUs are what the namespace may use. Pods of a node that is gone use none."""
+    """Two of the three GPUs are what the namespace may use. Who is on no node uses none."""
 
     nodes_stay = True
     quotas: Quotas = read_quotas(TWO)
