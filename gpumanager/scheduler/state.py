@@ -211,10 +211,9 @@ class ClusterState:
         """Whether the API server has told of a pod with GPUs, and not that it is gone."""
         return uid in self._known
 
-    def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
-        """What is assumed of the pod there, as far as it can still be had."""
-        found = self._assumed.on(uid, node)
-        return found.packing if found else None
+    def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
+        """What is assumed of the pod there."""
+        return self._assumed.on(uid, node)
 
     @property
     def part_of_gpus(self) -> float:

@@ -30,6 +30,13 @@ def assumed(state: ClusterState, name: str, *apps: tuple[int, int]) -> None:
     state.assume(pod(name, *apps), "a", wanted, packing, 60.0)
 
 
+def packing_of(state: ClusterState, name: str) -> Packing | None:
+    """With which it would be bound once more."""
+    found = state.assumed_on(PodUID(f"uid-{name}"), "a")
+    assert found is not None
+    return found.packing
+
+
 def test_what_is_being_bound_is_held_when_its_node_was_made_anew() -> None:
     state = state_of(2)
     assumed(state, "p", (60, 4))
@@ -48,10 +55,10 @@ def test_who_is_being_bound_holds_what_is_left_where_gpus_are_gone() -> None:
     come(state, 1)
 
     assert free(state) == [0]
-    assert state.assumed_on(PodUID("uid-p"), "a") is None
+    assert packing_of(state, "p") is None
     come(state, 2)
     assert free(state) == [0, 0]
-    assert state.assumed_on(PodUID("uid-p"), "a") is not None
+    assert packing_of(state, "p") is not None
 
 
 def test_who_is_bound_holds_what_is_left_where_gpus_are_gone() -> None:
