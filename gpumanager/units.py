@@ -17,6 +17,13 @@ CORES_PER_GPU: Final = 100
 
 _SIZES: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 _BYTES: Final = re.compile(r"\s*(\d+)\s*([KMGT]iB)?\s*")
+MOST_DIGITS: Final = 20
+"""Of a quantity: Kubernetes cuts at 19."""
+_QUANTITY: Final = re.compile(
+    r"([+-]?)([0-9]{1,20})(?:\.([0-9]{0,20}))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
+)
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
 
 
 def parse_bytes(text: str) -> Bytes:
@@ -25,6 +32,23 @@ def parse_bytes(text: str) -> Bytes:
     if match is None:
         raise ValueError(f"{text!r} is not a size: write for example 16GiB, 512MiB or bytes")
     return Bytes(int(match[1]) * _SIZES[match[2] or ""])
+
+
+def whole_number(value: object) -> int | None:
+    """A Kubernetes quantity (`30`, `1k`, `2Ki`, `3e2`) that is a whole number; None otherwise."""
+    text = str(value).strip()
+    if len(text) <= MOST_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    sign, digits, fraction, suffix, exponent = match.groups(default="")
+    number = int(digits + fraction) << _BINARY.get(suffix, 0)
+    power = _DECIMAL.get(suffix, int(exponent or 0)) - len(fraction)
+    if power < 0 and number % 10**-power:
+        return None
+    number = number * 10**power if power >= 0 else number // 10**-power
+    return -number if sign == "-" else number
 
 
 def blocks(amount: Bytes) -> int:

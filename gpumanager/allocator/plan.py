@@ -35,14 +35,18 @@ def follow(
 
 def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
     """The GPUs planned for one container, by index; empty where there is no plan to follow."""
-    wanted = _by_uuid(pod, container)
-    if wanted:
-        found = {gpu.uuid: gpu for gpu in topology.gpus if gpu.uuid in wanted}
-    else:
-        minors = _minors(pod, container)
-        wanted = {GpuUUID(str(minor)) for minor in minors}
-        found = {gpu.uuid: gpu for gpu in topology.gpus if gpu.minor in minors}
-    return tuple(found.values()) if len(found) == len(wanted) else ()
+    found, count = named(topology, pod, container)
+    return found if len(found) == count else ()
+
+
+def named(
+    topology: Topology, pod: PodView, container: ContainerView
+) -> tuple[tuple[Gpu, ...], int]:
+    """Those GPUs planned for one container that there are, by index, and how many were planned."""
+    if wanted := _by_uuid(pod, container):
+        return tuple(gpu for gpu in topology.gpus if gpu.uuid in wanted), len(wanted)
+    minors = _minors(pod, container)
+    return tuple(gpu for gpu in topology.gpus if gpu.minor in minors), len(minors)
 
 
 def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:

@@ -36,6 +36,12 @@ _KEY: Final = re.compile(
 )
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?", re.ASCII)
 _MODEL_WORDS: Final = 3
+MOST_GPUS: Final = 64
+"""Of a node. What is more, or larger than the following, is no machine's."""
+MOST_BYTES: Final = 1 << 50
+MOST_NUMBER: Final = 1 << 20
+"""Of minors and NUMA nodes."""
+MOST_LINKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,11 @@ def read_inventory(text: str) -> tuple[Topology, frozenset[GpuUUID]]:
         content = json.loads(text)
         if content["version"] != VERSION:
             raise ValueError(f"version {content['version']!r}; this reader knows {VERSION}")
-        gpus = [_read_gpu(index, fields) for index, fields in enumerate(content["gpus"])]
+        gpus = _read_gpus(content["gpus"])
         rows = [[_read_bond(word) for word in row] for row in content["bonds"]]
         if [len(row) for row in rows] != list(range(len(gpus))):
             raise ValueError("its bonds do not fit its GPUs")
-        unhealthy = frozenset(GpuUUID(str(uuid)) for uuid in content["unhealthy"])
+        unhealthy = frozenset(_uuid(uuid) for uuid in _rows(content["unhealthy"]))
         return topology(gpus, list(_square(rows))), unhealthy
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ValueError(f"no inventory of GPUs ({error!r})") from error
@@ -131,16 +137,43 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
+def _read_gpus(rows: Any) -> list[Gpu]:
+    if len(_rows(rows)) > MOST_GPUS:
+        raise ValueError(f"no inventory: {len(rows)} GPUs; the most is {MOST_GPUS}")
+    gpus = [_read_gpu(index, fields) for index, fields in enumerate(rows)]
+    if len({gpu.uuid for gpu in gpus}) < len(gpus):
+        raise ValueError("no inventory: two GPUs have one UUID")
+    return gpus
+
+
 def _read_gpu(index: int, fields: Any) -> Gpu:
     return Gpu(
         index=index,
-        minor=int(fields["minor"]),
-        uuid=GpuUUID(str(fields["uuid"])),
+        minor=_number(fields["minor"], "minor", MOST_NUMBER),
+        uuid=_uuid(fields["uuid"]),
         bus_id=str(fields["bus"]),
         model=str(fields["model"]),
-        memory=Bytes(int(fields["memory"])),
-        numa_node=int(fields["numa"]) if "numa" in fields else None,
+        memory=Bytes(_number(fields["memory"], "memory", MOST_BYTES)),
+        numa_node=_number(fields["numa"], "numa", MOST_NUMBER) if "numa" in fields else None,
     )
+
+
+def _rows(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"no inventory: {str(value)[:40]!r} is no list")  # noqa: TRY004
+    return value
+
+
+def _uuid(value: Any) -> GpuUUID:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"no inventory: {str(value)[:40]!r} is no UUID")
+    return GpuUUID(value)
+
+
+def _number(value: Any, name: str, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"no inventory: {name} is {str(value)[:40]}; it is 0 to {most}")
+    return value
 
 
 def _bond(bond: Bond) -> str:
@@ -149,8 +182,8 @@ def _bond(bond: Bond) -> str:
 
 
 def _read_bond(word: str) -> Bond:
-    level, _, links = word.partition("+")
-    return Bond(Level[level], int(links or 0))
+    level, plus, links = word.partition("+")
+    return Bond(Level[level], _number(int(links), "NVLinks", MOST_LINKS) if plus else 0)
 
 
 def _square(rows: list[list[Bond]]) -> Iterator[list[Bond | None]]:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kubelet.pod_list import PodList
 from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
+from gpumanager.units import whole_number
 
 if TYPE_CHECKING:
     from gpumanager.kubelet.http_get import NotOK
@@ -241,7 +242,5 @@ def _container(container: Any, kind: ContainerKind) -> ContainerView:
 
 def _quantity(value: Any) -> int | None:
     """A whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
-    text = str(value).strip()
-    scale = 1000 if text.endswith("k") else 1
-    digits = text.removesuffix("k")
-    return int(digits) * scale if digits.isascii() and digits.isdigit() else None
+    found = whole_number(value)
+    return None if found is None or found < 0 else found

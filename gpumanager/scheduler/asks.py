@@ -26,8 +26,9 @@ from gpumanager.placement.preference import Preference, read_gpu_policy, read_pr
 from gpumanager.placement.values import Reason, Refusal, Request
 from gpumanager.scheduler.hosts import NOTHING, Host
 
-MOST_CONTAINERS: Final = 256
-"""With GPUs, of one pod; more would be a mistake, and every node would work on it."""
+MOST_CONTAINERS: Final = 32
+"""With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
+milliseconds for so many, while everybody waits."""
 MOST_CORES: Final = 100 * 64
 SHAPES_SHARED: Final = 4096
 NO_PREFERENCE: Final = Preference()

@@ -8,16 +8,27 @@ its time is over.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.node import Holder
+from gpumanager.scheduler.packing import Packing
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What a pod holds by our decision. until: seconds, any clock."""
+    """What a pod holds by our decision. gpus: of each container, whatever becomes of the node that
+    lists them. until: seconds, any clock."""
 
     holder: Holder
+    gpus: tuple[frozenset[GpuUUID], ...]
     until: float
+
+    @property
+    def packing(self) -> Packing | None:
+        """None where one of the GPUs is not there now."""
+        found = self.holder.packing
+        whole = found and [len(held) for held in found.gpus] == [len(held) for held in self.gpus]
+        return found if whole else None
 
 
 class Assumptions:

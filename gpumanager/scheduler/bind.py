@@ -170,7 +170,8 @@ class Binder:
             return NotBound(f"node {request.node} is not known: try again")
         if refused := self._refused(pod, ask, node):
             return _not_here(node, refused)
-        packing = self._state.assumed_on(pod.uid, node.name) or self._packing(node, ask)
+        before = self._state.assumed_on(pod.uid, node.name)
+        packing = (before and before.packing) or self._packing(node, ask)
         if isinstance(packing, Unfit):
             return _not_here(node, packing)
         self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)

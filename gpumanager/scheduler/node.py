@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpumanager.allocator.plan import planned
+from gpumanager.allocator.plan import named
 from gpumanager.cluster.labels import read_inventory
-from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,
@@ -39,7 +39,8 @@ ROOMS: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod on a node. packing: None where nobody has said which GPUs it has."""
+    """A pod on a node. packing: None where nobody has said which GPUs it has; those that the node
+    lists no more are not in it."""
 
     ask: PodAsk
     packing: Packing | None
@@ -207,32 +208,40 @@ def holder_of(node: NodeState, pod: PodView) -> Holder | None:
 def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
     """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
-    if not all(gpus):
-        return Holder(ask, None, pod.namespace, pod.name)
-    packing = Packing(gpus, uses_of(node.topology, ask, gpus))
-    return Holder(ask, packing, pod.namespace, pod.name)
+    return Holder(ask, _packed(node.topology, ask, gpus), pod.namespace, pod.name)
 
 
-def moved(holder: Holder, before: Topology, after: Topology) -> Holder:
-    """The same GPUs where their node lists other ones now; None of them known where one is gone."""
-    if holder.packing is None:
-        return holder
-    places = {gpu.uuid: place for place, gpu in enumerate(after.gpus)}
-    uuids = [[before.gpus[place].uuid for place in held] for held in holder.packing.gpus]
-    if not all(uuid in places for held in uuids for uuid in held):
-        return replace(holder, packing=None)
-    gpus = tuple(tuple(sorted(places[uuid] for uuid in held)) for held in uuids)
-    return replace(holder, packing=Packing(gpus, uses_of(after, holder.ask, gpus)))
+def uuids_of(topology: Topology, packing: Packing) -> tuple[frozenset[GpuUUID], ...]:
+    """The GPUs of each container."""
+    return tuple(frozenset(topology.gpus[place].uuid for place in held) for held in packing.gpus)
+
+
+def moved(holder: Holder, gpus: tuple[frozenset[GpuUUID], ...], topology: Topology) -> Holder:
+    """With these GPUs where the node lists them now."""
+    rows = tuple(enumerate(topology.gpus))
+    held = tuple(tuple(place for place, gpu in rows if gpu.uuid in wanted) for wanted in gpus)
+    return replace(holder, packing=_packed(topology, holder.ask, held))
+
+
+def _packed(topology: Topology, ask: PodAsk, gpus: tuple[Positions, ...]) -> Packing | None:
+    return Packing(gpus, uses_of(topology, ask, gpus)) if any(gpus) else None
 
 
 def _where(topology: Topology, pod: PodView, container: ContainerView) -> Positions:
     """The agent corrects the indices once it has granted others than planned, not the plan."""
-    found: tuple[Gpu, ...] = ()
     if pod.annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" and _is_app(container):
         true = {k: text for k, text in pod.annotations.items() if k != ANNOTATION_PLAN}
-        found = planned(topology, replace(pod, annotations=true), container)
-    gpus = found or planned(topology, pod, container)
-    return tuple(place for place, gpu in enumerate(topology.gpus) if gpu in gpus)
+        if found := _named(topology, replace(pod, annotations=true), container):
+            return found
+    return _named(topology, pod, container)
+
+
+def _named(topology: Topology, pod: PodView, container: ContainerView) -> Positions:
+    """Those that there are of as many as it asks for; a plan for another number is none."""
+    found, count = named(topology, pod, container)
+    if count != max(1, (container.cores or 0) // CORES_PER_GPU):
+        return ()
+    return tuple(place for place, gpu in enumerate(topology.gpus) if gpu in found)
 
 
 def _is_app(container: ContainerView) -> bool:

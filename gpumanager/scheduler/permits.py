@@ -27,6 +27,11 @@ class Permits(Tally, Protocol):
         """What has not been read yet; empty once `permits` can be asked."""
         ...
 
+    @property
+    def changes(self) -> int:
+        """How often the rules have become others; what is held changes none."""
+        ...
+
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
         """What holds for this pod now; None: no rule concerns it, and no node is looked at."""
         ...
@@ -36,6 +41,7 @@ class Everybody(NoTally):
     """Everybody may go everywhere."""
 
     missing = ""
+    changes = 0
 
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:  # noqa: ARG002
         return None

@@ -32,11 +32,12 @@ class QuotaKeeper:
         self._tell = tell
         self._quotas: Quotas | None = None
         self._trouble = ""
+        self._changes = 0
 
     def known(self) -> Known:
         """Now. Not read: the ConfigMap was neither found nor found missing yet."""
         read = self._quotas is not None or bool(self._trouble)
-        return Known(self._quotas, self._trouble, read)
+        return Known(self._quotas, self._trouble, read, self._changes)
 
     async def run(self) -> None:
         """For as long as the task lives."""
@@ -65,6 +66,7 @@ class QuotaKeeper:
 
     def _take(self, quotas: Quotas) -> None:
         if quotas != self._quotas:
+            self._changes += 1
             log.info("GPU quotas of %s: of %d namespaces", self._where, len(quotas))
         self._quotas, self._trouble = quotas, ""
 

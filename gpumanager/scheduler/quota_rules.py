@@ -24,12 +24,13 @@ UNREAD: Final = "GPU quotas"
 class Known:
     """What is known of the quotas. None: nothing that could be judged by, for that `trouble`.
 
-    read: whether there was an answer at all.
+    read: whether there was an answer at all. changes: how often the quotas have become others.
     """
 
     quotas: Quotas | None = None
     trouble: str = ""
     read: bool = False
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class QuotaRules:
     @property
     def missing(self) -> str:
         return "" if self._known().read else UNREAD
+
+    @property
+    def changes(self) -> int:
+        return self._known().changes
 
     @property
     def known(self) -> Known:

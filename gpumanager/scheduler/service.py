@@ -107,7 +107,7 @@ class Extender:
         self._budgets = Budgets()
         self.budgets = Follower(api, self._budgets, clock=clock)
         self.election: Election = election(self._leads_now) if election else Alone()
-        self.reminders = Reminders(self._would_fit, lambda: self.state.changes, clock)
+        self.reminders = Reminders(self._would_fit, self._changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
         self._seen: OrderedDict[PodUID, Seen] = OrderedDict()
@@ -248,6 +248,10 @@ class Extender:
         if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
             return False
         return bool(self._judge(pod, ask, names).fitting)
+
+    def _changes(self) -> int:
+        """Of all that decides who would fit."""
+        return self.state.changes + self.rules.changes
 
     def _is_ours(self) -> bool:
         return self.election.leads and not self.missing

@@ -25,6 +25,7 @@ from gpumanager.scheduler.node import (
     holder_of,
     holder_with,
     moved,
+    uuids_of,
 )
 from gpumanager.scheduler.numbers import Numbers
 from gpumanager.scheduler.packing import Packing
@@ -118,7 +119,7 @@ class ClusterState:
             self._become(name, after)
             self._meet(gpu.model for gpu in after.topology.gpus)
             for uid in tuple(self._on.get(name, ())):
-                self._hold(uid, name, self._again(uid, before, after))
+                self._hold(uid, name, self._again(uid, after))
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
@@ -174,7 +175,8 @@ class ClusterState:
     def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
         holder = Holder(ask.settled, packing, pod.namespace, pod.name)
-        self._assumed.put(pod.uid, node, Assumed(holder, until))
+        gpus = uuids_of(self.nodes[node].topology, packing)
+        self._assumed.put(pod.uid, node, Assumed(holder, gpus, until))
         self._hold(pod.uid, node, holder)
         self._changed(node)
 
@@ -209,10 +211,9 @@ class ClusterState:
         """Whether the API server has told of a pod with GPUs, and not that it is gone."""
         return uid in self._known
 
-    def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
+    def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
         """What is assumed of the pod there."""
-        found = self._assumed.on(uid, node)
-        return found.holder.packing if found else None
+        return self._assumed.on(uid, node)
 
     @property
     def part_of_gpus(self) -> float:
@@ -225,16 +226,16 @@ class ClusterState:
         """For people and metrics."""
         return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
 
-    def _again(self, uid: PodUID, before: NodeState, after: NodeState) -> Holder | None:
+    def _again(self, uid: PodUID, node: NodeState) -> Holder | None:
         """A holder on the node as it is now."""
         bound = self._bound.get(uid)
         if bound is not None:
-            return holder_of(after, bound.pod)
-        assumed = self._assumed.on(uid, after.name)
+            return holder_of(node, bound.pod)
+        assumed = self._assumed.on(uid, node.name)
         if assumed is None:
             return None
-        holder = moved(assumed.holder, before.topology, after.topology)
-        self._assumed.hold(uid, after.name, holder)
+        holder = moved(assumed.holder, assumed.gpus, node.topology)
+        self._assumed.hold(uid, node.name, holder)
         return holder
 
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:

@@ -1,6 +1,7 @@
 """Labels of the node, and the inventory of its GPUs."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -80,6 +81,40 @@ def test_the_inventory_of_a_large_node_is_small() -> None:
 def test_what_is_no_inventory_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of the json module, or ours
         read_inventory(text)
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ('"memory":17179869184', '"memory":1e999'),
+        ('"memory":17179869184', '"memory":-17179869184'),
+        ('"memory":17179869184', f'"memory":1{"0" * 400}'),
+        ('"memory":17179869184', '"memory":true'),
+        ('"minor":4', '"minor":-4'),
+        ('"numa":0', '"numa":1e999'),
+        ('"PHB"', '"PHB+-3"'),
+        ('"PHB"', f'"PHB+{"9" * 400}"'),
+        ('"GPU-00000001', '"GPU-00000000'),
+        ('"uuid":"GPU-', '"uuid":null,"was":"GPU-'),
+        ('"unhealthy":[]', '"unhealthy":"GPU-1"'),
+    ],
+)
+def test_an_inventory_that_cannot_be_true_is_none(found: str, written: str) -> None:
+    cards = [replace(gpu(index, "T4", 16 * GIB), numa_node=0) for index in range(2)]
+    bond = Bond(Level.PHB)
+    text = inventory(topology(cards, [[None, bond], [bond, None]]))[ANNOTATION_INVENTORY]
+    assert found in text
+
+    with pytest.raises(ValueError, match="inventory"):
+        read_inventory(text.replace(found, written))
+
+
+def test_a_node_of_more_gpus_than_any_machine_has_is_none() -> None:
+    cards = [gpu(index, "T4", 16 * GIB) for index in range(65)]
+    bonds = [[None if a == b else Bond(Level.SYS) for b in range(65)] for a in range(65)]
+
+    with pytest.raises(ValueError, match="65 GPUs"):
+        read_inventory(inventory(topology(cards, bonds))[ANNOTATION_INVENTORY])
 
 
 def test_a_bond_that_nobody_knows_is_no_inventory() -> None:

@@ -89,7 +89,20 @@ def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:
 
 @pytest.mark.parametrize(
     ("written", "read"),
-    [("30", 30), (30, 30), ("1k", 1000), ("0.5", None), ("3e1", None), ("-1", None), ("", None)],
+    [
+        ("30", 30),
+        (30, 30),
+        ("1k", 1000),
+        ("1e3", 1000),
+        ("2Ki", 2048),
+        ("0.5", None),
+        ("500m", None),
+        ("-1", None),
+        ("", None),
+        (None, None),
+        (True, None),
+        ("9" * 5000, None),
+    ],
 )
 def test_a_quantity_that_is_no_whole_number_is_not_guessed(
     written: object, read: int | None

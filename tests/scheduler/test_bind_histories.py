@@ -92,6 +92,7 @@ class History:
     from `luck`; said: what happened, for who has to find out why."""
 
     kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
+    nodes_stay: ClassVar[bool] = False
 
     def __init__(self, luck: random.Random, policy: str = "") -> None:
         self.luck = luck
@@ -206,7 +207,20 @@ class History:
     def a_gpu_is_cordoned(self) -> None:
         node = self.luck.choice(tuple(NODES))
         notes = {ANNOTATION_CORDON: f"GPU-{node}-{self.luck.randint(0, 3)}"}
-        self.objects.patch(Key("nodes", "", node), MERGE, {"metadata": {"annotations": notes}})
+        if (key := Key("nodes", "", node)) in self.objects.rows:
+            self.objects.patch(key, MERGE, {"metadata": {"annotations": notes}})
+
+    def a_node_goes_or_comes_back(self) -> None:
+        """Back with all GPUs, some, or without an inventory at first."""
+        if self.nodes_stay:
+            return
+        name = self.luck.choice(tuple(NODES))
+        key, gpus = Key("nodes", "", name), self.luck.randint(0, NODES[name])
+        if key in self.objects.rows:
+            self.objects.remove(key)
+        if self.luck.random() < 0.7:
+            bare = {"metadata": {"name": name}}
+            self.objects.create(key, node_object(name, gpus) if gpus else bare)
 
     def the_watch_has_told_all_for_a_long_time(self) -> None:
         """Assumptions end only by what the watch has told, and calls do not wait so long."""
@@ -253,6 +267,7 @@ LIKELY: dict[Callable[[History], None], int] = {
     History.a_pod_ends: 15,
     History.a_pod_is_deleted: 10,
     History.a_gpu_is_cordoned: 2,
+    History.a_node_goes_or_comes_back: 4,
     History.the_watch_has_told_all_for_a_long_time: 2,
     History.the_extender_restarts: 2,
 }

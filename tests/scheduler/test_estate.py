@@ -128,6 +128,28 @@ def test_what_has_ended_is_begun_anew_at_once(clock: Clock, life: timedelta) -> 
     assert believes(after.trusted, after.serving.certificate, clock())
 
 
+def test_what_a_clock_made_that_was_ahead_is_made_anew(clock: Clock) -> None:
+    clock.move(hours=8)
+    estate = begin(clock)
+    clock.move(hours=-8)
+
+    after = step(estate, clock(), NAMES, announced=LONG_AGO)
+
+    assert believes(after.trusted, after.serving.certificate, clock())
+
+
+def test_where_only_what_is_served_was_made_too_early_the_authority_stays(clock: Clock) -> None:
+    estate = begin(clock)
+    clock.move(days=61)
+    ahead = step(estate, clock(), NAMES, announced=None)
+    clock.move(days=-1)
+
+    after = step(ahead, clock(), NAMES, announced=None)
+
+    assert after.trusted == estate.trusted
+    assert believes(after.trusted, after.serving.certificate, clock())
+
+
 @given(st.lists(st.tuples(st.floats(0.01, 40), st.booleans()), min_size=1, max_size=60))
 def test_whenever_anybody_looks_what_is_served_is_believed_by_who_has_the_bundle_since_settled(
     looks: list[tuple[float, bool]],

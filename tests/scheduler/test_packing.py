@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, pod_object, view
+from scheduler_world import ask, machine, pod, pod_object, view
 from truth import overfull
 
 from gpumanager.allocator.plan import planned
 from gpumanager.placement.values import Books, Refusal
-from gpumanager.scheduler.asks import PodAsk, ask_of, asking
+from gpumanager.scheduler.asks import MOST_CONTAINERS, PodAsk, ask_of, asking
 from gpumanager.scheduler.packing import Packing, pack
 from gpumanager.scheduler.plan import annotations
 
@@ -103,6 +103,15 @@ def test_a_plan_is_always_one_that_the_node_can_follow(
     assert [tuple(gpu.index for gpu in gpus) for gpus in as_node] == list(found.gpus)
     holding = [holder(gpu, cores) for gpu, cores in enumerate(held) if cores]
     assert overfull([*holding, item]) == []
+
+
+def test_a_pod_of_more_containers_than_anybody_needs_is_no_ask() -> None:
+    most, more = ([(1, 1)] * count for count in (MOST_CONTAINERS, MOST_CONTAINERS + 1))
+
+    assert isinstance(ask_of(pod("p", *most)), PodAsk)
+    assert isinstance(ask_of(pod("p", *more)), Refusal)
+    assert isinstance(ask_of(pod("p", (1, 1), inits=most)), Refusal)
+    assert MOST_CONTAINERS <= 32, "every node that is unlike the others works on each"
 
 
 @pytest.mark.parametrize("cores", [150, 101, 0, 64 * 100 + 100])

@@ -18,7 +18,7 @@ from truth import moments
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import VCORE
+from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Permits
 from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, read_quotas
@@ -26,6 +26,7 @@ from gpumanager.scheduler.quota_events import QuotaEvents
 from gpumanager.scheduler.quota_keeper import QuotaKeeper
 from gpumanager.scheduler.quota_metrics import QuotaCollector
 from gpumanager.scheduler.quota_rules import Known, QuotaRules, cores_of
+from gpumanager.scheduler.reminders import PATIENCE
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -77,14 +78,14 @@ class Ruled:
 
 
 @asynccontextmanager
-async def ruled(api: SimulatedApiServer) -> AsyncIterator[Ruled]:
+async def ruled(api: SimulatedApiServer, **more: Any) -> AsyncIterator[Ruled]:
     client = ApiServer(Access("127.0.0.1", api.port))
     events = QuotaEvents(client, "me")
     keeper = QuotaKeeper(client, "kube-system", "gpuquota", tell=events.tell)
     rules = QuotaRules(keeper.known)
     following = [asyncio.create_task(one.run()) for one in (keeper, events)]
     try:
-        async with serving(api, rules=rules) as served:
+        async with serving(api, rules=rules, **more) as served:
             served.server.metrics.add(QuotaCollector(keeper.known, rules.usage))
             yield Ruled(served, keeper)
     finally:
@@ -262,6 +263,24 @@ async def test_a_quota_never_understood_lets_nobody_in_until_it_is(
         assert (await extender.filtered(pod))[0] == ["a", "b"]
 
 
+async def test_who_waits_for_a_quota_is_brought_to_mind_once_that_is_larger(
+    cluster: SimulatedApiServer,
+) -> None:
+    """kube-scheduler does not know what it waits for."""
+    now = [100.0]
+    await cluster.create("configmaps", config_map(ONE))
+    async with ruled(cluster, clock=lambda: now[0]) as one:
+        first, late = await one.pod("p", (100, 0)), await one.pod("q", (100, 0))
+        await one.served.bind(first, "a")
+        await until(lambda: one.served.extender.state.bound_to(first["metadata"]["uid"]))
+        assert (await one.filtered(late))[0] == []
+        now[0] += PATIENCE
+
+        await one.write(TWO)
+
+        await until(lambda: ANNOTATION_ROOM_FOUND in one.served.pod("q")["metadata"]["annotations"])
+
+
 async def test_metrics_tell_what_there_is_and_what_is_used(one: Ruled) -> None:
     await one.served.bind(await one.pod("p", (30, 4)), "a")
 
@@ -337,8 +356,9 @@ def test_looking_leaves_the_books_as_they_were() -> None:
 
 
 class QuotaHistory(History):
-    """Two of the three GPUs are what the namespace may use."""
+    """Two of the three GPUs are what the namespace may use. Who is on no node uses none."""
 
+    nodes_stay = True
     quotas: Quotas = read_quotas(TWO)
 
     def start(self) -> None:

@@ -147,6 +147,26 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
     assert len(signer.requests) == 2
 
 
+async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
+    cluster: Cluster,
+) -> None:
+    signer = Signer(cluster)
+    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
+    with pytest.raises(CertificateTrouble):
+        await source.look(cluster.clock())
+    stranger = issue(make_authority(cluster.clock(), YEAR), NAMES, cluster.clock(), YEAR)
+    await signer.say({"certificate": base64.b64encode(stranger.certificate).decode()})
+
+    with pytest.raises(CertificateTrouble, match="do not go together"):
+        await source.look(cluster.clock())
+
+    cluster.clock.move(seconds=AGAIN.total_seconds())
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+    await signer.sign()
+    assert signer.believes((await source.look(cluster.clock())).certificate, cluster.clock())
+
+
 async def test_a_request_that_was_deleted_is_made_anew(cluster: Cluster) -> None:
     signer = Signer(cluster)
     source = RequestedCertificate(cluster.api(), SIGNER, NAMES)

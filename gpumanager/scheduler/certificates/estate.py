@@ -78,7 +78,8 @@ def step(
         serving = issue(estate.next, names, now, lives.serving)
         return Estate(estate.next, serving, None, former)
     served = describe(estate.serving.certificate)
-    if served.used_up(now) >= DUE or served.names != frozenset(names):
+    good = served.begins <= now and served.used_up(now) < DUE
+    if not good or served.names != frozenset(names):
         fresh = issue(estate.authority, names, now, lives.serving)
         return replace(estate, serving=fresh)
     if estate.next is None and describe(estate.authority.certificate).used_up(now) >= DUE:
@@ -94,9 +95,10 @@ def _begin(now: datetime, names: Sequence[str], lives: Lives) -> Estate:
 
 
 def _over(estate: Estate, now: datetime) -> bool:
-    """Nobody believes it any more: there is nothing that could be kept going."""
-    both = (estate.authority.certificate, estate.serving.certificate)
-    return any(describe(one).ends <= now for one in both)
+    """Nobody believes it any more, or yet, where a clock that was ahead made it: there is nothing
+    that could be kept going."""
+    authority, served = map(describe, (estate.authority.certificate, estate.serving.certificate))
+    return now < authority.begins or min(authority.ends, served.ends) <= now
 
 
 def to_secret(estate: Estate) -> dict[str, str]:

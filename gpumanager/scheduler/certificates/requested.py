@@ -67,9 +67,11 @@ class RequestedCertificate:
                 f"the signing request {name} waits for {self._signer}: kubectl certificate "
                 f"approve {name}"
             )
-        self._held = Identity(base64.b64decode(status["certificate"]), request.key)
-        self._asked = None
-        return self._held
+        self._asked, self._not_before = None, now + AGAIN
+        made = Identity(base64.b64decode(status["certificate"]), request.key)
+        made.context()
+        self._held, self._not_before = made, None
+        return made
 
     async def _ask(self) -> tuple[str, Identity]:
         request = make_request(self._names)

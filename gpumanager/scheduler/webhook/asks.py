@@ -4,27 +4,19 @@ Amounts are kept as they are written, because who checks them has to say what is
 Where a limit is missing a request counts: such a pod is meant for us, and Kubernetes refuses it.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, whole_number
 
 RESOURCES: Final = (VCORE, VMEMORY)
 MIRROR: Final = "kubernetes.io/config.mirror"
 LISTS: Final = ("initContainers", "containers")
-
-_QUANTITY: Final = re.compile(
-    r"([+-]?)([0-9]{1,20})(?:\.([0-9]{0,20}))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
-)
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
 
 
 class PodUnreadable(GpuManagerError):
@@ -32,22 +24,6 @@ class PodUnreadable(GpuManagerError):
 
     def __init__(self, where: str, found: object) -> None:
         super().__init__(f"not a pod: {where} is {type(found).__name__}")
-
-
-def whole_number(value: object) -> int | None:
-    """A Kubernetes quantity (`30`, `1k`, `2Ki`, `3e2`) that is a whole number; None otherwise."""
-    match = _QUANTITY.fullmatch(str(value).strip())
-    if match is None or isinstance(value, bool):
-        return None
-    sign, digits, fraction, suffix, exponent = match.groups()
-    number = Fraction(int(digits + (fraction or "")), 10 ** len(fraction or ""))
-    if suffix in _BINARY:
-        number *= 1 << _BINARY[suffix]
-    else:
-        number *= Fraction(10) ** (_DECIMAL[suffix] if suffix else int(exponent or 0))
-    if number.denominator != 1:
-        return None
-    return -int(number) if sign == "-" else int(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,10 @@ from gpumanager.scheduler.webhook.asks import (
     annotations,
     is_mirror,
     read_asks,
-    whole_number,
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, whole_number
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
 """Annotations of a pod that have one of few values."""
