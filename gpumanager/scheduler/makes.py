@@ -24,8 +24,9 @@ class Make:
 
 
 class Likeness:
-    """What nodes have in common whose GPUs are linked alike and have as much free: an object, which
-    is found faster in a table than all that it stands for."""
+    """What nodes have in common whose GPUs are linked alike and have as much free, or are as
+    closed, or not understood: an object, which is found faster in a table than all that it stands
+    for."""
 
 
 def make_of(topology: Topology) -> Make:
@@ -34,7 +35,9 @@ def make_of(topology: Topology) -> Make:
 
 
 @lru_cache(maxsize=LIKENESSES)
-def likeness_of(_make: Make | None, _free: Free) -> Likeness:
+def likeness_of(
+    _make: Make | None, _free: Free, _closed: tuple[bool, ...], _trouble: str
+) -> Likeness:
     """One for all that are alike; beyond so many, some that are alike are seen as several."""
     return Likeness()
 

@@ -276,6 +276,23 @@ def test_nothing_new_is_placed_on_what_is_unhealthy_or_cordoned() -> None:
     assert shape(state, SHAPES[0]).fits["d"].packing.gpus == ((1,),)
 
 
+def test_neither_is_closed_taken_for_full_nor_a_wrong_inventory_for_none() -> None:
+    state = cluster("full", "lost", gpus=1)
+    node(state, "closed", gpus=1, gpu_cordon="*")
+    for name in ("full", "closed"):
+        said = plan(app_0=[f"GPU-{name}-0"])
+        state.pod(pod(f"p-{name}", (100, 64), node=name, vcuda_plan=said), name)
+    state.node(NodeSaid("lost"))
+    state.node(NodeSaid("wrong", "no JSON"))
+
+    why = {name: one.phrase for name, one in shape(state, SHAPES[0]).unfits.items()}
+
+    assert why["full"] == "Insufficient tencent.com/vcuda-core"
+    assert why["closed"] == "node(s) had unhealthy or cordoned GPUs"
+    assert why["lost"] == "node(s) had no GPUs"
+    assert why["wrong"].startswith("node(s) had an inventory")
+
+
 def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
     state = cluster("a")
     (text,) = inventory(machine("b", model="NVIDIA A100-SXM4-80GB")).values()
