@@ -15,11 +15,11 @@ from gpumanager.placement.near import nearness
 from gpumanager.placement.policies import POLICIES, policy_of
 from gpumanager.placement.preference import DEFAULT
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.asks import ANY, PodAsk
 from gpumanager.scheduler.habits import ask_for
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
-from gpumanager.scheduler.phrases import Unfit, unfit
+from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
 
 LIKENESSES: Final = 256
 """Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
@@ -57,6 +57,7 @@ class Judge:
         self._places = ask.together
         self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._simple = len(ask.containers) == 1 and wish is ANY
         self._whole = all(one.request.whole_gpus for one in ask.containers)
         self._alike: Kept[Verdict] = Kept()
         self._refused: Kept[Unfit] = Kept()
@@ -67,6 +68,10 @@ class Judge:
         """From now on this is usual. It changes points, and on which GPU a share is best."""
         self.mix = mix
         self._alike = Kept()
+
+    def refuses(self, node: NodeState) -> Brief | None:
+        """What `of` would refuse it with, where that is found without a look at its GPUs."""
+        return brief(node, self._pod) if self._simple else None
 
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:

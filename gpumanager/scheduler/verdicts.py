@@ -17,7 +17,7 @@ from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Fit, Judge, Verdict
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.phrases import Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
@@ -40,9 +40,10 @@ class Shape:
         self.marks = bytearray()
         self.points = array("d")
         self.numbers = state.numbers
-        self._reasons: dict[tuple[str, bool], int] = {}
-        """Marks by phrase and whether that is final."""
+        self._reasons: dict[Brief, int] = {}
+        """Their marks."""
         self._verdicts: list[Verdict | None] = []
+        """None also where a node is refused and nobody wanted to know more."""
         self._state = state
         self._judge = judge
         self._seen = state.changes
@@ -63,11 +64,14 @@ class Shape:
     @property
     def unfits(self) -> dict[str, Unfit]:
         """By name, of all that do not."""
-        found = zip(self.numbers.names, self._verdicts, strict=True)
+        found = zip(self.numbers.names, map(self.unfit, range(len(self.marks))), strict=True)
         return {name: one for name, one in found if isinstance(one, Unfit)}
 
     def unfit(self, node: int) -> Unfit | None:
         """Why this one does not fit; None: that is not known."""
+        there = self._state.rows[node]
+        if there is not None and self._verdicts[node] is None and self.marks[node] >= REASONS:
+            self._verdicts[node] = self._judge.of(there)
         found = self._verdicts[node]
         return found if isinstance(found, Unfit) else None
 
@@ -127,14 +131,20 @@ class Shape:
             self._look(node, self._state.rows[node])
 
     def _look(self, number: int, node: NodeState | None) -> None:
-        verdict = self._verdicts[number] = None if node is None else self._judge.of(node)
-        if verdict is None:
+        self._verdicts[number] = None
+        if node is None:
             self.marks[number] = NOBODY_THERE
-        elif isinstance(verdict, Fit):
-            self.marks[number], self.points[number] = FITS, verdict.points
+        elif reason := self._judge.refuses(node):
+            self._refuse(number, reason)
         else:
-            reason = verdict.phrase, verdict.final
-            self.marks[number] = self._reasons.setdefault(reason, REASONS + len(self._reasons))
+            verdict = self._verdicts[number] = self._judge.of(node)
+            if isinstance(verdict, Fit):
+                self.marks[number], self.points[number] = FITS, verdict.points
+            else:
+                self._refuse(number, (verdict.phrase, verdict.final))
+
+    def _refuse(self, number: int, reason: Brief) -> None:
+        self.marks[number] = self._reasons.setdefault(reason, REASONS + len(self._reasons))
 
 
 def _places(row: bytearray, mark: int) -> Iterator[int]:

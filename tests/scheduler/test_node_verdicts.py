@@ -184,6 +184,35 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
         assert not isinstance(own, Packing)
 
 
+@given(
+    st.lists(st.sampled_from([0, 0, 1, 20, 50, 70, 99, 100]), max_size=4),
+    st.sets(st.integers(0, 3)),
+    st.one_of(ASK, st.tuples(st.sampled_from([100, 200, 500]), st.sampled_from([0, 64, 65]))),
+    st.sampled_from([*POLICIES, "include"]),
+)
+def test_a_refusal_found_from_what_is_free_in_sum_is_that_of_a_closer_look(
+    held: list[int], closed: set[int], asked: tuple[int, int], policy: str
+) -> None:
+    here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
+    more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
+    judge = Judge(ask(asked, **more))
+
+    found, brief = judge.of(here), judge.refuses(here)
+
+    if brief is not None:
+        assert isinstance(found, Unfit)
+        assert brief == (found.phrase, found.final)
+    elif isinstance(found, Unfit):
+        assert "strict" in policy or policy == "include"
+
+
+def test_pods_of_several_containers_are_always_looked_at() -> None:
+    full = node(100, 100, 100, 100)
+
+    assert Judge(ask((30, 4))).refuses(full)
+    assert Judge(ask((30, 4), (30, 4))).refuses(full) is None
+
+
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
     book = here.books.of(here.topology.gpus[place])
     return book.free_cores, book.free_blocks
