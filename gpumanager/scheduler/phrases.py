@@ -42,10 +42,9 @@ class Unfit:
 
 def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
     """Why `node` refused."""
-    if node.trouble:
-        return Unfit(UNREADABLE, node.trouble, final=True)
     if not node.topology.gpus:
-        return Unfit(NO_GPUS, "its agent has published no inventory", final=True)
+        detail = node.trouble or "its agent has published no inventory"
+        return Unfit(_without_gpus(node), detail, final=True)
     if refusal.reason is Reason.TOO_LARGE:
         return Unfit(_too_large(refusal.request), refusal.detail, final=True)
     if not any(map(ask.wish.takes, node.topology.gpus)):
@@ -57,14 +56,20 @@ def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
 
 
 def brief(node: NodeState, ask: PodAsk) -> Brief | None:
-    """Why a pod of one container that takes any GPU is refused, where what is free in sum tells;
-    None where that takes a closer look. The phrase is that of `unfit`."""
+    """Why a pod of one container that takes any GPU is refused: what `unfit` would say, found from
+    what is free in sum. None where there is room, wherever the GPUs are."""
     spare, request = node.likeness.spare, ask.containers[0].request
-    if not spare.cards or spare.has_room(request):
+    if spare.has_room(request):
         return None
+    if not spare.cards:
+        return _without_gpus(node), True
     if not spare.could_have_room(request):
         return _too_large(request), True
     return _short_of(node, ask, request), False
+
+
+def _without_gpus(node: NodeState) -> str:
+    return UNREADABLE if node.trouble else NO_GPUS
 
 
 def _too_large(request: Request) -> str:

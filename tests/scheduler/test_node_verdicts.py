@@ -190,27 +190,17 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
     st.one_of(ASK, st.tuples(st.sampled_from([100, 200, 500]), st.sampled_from([0, 64, 65]))),
     st.sampled_from([*POLICIES, "include"]),
 )
-def test_a_refusal_found_from_what_is_free_in_sum_is_that_of_a_closer_look(
+def test_a_brief_verdict_is_that_of_a_closer_look(
     held: list[int], closed: set[int], asked: tuple[int, int], policy: str
 ) -> None:
     here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
     more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
     judge = Judge(ask(asked, **more))
 
-    found, brief = judge.of(here), judge.refuses(here)
+    found = judge.of(here)
 
-    if brief is not None:
-        assert isinstance(found, Unfit)
-        assert brief == (found.phrase, found.final)
-    elif isinstance(found, Unfit):
-        assert "strict" in policy or policy == "include"
-
-
-def test_pods_of_several_containers_are_always_looked_at() -> None:
-    full = node(100, 100, 100, 100)
-
-    assert Judge(ask((30, 4))).refuses(full)
-    assert Judge(ask((30, 4), (30, 4))).refuses(full) is None
+    expected = found.points if isinstance(found, Fit) else (found.phrase, found.final)
+    assert judge.brief(here) == expected
 
 
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
