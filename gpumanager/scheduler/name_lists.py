@@ -28,7 +28,7 @@ LONGEST_POD: Final = 64 << 10
 """Bytes that are remembered; what is longer is read again."""
 ANSWERS: Final = 2
 LONGEST_ANSWER: Final = 4 << 20
-"""Bytes."""
+"""Bytes of a list, or of the request in which it stands."""
 Ends = tuple[int, bytes, bytes]
 END: Final = 256
 """Bytes at each end by which a text is found: the name of a pod stands among the first."""
@@ -95,8 +95,8 @@ class NameLists:
         """The same, which may be asked about next: they are known if they come in this order."""
         if isinstance(names, Chosen) and names:
             names = names.listed()
-        if isinstance(names, Names) and (whole := names.whole) and len(whole) <= LONGEST_ANSWER:
-            self._answered.append((whole, names))
+        if isinstance(names, Names) and 0 < len(names.said) <= LONGEST_ANSWER:
+            self._answered.append((names.whole, names))
         return names
 
     def cut(self, body: bytes) -> Cut | None:
