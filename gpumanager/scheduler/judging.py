@@ -10,16 +10,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from gpumanager.placement.cluster import Mix, NodeRoom, Policy, Score
+from gpumanager.placement.cluster import Mix, Policy, Score
 from gpumanager.placement.near import nearness
 from gpumanager.placement.policies import POLICIES, policy_of
 from gpumanager.placement.preference import DEFAULT
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.asks import ANY, PodAsk
 from gpumanager.scheduler.habits import ask_for
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
-from gpumanager.scheduler.phrases import Unfit, unfit
+from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
 
 LIKENESSES: Final = 256
 """Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
@@ -57,8 +57,10 @@ class Judge:
         self._places = ask.together
         self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._simple = len(ask.containers) == 1 and wish is ANY and not preference.near
         self._whole = all(one.request.whole_gpus for one in ask.containers)
         self._alike: Kept[Verdict] = Kept()
+        self._points: Kept[float] = Kept()
         self._refused: Kept[Unfit] = Kept()
         self._packings: Kept[Packing | Refusal] = Kept()
         self._same: Kept[Packing] = Kept()
@@ -67,6 +69,15 @@ class Judge:
         """From now on this is usual. It changes points, and on which GPU a share is best."""
         self.mix = mix
         self._alike = Kept()
+        self._points = Kept()
+
+    def brief(self, node: NodeState) -> float | Brief:
+        """Points, or why not: what `of` would say, without what it would take."""
+        if not self._simple:
+            found = self.of(node)
+            return found.points if isinstance(found, Fit) else (found.phrase, found.final)
+        alike = node.likeness, node.room.cpu_milli, node.room.memory_mib
+        return brief(node, self._pod) or self._points.get(alike, lambda: _points(self.score(node)))
 
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
@@ -82,15 +93,18 @@ class Judge:
 
     def anew(self, node: NodeState) -> Verdict:
         """Without looking at what was found for others that are alike."""
-        room = node.room_for(self._pod)
-        score = self._policy.score(room, self._ask, self.mix)
-        packing = self._pack(node, self._wanted(room, score))
+        score = self.score(node)
+        packing = self._pack(node, self._wanted(node, score))
         if isinstance(packing, Refusal):
             return unfit(node, self._pod, packing)
-        points = WORST if score is None else score.points
+        near = 0.0
         if self._pod.preference.near:
-            points += nearness(node.topology, packing.gpus, self._pod.preference)
-        return Fit(round(points, DECIMALS), packing)
+            near = nearness(node.topology, packing.gpus, self._pod.preference)
+        return Fit(_points(score, near), packing)
+
+    def score(self, node: NodeState) -> Score | None:
+        """By the policy."""
+        return self._policy.score(node.room_for(self._pod), self._ask, self.mix)
 
     def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
         if self._whole and not self._pod.wish.names_gpus:
@@ -102,15 +116,19 @@ class Judge:
             return packing
         return self._same.get((packing.gpus, tuple(packing.uses.items())), lambda: packing)
 
-    def _wanted(self, room: NodeRoom, score: Score | None) -> tuple[Positions, ...]:
+    def _wanted(self, node: NodeState, score: Score | None) -> tuple[Positions, ...]:
         """For shares: links between whole GPUs are the node's affair."""
         if score is not None and self._gpus is not None:
-            score = self._gpus.score(room, self._ask, self.mix)
+            score = self._gpus.score(node.room_for(self._pod), self._ask, self.mix)
         wanted: list[Positions] = [()] * len(self._pod.containers)
         for place, gpus in zip(self._places, score.gpus if score else (), strict=False):
             if not self._pod.containers[place].request.whole_gpus:
                 wanted[place] = gpus
         return tuple(wanted)
+
+
+def _points(score: Score | None, near: float = 0.0) -> float:
+    return round((WORST if score is None else score.points) + near, DECIMALS)
 
 
 class Kept(Generic[T]):

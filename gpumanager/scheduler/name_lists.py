@@ -6,12 +6,13 @@ request to prioritize is what was left of that to filter, and is known by then.
 """
 
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from gpumanager.kubelet.pods import PodView
-from gpumanager.scheduler.named import Names
+from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.numbers import Numbers
 
 T = TypeVar("T")
@@ -25,6 +26,9 @@ PODS: Final = 8
 """That are remembered: kube-scheduler places one after another."""
 LONGEST_POD: Final = 64 << 10
 """Bytes that are remembered; what is longer is read again."""
+ANSWERS: Final = 2
+LONGEST_ANSWER: Final = 4 << 20
+"""Bytes of a list, or of the request in which it stands."""
 Ends = tuple[int, bytes, bytes]
 END: Final = 256
 """Bytes at each end by which a text is found: the name of a pod stands among the first."""
@@ -85,6 +89,15 @@ class NameLists:
         self.mark = secrets.token_hex(16)
         self.pods: Recent[PodView] = Recent(PODS, LONGEST_POD)
         self._numbers = numbers or Numbers()
+        self._answered: deque[tuple[bytes, Names]] = deque(maxlen=ANSWERS)
+
+    def answering(self, names: Collection[str]) -> Collection[str]:
+        """The same, which may be asked about next: they are known if they come in this order."""
+        if isinstance(names, Chosen) and names:
+            names = names.listed()
+        if isinstance(names, Names) and 0 < len(names.said) <= LONGEST_ANSWER:
+            self._answered.append((names.whole, names))
+        return names
 
     def cut(self, body: bytes) -> Cut | None:
         """The first list of names, taken out; None where there is none that is plain.
@@ -95,11 +108,17 @@ class NameLists:
         if start < 0:
             return None
         first = start + len(_OPEN)
-        names = self._numbers.cut(body, first, MOST_NODES)
+        names = self._known(body, first) or self._numbers.cut(body, first, MOST_NODES)
         if names is None:
             return None
         rest = (body[: first - 1], b'"', self.mark.encode(), b'"', body[names.end + 1 :])
         return Cut(names, b"".join(rest))
+
+    def _known(self, body: bytes, first: int) -> Names | None:
+        for whole, names in self._answered:
+            if body.startswith(whole, first):
+                return names.again(body, first)
+        return None
 
 
 def few(names: list[str]) -> list[str]:

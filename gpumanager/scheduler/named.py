@@ -51,6 +51,15 @@ class Names(Collection[str]):
         return int(self.first + self.begins[self._count] - 1)
 
     @property
+    def whole(self) -> bytes:
+        """`"a","b","c"]`."""
+        return self.said[self.first : self.end + 1]
+
+    def again(self, said: bytes, first: int) -> "Names":
+        """The same list, where it stands once more."""
+        return Names(said, first, self._count, self.numbers, self.begins, self.edition)
+
+    @property
     def text(self) -> memoryview:
         """`"a","b","c"`."""
         return memoryview(self.said)[self.first : self.end]
@@ -110,6 +119,15 @@ class Chosen(Collection[str]):
         out, places = _uncleared(_TEXT, room), self._places + self._first
         size = lib.rows_write(names.at, names.begins, places, count, before, after, out, room)
         return memoryview(ffi.buffer(out, size))
+
+    def listed(self) -> Names:
+        """By themselves; there is at least one."""
+        names, count = self._names, len(self)
+        numbers, begins = new_row(count), new_row(count + 1)
+        where = names.numbers, names.begins, self._places + self._first, count
+        lib.rows_pick(*where, numbers, begins)
+        said = b"".join((self.written(b"", b",")[:-1], b"]"))
+        return Names(said, 0, count, numbers, begins, names.edition)
 
     def __len__(self) -> int:
         return self._end - self._first

@@ -111,12 +111,13 @@ class NodeState:
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         books, free = _books(self.topology, holders, self.closed)
         asked = total([one.ask.host for one in holders.values()])
+        closed = tuple([gpu.uuid in self.closed for gpu in self.topology.gpus])
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             books=books,
-            likeness=likeness_of(self.make, free),
+            likeness=likeness_of(self.make, free, closed, self.trouble),
             asked=asked,
             load=load,
             room=self._room(self._gpu_rooms(free), asked + load),

@@ -9,9 +9,11 @@ from typing import Final
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.near import lacking
-from gpumanager.placement.values import GpuBook, Reason, Refusal
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.placement.values import Reason, Refusal, Request
+from gpumanager.scheduler.asks import ANY, PodAsk, Wish
 from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.spare import Spare, spare_of
+from gpumanager.units import CORES_PER_GPU, blocks
 
 UNKNOWN: Final = "node(s) were not known to the GPU scheduler yet"
 NO_GPUS: Final = "node(s) had no GPUs"
@@ -25,6 +27,9 @@ TOO_FEW: Final = "node(s) didn't have enough GPUs"
 CLOSED: Final = "node(s) had unhealthy or cordoned GPUs"
 NOT_WANTED: Final = "node(s) didn't have the GPUs that the pod selects"
 
+Brief = tuple[str, bool]
+"""A phrase, and whether it is final."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
@@ -37,37 +42,62 @@ class Unfit:
 
 def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
     """Why `node` refused."""
-    if node.trouble:
-        return Unfit(UNREADABLE, node.trouble, final=True)
     if not node.topology.gpus:
-        return Unfit(NO_GPUS, "its agent has published no inventory", final=True)
+        detail = node.trouble or "its agent has published no inventory"
+        return Unfit(_without_gpus(node), detail, final=True)
     if refusal.reason is Reason.TOO_LARGE:
-        phrase = TOO_FEW if refusal.request.whole_gpus > 1 else TOO_SMALL
-        return Unfit(phrase, refusal.detail, final=True)
+        return Unfit(_too_large(refusal.request), refusal.detail, final=True)
     if not any(map(ask.wish.takes, node.topology.gpus)):
         return Unfit(NOT_WANTED, "none of its GPUs is one that the pod selects", final=True)
     if refusal.reason is Reason.NOT_NEAR:
         missed = lacking(node.topology, refusal.request, ask.preference)
         return Unfit(missed[0].lacking, refusal.detail, final=missed[1])
-    return Unfit(_short_of(node, ask, refusal), refusal.detail)
+    return Unfit(_short_of(node, ask, refusal.request), refusal.detail)
 
 
-def _short_of(node: NodeState, ask: PodAsk, refusal: Refusal) -> str:
-    rooms = [node.open_to(ask.wish).of(gpu) for gpu in node.topology.gpus]
-    request = refusal.request
-    if sum(max(0, room.free_cores) for room in rooms) < request.cores:
+def brief(node: NodeState, ask: PodAsk) -> Brief | None:
+    """Why a pod of one container that takes any GPU is refused: what `unfit` would say, found from
+    what is free in sum. None where there is room, wherever the GPUs are."""
+    spare, request = node.likeness.spare, ask.containers[0].request
+    if spare.has_room(request):
+        return None
+    if not spare.cards:
+        return _without_gpus(node), True
+    if not spare.could_have_room(request):
+        return _too_large(request), True
+    return _short_of(node, ask, request), False
+
+
+def _without_gpus(node: NodeState) -> str:
+    return UNREADABLE if node.trouble else NO_GPUS
+
+
+def _too_large(request: Request) -> str:
+    return TOO_FEW if request.whole_gpus > 1 else TOO_SMALL
+
+
+def _short_of(node: NodeState, ask: PodAsk, request: Request) -> str:
+    spare = _spare(node, ask.wish)
+    if spare.cores < request.cores:
         return CLOSED if _would_do_open(node, ask) else NO_CORES
     if request.whole_gpus:
         return NO_WHOLE
-    return NO_MEMORY if _enough_cores(rooms, request.cores) else SCATTERED
+    return NO_MEMORY if spare.most >= request.cores else SCATTERED
 
 
-def _enough_cores(rooms: list[GpuBook], cores: int) -> bool:
-    return any(room.free_cores >= cores for room in rooms)
+def _spare(node: NodeState, wish: Wish) -> Spare:
+    if wish is ANY:
+        return node.likeness.spare
+    books = node.open_to(wish)
+    rooms = [books.of(gpu) for gpu in node.topology.gpus]
+    free = [(room.free_cores, room.free_blocks, room.processes) for room in rooms]
+    return spare_of([blocks(gpu.memory) for gpu in node.topology.gpus], free)
 
 
 def _would_do_open(node: NodeState, ask: PodAsk) -> bool:
     """Whether it is the closed GPUs that are missing, rather than free ones."""
+    if not node.closed:
+        return False
     open_ones = [gpu for gpu in node.topology.gpus if gpu.uuid not in node.closed]
     wanted = [gpu for gpu in open_ones if ask.wish.takes(gpu)]
-    return bool(node.closed) and len(wanted) * 100 < ask.largest.cores
+    return len(wanted) * CORES_PER_GPU < ask.largest.cores

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -108,7 +109,8 @@ class ExtenderServer:
     def _filter(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)
         found = self._extender.filter(arguments.pod, arguments.names)
-        return wire.write_filter(arguments, found)
+        fitting = self._lists.answering(found.fitting)
+        return wire.write_filter(arguments, replace(found, fitting=fitting))
 
     def _prioritize(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body, self._lists)

@@ -15,9 +15,9 @@ from typing import Final
 from gpumanager.placement.cluster import Mix
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
-from gpumanager.scheduler.judging import Fit, Judge, Verdict
+from gpumanager.scheduler.judging import Judge, Verdict
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.phrases import Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
@@ -40,9 +40,8 @@ class Shape:
         self.marks = bytearray()
         self.points = array("d")
         self.numbers = state.numbers
-        self._reasons: dict[tuple[str, bool], int] = {}
-        """Marks by phrase and whether that is final."""
-        self._verdicts: list[Verdict | None] = []
+        self._reasons: dict[Brief, int] = {}
+        """Their marks."""
         self._state = state
         self._judge = judge
         self._seen = state.changes
@@ -55,20 +54,20 @@ class Shape:
         return len(self._reasons)
 
     @property
-    def fits(self) -> dict[str, Fit]:
-        """By name, of all nodes that fit: for who wants to see everything."""
-        found = zip(self.numbers.names, self._verdicts, strict=True)
-        return {name: one for name, one in found if isinstance(one, Fit)}
+    def fits(self) -> dict[str, float]:
+        """Points by name, of all nodes that fit: for who wants to see everything."""
+        return {self.numbers.names[node]: self.points[node] for node in _places(self.marks, FITS)}
 
     @property
     def unfits(self) -> dict[str, Unfit]:
         """By name, of all that do not."""
-        found = zip(self.numbers.names, self._verdicts, strict=True)
-        return {name: one for name, one in found if isinstance(one, Unfit)}
+        found = zip(self.numbers.names, map(self.unfit, range(len(self.marks))), strict=True)
+        return {name: one for name, one in found if one}
 
     def unfit(self, node: int) -> Unfit | None:
         """Why this one does not fit; None: that is not known."""
-        found = self._verdicts[node]
+        there = self._state.rows[node]
+        found = self._judge.of(there) if there and self.marks[node] >= REASONS else None
         return found if isinstance(found, Unfit) else None
 
     def points_of(self, name: str) -> float | None:
@@ -113,10 +112,9 @@ class Shape:
         if more:
             self.marks += bytes(more)
             self.points.frombytes(bytes(self.points.itemsize * more))
-            self._verdicts += [None] * more
 
     def _forget(self) -> None:
-        for row in (self.marks, self.points, self._verdicts):
+        for row in (self.marks, self.points):
             del row[:]
         self._stale.clear()
         self._grow()
@@ -127,14 +125,13 @@ class Shape:
             self._look(node, self._state.rows[node])
 
     def _look(self, number: int, node: NodeState | None) -> None:
-        verdict = self._verdicts[number] = None if node is None else self._judge.of(node)
-        if verdict is None:
+        found = None if node is None else self._judge.brief(node)
+        if found is None:
             self.marks[number] = NOBODY_THERE
-        elif isinstance(verdict, Fit):
-            self.marks[number], self.points[number] = FITS, verdict.points
+        elif isinstance(found, float):
+            self.marks[number], self.points[number] = FITS, found
         else:
-            reason = verdict.phrase, verdict.final
-            self.marks[number] = self._reasons.setdefault(reason, REASONS + len(self._reasons))
+            self.marks[number] = self._reasons.setdefault(found, REASONS + len(self._reasons))
 
 
 def _places(row: bytearray, mark: int) -> Iterator[int]:

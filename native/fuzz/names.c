@@ -73,8 +73,32 @@ static void *take(size_t size)
     return memory;
 }
 
-static void answer(const char *text, const uint32_t *numbers, const uint32_t *begins,
-                   uint32_t count, size_t room)
+/* What was picked is what is read in the list that it is written as. */
+static void check_pick(const struct names *names, const char *text, const uint32_t *numbers,
+                       const uint32_t *begins, const uint32_t *places, uint32_t count)
+{
+    uint32_t *picked = take(count * sizeof *picked), *read = take(count * sizeof *read);
+    uint32_t *starts = take((count + 1) * sizeof *starts);
+    uint32_t *again = take((count + 1) * sizeof *again);
+    rows_pick(numbers, begins, places, count, picked, starts);
+    char *list = take(starts[count]);
+    FUZZ_CHECK(rows_write(text, begins, places, count, "", ",", list, starts[count]) ==
+               starts[count]);
+    if (count > 0) {
+        list[starts[count] - 1] = ']';
+        FUZZ_CHECK(names_read(names, list, starts[count], read, again, count) == (int)count);
+        FUZZ_CHECK(memcmp(picked, read, count * sizeof *read) == 0);
+        FUZZ_CHECK(memcmp(starts, again, (count + 1) * sizeof *again) == 0);
+    }
+    free(picked);
+    free(read);
+    free(starts);
+    free(again);
+    free(list);
+}
+
+static void answer(const struct names *names, const char *text, const uint32_t *numbers,
+                   const uint32_t *begins, uint32_t count, size_t room)
 {
     uint32_t *places = take(count * sizeof *places), *ranked = take(count * sizeof *ranked);
     uint8_t row[ROW], *scratch = take(count);
@@ -92,6 +116,7 @@ static void answer(const char *text, const uint32_t *numbers, const uint32_t *be
     FUZZ_CHECK(found >= 0 && found <= ROWS_BEST && (found > 0) == (own > 0));
     size_t size = rows_write(text, begins, first, own, "{", "},", out, room);
     FUZZ_CHECK(size == SIZE_MAX || size <= room);
+    check_pick(names, text, numbers, begins, first, own);
     free(places);
     free(ranked);
     free(scratch);
@@ -111,8 +136,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     int count = names_read(&names, text, reader.left, numbers, begins, CAPACITY);
     if (count > 0) {
         check(&names, text, reader.left, numbers, begins, (uint32_t)count);
-        answer(text, numbers, begins, (uint32_t)count, reader.left / 2);
-        answer(text, numbers, begins, (uint32_t)count, 4 * reader.left);
+        answer(&names, text, numbers, begins, (uint32_t)count, reader.left / 2);
+        answer(&names, text, numbers, begins, (uint32_t)count, 4 * reader.left);
     }
     names_clear(&names);
     return 0;

@@ -1,5 +1,6 @@
 """What C sorts, ranks and writes of a list of names is what Python would."""
 
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given
@@ -70,9 +71,7 @@ def test_chosen_names_are_written_as_far_as_there_is_room(
     names: list[str], data: st.DataObject, room: int
 ) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(names) - 1)))
-    quoted, begins = [f'"{name}"'.encode() for name in names], [0]
-    for name in quoted:
-        begins.append(begins[-1] + len(name) + 1)
+    quoted, begins = [f'"{name}"'.encode() for name in names], begins_of(names)
     out, text = ffi.new("char[]", max(1, room)), row("char", map(chr_of, b",".join(quoted)))
 
     where = text, row("uint32_t", begins), row("uint32_t", chosen), len(chosen)
@@ -83,6 +82,27 @@ def test_chosen_names_are_written_as_far_as_there_is_room(
         assert bytes(ffi.buffer(out, size)) == expected
     else:
         assert size == 2**64 - 1
+
+
+@given(st.lists(st.text("ab", max_size=9), min_size=1), st.data())
+def test_a_list_of_chosen_names_has_their_numbers_and_where_each_begins(
+    names: list[str], data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(names) - 1)))
+    begins = begins_of(names)
+    numbers = [100 + place for place in range(len(names))]
+    picked, starts = new_starts(len(chosen)), new_starts(len(chosen))
+
+    where = row("uint32_t", numbers), row("uint32_t", begins), row("uint32_t", chosen)
+    lib.rows_pick(*where, len(chosen), picked, starts)
+
+    assert list(picked[0 : len(chosen)]) == [numbers[place] for place in chosen]
+    assert list(starts[0 : len(chosen) + 1]) == begins_of([names[place] for place in chosen])
+
+
+def begins_of(names: list[str]) -> list[int]:
+    """Where each stands in quotes with a comma behind it, and where the last one ends."""
+    return list(accumulate((len(name) + 3 for name in names), initial=0))
 
 
 def chr_of(byte: int) -> bytes:

@@ -184,6 +184,25 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
         assert not isinstance(own, Packing)
 
 
+@given(
+    st.lists(st.sampled_from([0, 0, 1, 20, 50, 70, 99, 100]), max_size=4),
+    st.sets(st.integers(0, 3)),
+    st.one_of(ASK, st.tuples(st.sampled_from([100, 200, 500]), st.sampled_from([0, 64, 65]))),
+    st.sampled_from([*POLICIES, "include"]),
+)
+def test_a_brief_verdict_is_that_of_a_closer_look(
+    held: list[int], closed: set[int], asked: tuple[int, int], policy: str
+) -> None:
+    here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
+    more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
+    judge = Judge(ask(asked, **more))
+
+    found = judge.of(here)
+
+    expected = found.points if isinstance(found, Fit) else (found.phrase, found.final)
+    assert judge.brief(here) == expected
+
+
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
     book = here.books.of(here.topology.gpus[place])
     return book.free_cores, book.free_blocks

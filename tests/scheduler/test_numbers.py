@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from scheduler_world import ask, node_object, pod
 
 from gpumanager.scheduler.decide import filter_nodes, prioritize
+from gpumanager.scheduler.name_lists import ANSWERS, LONGEST_ANSWER, NameLists
+from gpumanager.scheduler.named import Names
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.numbers import NOBODY, Numbers
 from gpumanager.scheduler.state import ClusterState
@@ -50,3 +52,68 @@ def test_who_has_the_number_of_one_that_is_gone_is_answered_for_itself() -> None
         assert set(found.fitting) == set(expected.fitting) == {*names} - {"n3", "new"}
         assert found.unfit == expected.unfit
         assert prioritize(few, names) == prioritize(anew, names)
+
+
+def named(lists: NameLists, *names: str) -> Names:
+    said = ",".join(f'"{name}"' for name in names)
+    found = lists.cut(f'{{"Pod":{{}},"NodeNames":[{said}]}}'.encode())
+    assert found
+    return found.names
+
+
+@given(st.lists(st.sampled_from([*NAMES, "stranger"]), min_size=1), st.data())
+def test_names_that_were_answered_are_known_when_they_are_asked_about(
+    asked: list[str], data: st.DataObject
+) -> None:
+    numbers = Numbers()
+    lists = NameLists(numbers)
+    for name in NAMES:
+        numbers.add(name)
+    first = named(lists, *asked)
+    mark = data.draw(st.integers(0, 1))
+    answer = lists.answering(first.sort(bytearray(number % 2 for number in range(9)))[mark])
+    answered = [name for name in asked if numbers.of(name) % 2 == mark]
+    assert list(answer) == answered
+
+    if isinstance(answer, Names):
+        again = named(lists, *answered)
+        assert again.numbers is answer.numbers
+        assert list(again) == answered
+        assert [again.name(place) for place in range(len(again))] == answered
+        assert list(again.numbers[0 : len(again)]) == [numbers.of(name) for name in answered]
+
+
+def test_only_the_same_names_in_the_same_order_are_those_that_were_answered() -> None:
+    lists = NameLists()
+    lists.answering(named(lists, "n1", "n2"))
+
+    for names in (["n2", "n1"], ["n1"], ["n1", "n2", "n3"], ["n1", "n22"], ["n11", "n2"]):
+        assert list(named(lists, *names)) == names
+
+
+def test_an_answer_s_names_have_the_numbers_of_whoever_bears_them_by_then() -> None:
+    numbers = Numbers()
+    lists = NameLists(numbers)
+    for name in NAMES:
+        numbers.add(name)
+    lists.answering(named(lists, *NAMES))
+    numbers.remove("n3")
+    numbers.add("new")
+
+    found = numbers.read(named(lists, *NAMES))
+
+    assert found.numbers[3] == NOBODY
+    assert list(found.numbers[0:8]) == [numbers.of(name) for name in NAMES]
+
+
+def test_few_answers_are_kept_and_none_that_is_very_long() -> None:
+    lists = NameLists()
+    first = named(lists, "n0")
+    lists.answering(first)
+    lists.answering(named(lists, *["n" * 200] * (LONGEST_ANSWER // 200)))
+    assert named(lists, "n0").numbers is first.numbers
+
+    for number in range(ANSWERS):
+        lists.answering(named(lists, f"m{number}"))
+
+    assert named(lists, "n0").numbers is not first.numbers

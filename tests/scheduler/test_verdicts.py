@@ -10,12 +10,13 @@ from scheduler_world import ask, machine, node_object, plan, pod, pod_object, vi
 
 from gpumanager.cluster.labels import inventory
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.placement.cluster import Mix
+from gpumanager.placement.cluster import Mix, Score
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize
 from gpumanager.scheduler.habits import Habits, ask_for
-from gpumanager.scheduler.judging import Judge, Verdict
+from gpumanager.scheduler.judging import Fit, Judge
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
+from gpumanager.scheduler.phrases import Brief
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
 
@@ -49,6 +50,13 @@ def cluster(*names: str, **more: Any) -> ClusterState:
 
 def shape(state: ClusterState, wanted: PodAsk) -> Shape:
     return Verdicts(state).of(wanted)
+
+
+def packed(state: ClusterState, wanted: PodAsk) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """GPUs that it would have, by node, where it fits."""
+    found = shape(state, wanted)
+    fits = {name: found.judge(state.nodes[name]) for name in found.fits}
+    return {name: one.packing.gpus for name, one in fits.items() if isinstance(one, Fit)}
 
 
 def scores_of(scores: Scores) -> dict[str, int]:
@@ -158,16 +166,17 @@ class Counting(Judge):
 
     judged: ClassVar[list[str]] = []
 
-    def anew(self, node: NodeState) -> Verdict:
+    def score(self, node: NodeState) -> Score | None:
         self.judged.append(node.name)
-        return super().anew(node)
+        return super().score(node)
 
 
 class Uncertain(Counting):
     """Looks at each node, alike or not."""
 
-    def of(self, node: NodeState) -> Verdict:
-        return self.anew(node)
+    def brief(self, node: NodeState) -> float | Brief:
+        self.score(node)
+        return 0.0
 
 
 @pytest.fixture
@@ -273,7 +282,24 @@ def test_nothing_new_is_placed_on_what_is_unhealthy_or_cordoned() -> None:
     assert phrase(state, SHAPES[0]) == "node(s) had unhealthy or cordoned GPUs"
     assert phrase(state, SHAPES[0], "b") == "node(s) had unhealthy or cordoned GPUs"
     assert phrase(state, SHAPES[0], "c") == "node(s) had unhealthy or cordoned GPUs"
-    assert shape(state, SHAPES[0]).fits["d"].packing.gpus == ((1,),)
+    assert packed(state, SHAPES[0]) == {"d": ((1,),)}
+
+
+def test_neither_is_closed_taken_for_full_nor_a_wrong_inventory_for_none() -> None:
+    state = cluster("full", "lost", gpus=1)
+    node(state, "closed", gpus=1, gpu_cordon="*")
+    for name in ("full", "closed"):
+        said = plan(app_0=[f"GPU-{name}-0"])
+        state.pod(pod(f"p-{name}", (100, 64), node=name, vcuda_plan=said), name)
+    state.node(NodeSaid("lost"))
+    state.node(NodeSaid("wrong", "no JSON"))
+
+    why = {name: one.phrase for name, one in shape(state, SHAPES[0]).unfits.items()}
+
+    assert why["full"] == "Insufficient tencent.com/vcuda-core"
+    assert why["closed"] == "node(s) had unhealthy or cordoned GPUs"
+    assert why["lost"] == "node(s) had no GPUs"
+    assert why["wrong"].startswith("node(s) had an inventory")
 
 
 def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
@@ -282,8 +308,7 @@ def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
     state.node(NodeSaid("b", text))
 
     def fits(**notes: str) -> dict[str, tuple[tuple[int, ...], ...]]:
-        found = shape(state, ask((30, 4), **notes)).fits
-        return {name: fit.packing.gpus for name, fit in sorted(found.items())}
+        return packed(state, ask((30, 4), **notes))
 
     assert fits() == {"a": ((0,),), "b": ((0,),)}
     assert fits(include_gpu_model="h100,a100") == {"b": ((0,),)}

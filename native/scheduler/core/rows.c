@@ -93,3 +93,13 @@ size_t rows_write(const char *text, const uint32_t *begins, const uint32_t *plac
     }
     return (size_t)(at - out);
 }
+
+void rows_pick(const uint32_t *numbers, const uint32_t *begins, const uint32_t *places,
+               uint32_t count, uint32_t *picked, uint32_t *starts)
+{
+    starts[0] = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        picked[i] = numbers[places[i]];
+        starts[i + 1] = starts[i] + begins[places[i] + 1] - begins[places[i]];
+    }
+}

@@ -33,4 +33,10 @@ int rows_rank(const uint32_t *numbers, const uint32_t *places, uint32_t count, c
 size_t rows_write(const char *text, const uint32_t *begins, const uint32_t *places, uint32_t count,
                   const char *before, const char *after, char *out, size_t room);
 
+/* Of `count` places of a list the list that they are by themselves: their numbers, and where names
+ * begin in it, as names_read would find them once it is written down. There is room for `count` in
+ * `picked`, for one more in `starts`. */
+void rows_pick(const uint32_t *numbers, const uint32_t *begins, const uint32_t *places,
+               uint32_t count, uint32_t *picked, uint32_t *starts);
+
 #endif
