@@ -2,8 +2,8 @@
 
 The agent dies at each step of writing its journal and at its directories, in all that it does; the
 journal, or the kubelet's checkpoint, is lost or damaged; the kubelet starts again, with its books
-or without; the list of pods and the container runtime do not answer; the clock is set; GPUs fall
-ill, are gone when the agent starts, and come back.
+or without; the list of pods and the container runtime do not answer; the clock is set
+back; GPUs fall ill, are gone when the agent starts, and come back.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ class TroubledHistories(PodHistories):
         return False
 
     def restart(self) -> None:
+        """While it is away somebody sets the clock back."""
+        self.node.set_by = -86_400 * self.number
         self.run(self.node.restart_agent())
         self.was_counting |= any(a.why in UNPROVED for a in self.node.allocator.journal.live())
         self.was_blind |= self.was_counting
@@ -89,6 +91,10 @@ class TroubledHistories(PodHistories):
 
     @rule(death=deaths)
     def the_agent_dies_while_it_reconciles(self, death: Death) -> None:
+        """There is something to do: a pod has just ended."""
+        if self.runs:
+            self.end(self.runs.pop(), deleted=True)
+
         async def reconcile() -> None:
             for _ in range(2):
                 self.node.clock.now += 60
@@ -151,10 +157,6 @@ class TroubledHistories(PodHistories):
             self.was_blind = self.was_counting = True
         for refused in self.run(self.node.restart_kubelet(self.waiting)):
             self.waiting.remove(refused)
-
-    @rule(by=st.sampled_from([-86_400, 0, 86_400]))
-    def the_node_s_clock_is_set(self, by: int) -> None:
-        self.node.set_by = by
 
     @rule(answers=st.booleans())
     def the_container_runtime_is_lost_or_found(self, answers: bool) -> None:  # noqa: FBT001
