@@ -45,9 +45,10 @@ def whole_number(value: object) -> int | None:
     sign, digits, fraction, suffix, exponent = match.groups(default="")
     number = int(digits + fraction) << _BINARY.get(suffix, 0)
     power = _DECIMAL.get(suffix, int(exponent or 0)) - len(fraction)
-    if power < 0 and number % 10**-power:
+    scale: int = 10 ** abs(power)
+    if power < 0 and number % scale:
         return None
-    number = number * 10**power if power >= 0 else number // 10**-power
+    number = number * scale if power >= 0 else number // scale
     return -number if sign == "-" else number
 
 
