@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import has_ended, until
 
-from gpumanager.sim.container import enter, kernel
+from gpumanager.sim.container import enter, kernel, process
 from gpumanager.sim.container.process import (
     ContainerNotStarted,
     ContainerProcess,
@@ -44,6 +44,13 @@ def place() -> Iterator[Path]:
     (path / "nvidia3").write_text("the GPU")
     yield path
     shutil.rmtree(path)
+
+
+def test_a_machine_that_is_too_busy_to_tell_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "START_SECONDS", 0.0)
+
+    with pytest.raises(ContainerNotStarted, match="the machine is too busy"):
+        namespaces_available()
 
 
 def spec(place: Path, *command: str, **environment: str) -> ContainerSpec:

@@ -43,19 +43,14 @@ class ContainerNotStarted(GpuManagerError):
 
 
 def namespaces_available() -> str | None:
-    """None where containers can be started, else what this kernel refuses and what to do."""
-    finished = subprocess.run(
-        [sys.executable, "-m", _MODULE, "--probe"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        stdin=subprocess.DEVNULL,
-        env=own_environment(),
-    )
-    if finished.returncode == 0:
+    """None where containers can be started, else what this kernel refuses and what to do.
+
+    Raises ContainerNotStarted where it takes too long to tell.
+    """
+    refused = _probe()
+    if refused is None:
         return None
-    lines = finished.stderr.strip().splitlines()
+    lines = refused.strip().splitlines()
     return (
         "cannot make a mount namespace for containers "
         f"({lines[-1] if lines else 'no reason given'}): "
@@ -63,6 +58,26 @@ def namespaces_available() -> str | None:
         "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
         "kernel.apparmor_restrict_unprivileged_userns=0)"
     )
+
+
+def _probe() -> str | None:
+    """What a container's first steps say that fail; None where they do not."""
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-m", _MODULE, "--probe"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env=own_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        raise ContainerNotStarted(
+            f"whether containers can be made here was not known after {START_SECONDS:.0f} s: "
+            "the machine is too busy"
+        ) from None
+    return finished.stderr if finished.returncode else None
 
 
 class ContainerProcess:
