@@ -27,7 +27,7 @@ SLACK: Final = 15.0
 FIRST_ERROR: Final = 400
 BROKEN: Final = (OSError, HttpBroken, ValueError, RecursionError)
 """What comes of a bad connection (TimeoutError and SSLError among them) or a bad answer."""
-NOT_UNDERSTOOD: Final = (KeyError, TypeError, AttributeError, ValueError)
+NOT_UNDERSTOOD: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 """What comes of reading an object that is not what it should be."""
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"

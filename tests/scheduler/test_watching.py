@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import pytest
 from scheduler_world import node_object, plan, pod_object
 from served_extender import until
 
@@ -116,6 +118,24 @@ async def test_an_object_that_is_none_is_left_out(api: SimulatedApiServer) -> No
         await api.create("pods", held("p"))
 
         await until(lambda: one.free("a") == 340)
+
+
+@pytest.mark.parametrize("mistake", [IndexError, OverflowError, ValueError])
+async def test_an_object_by_which_we_stumble_is_left_out(
+    api: SimulatedApiServer, mistake: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Nodes.put
+
+    def stumbling(kind: Nodes, item: dict[str, Any]) -> str | None:
+        if item["metadata"]["name"] == "odd":
+            raise mistake
+        return put(kind, item)
+
+    monkeypatch.setattr(Nodes, "put", stumbling)
+    await api.create("nodes", node_object("odd"))
+    async with following(api) as one:
+        await api.create("nodes", node_object("a"))
+        await until(lambda: one.free("a") == 400)
 
 
 async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -> None:
