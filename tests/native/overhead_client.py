@@ -11,6 +11,9 @@ from typing import Any
 
 from shim_client import OUT_OF_MEMORY, SUCCESS, allocate, cuda, free, memory, soon
 
+LONGEST_SECONDS = 120.0
+"""For a turn, of a program that others leave nothing."""
+
 driver = cuda()
 
 
@@ -193,10 +196,13 @@ def history(seed: int, limit: int, truth: Callable[[], int], turns: int = 150) -
 
 
 def race(seed: int, seconds: float) -> dict[str, int]:
-    """What a process does among others that want the same memory; how often it succeeded."""
-    choice, end = random.Random(seed), time.monotonic() + seconds
+    """What a process does among others that want the same memory; how often it succeeded.
+
+    For so long, and until it has had something: who comes late may be refused for as long.
+    """
+    choice, begun = random.Random(seed), time.monotonic()
     done = {"contexts": 0, "refused": 0}
-    while time.monotonic() < end:
+    while time.monotonic() - begun < (seconds if done["contexts"] else LONGEST_SECONDS):
         result, context = try_create()
         done["refused" if result else "contexts"] += 1
         while result == SUCCESS and choice.random() < 0.9:
