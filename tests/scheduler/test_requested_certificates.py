@@ -85,6 +85,14 @@ def with_key_of(
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+async def asked(cluster: Cluster) -> tuple[Signer, RequestedCertificate]:
+    """A signer with one request that waits for it, and who made that."""
+    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
+    with pytest.raises(CertificateTrouble):
+        await source.look(cluster.clock())
+    return Signer(cluster), source
+
+
 async def test_a_signer_of_the_cluster_is_asked_once_and_its_certificate_served(
     cluster: Cluster,
 ) -> None:
@@ -109,10 +117,7 @@ async def test_a_signer_of_the_cluster_is_asked_once_and_its_certificate_served(
 async def test_before_its_certificate_ends_the_signer_is_asked_for_another(
     cluster: Cluster,
 ) -> None:
-    signer = Signer(cluster)
-    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
-    with pytest.raises(CertificateTrouble):
-        await source.look(cluster.clock())
+    signer, source = await asked(cluster)
     await signer.sign()
     first = await source.look(cluster.clock())
 
@@ -129,10 +134,7 @@ async def test_before_its_certificate_ends_the_signer_is_asked_for_another(
 async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
     cluster: Cluster, kind: str
 ) -> None:
-    signer = Signer(cluster)
-    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
-    with pytest.raises(CertificateTrouble):
-        await source.look(cluster.clock())
+    signer, source = await asked(cluster)
     await signer.say({"conditions": [{"type": kind, "message": "not you"}]})
 
     with pytest.raises(CertificateTrouble, match=f"{kind}: not you"):
@@ -150,10 +152,7 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
 async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
     cluster: Cluster,
 ) -> None:
-    signer = Signer(cluster)
-    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
-    with pytest.raises(CertificateTrouble):
-        await source.look(cluster.clock())
+    signer, source = await asked(cluster)
     stranger = issue(make_authority(cluster.clock(), YEAR), NAMES, cluster.clock(), YEAR)
     await signer.say({"certificate": base64.b64encode(stranger.certificate).decode()})
 
@@ -168,10 +167,7 @@ async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
 
 
 async def test_a_request_that_was_deleted_is_made_anew(cluster: Cluster) -> None:
-    signer = Signer(cluster)
-    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
-    with pytest.raises(CertificateTrouble):
-        await source.look(cluster.clock())
+    signer, source = await asked(cluster)
     name = signer.requests[0]["metadata"]["name"]
     await cluster.server.remove(Key("certificatesigningrequests", "", name))
 

@@ -1,22 +1,18 @@
-"""A node in a box, with the real agent: crashes, ends, and what is left behind."""
+"""A node in a box, with the real agent: what its containers get, and crashes."""
 
 import asyncio
-import fcntl
 import os
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from host_watch import HostWatch
-from waiting import has_ended, until
+from waiting import until
 
 from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
@@ -28,10 +24,7 @@ from gpumanager.names import (
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.gpu import SimulatedGpus
-from gpumanager.sim.host import NodeDisk, furnish, sweep
 from gpumanager.sim.kubelet.pods import Phase
-from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
@@ -230,46 +223,6 @@ async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
         await asyncio.wait_for(working, 120)
 
 
-async def test_nothing_is_left_behind_of_a_node() -> None:
-    async with SimulatedNode(load_machine("single")) as node:
-        base, agent = node.disk.base, node.agent.pid
-        one = pod(container("sleep", "60"))
-        await node.admit(one)
-        running = asyncio.create_task(node.run_admitted(one))
-        await until(lambda: _processes_below(base) > 0)
-
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)  # its node went away beneath it
-    assert not base.exists()
-    assert has_ended(agent)
-    assert _processes_below(base) == 0
-
-
-async def test_a_start_that_is_cancelled_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The thread that writes the driver's files cannot be stopped, and goes on meanwhile."""
-    begun, go_on, places = threading.Event(), threading.Event(), list[Path]()
-
-    def slowly(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
-        places.append(disk.base)
-        begun.set()
-        go_on.wait(120)
-        return furnish(disk, machine)
-
-    monkeypatch.setattr("gpumanager.sim.node.furnish", slowly)
-    starting = asyncio.create_task(SimulatedNode(load_machine("single")).__aenter__())
-    await asyncio.to_thread(begun.wait, 120)
-
-    starting.cancel()
-    await asyncio.sleep(0)
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-
-    assert not places[0].exists()
-
-
 async def test_an_init_container_that_fails_keeps_the_others_from_running(
     node: SimulatedNode,
 ) -> None:
@@ -293,41 +246,6 @@ async def test_a_sidecar_runs_beside_the_apps_and_ends_after_them(watched: Watch
     assert (log.exit_code, main.exit_code) == (0, 0)
     assert watched.printed("beside")
     assert watched.printed("told")
-
-
-async def test_an_agent_that_cannot_start_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "volume.conf").write_text("{")
-    monkeypatch.setattr("gpumanager.sim.agent.VOLUME_CONFIG", tmp_path / "volume.conf")
-
-    with pytest.raises(AgentDied, match=r"ended with status 2.*volume\.conf"):
-        async with SimulatedNode(load_machine("single")):
-            pass
-
-
-async def test_a_kernel_without_namespaces_is_said_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gpumanager.sim.node.namespaces_available", lambda: "run as root, or …")
-
-    with pytest.raises(GpuManagerError, match="run as root"):
-        async with SimulatedNode(load_machine("single")):
-            pass
-
-
-def test_what_a_killed_simulation_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
-    running, killed, strange = (tmp_path / f"gm-{name}" for name in ("a", "b", "c"))
-    for directory in (running, killed, strange):
-        directory.mkdir()
-    for directory in (running, killed):
-        (directory / "node.lock").touch()
-    with (running / "node.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-        sweep(tmp_path)
-
-    assert sorted(tmp_path.iterdir()) == [running, strange]
 
 
 async def test_many_pods_at_once_never_get_more_than_there_is(node: SimulatedNode) -> None:
@@ -366,19 +284,6 @@ async def _end(watched: Watched, running: asyncio.Task[tuple[ContainerResult, ..
 
 def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:
     return node.machine.topology.gpus
-
-
-def _processes_below(base: Path) -> int:
-    """Containers of a node have its files mounted."""
-    count = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name != str(os.getpid()):
-            try:
-                mounts = (entry / "mountinfo").read_text()
-            except OSError:
-                continue
-            count += base.name in mounts
-    return count
 
 
 async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
