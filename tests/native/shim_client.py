@@ -5,6 +5,7 @@ Runs inside of the container, as plain ctypes on `libcuda.so.1` and `libnvidia-m
 
 import ctypes
 import json
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,11 @@ def spin_for(seconds: float, kernels: list[tuple[int, int]], *, synchronise: boo
 def reach(path: str) -> None:
     """Tell the test that this point is reached."""
     Path(path).touch()
+
+
+def waits() -> int:
+    """How often this thread has gone to sleep; a busy machine adds nothing to it."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def soon(true: Callable[[], bool], within: float = 1.0) -> bool:

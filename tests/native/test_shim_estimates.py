@@ -25,10 +25,10 @@ wait_for({str(measured.work / "away")!r})
 begun = time.monotonic()
 create()
 first = time.monotonic() - begun
-begun = time.monotonic()
+before = waits()
 for _ in range(200):
     memory(driver)
-seen, calls = memory(driver)[0], time.monotonic() - begun
+seen, calls = memory(driver)[0], waits() - before
 reach({str(measured.work / "seen")!r})
 wait_for({str(measured.work / "back")!r})
 create()
@@ -48,7 +48,7 @@ tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
     assert told["seen"] == LIMIT - CONTEXT
     assert told["back"] == LIMIT - CONTEXT - CONTEXT // 4
     assert told["first"] < 8  # of which it waits one
-    assert told["calls"] < 20
+    assert told["calls"] < 10  # times that one of two hundred waits
 
 
 async def test_where_the_driver_does_not_tell_the_estimate_stands(measured: MeasuredNode) -> None:
