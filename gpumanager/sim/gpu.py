@@ -23,7 +23,7 @@ import vcuda_shim
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.values import Gpu, GpuUUID, Level
 from gpumanager.sim.faults import SimulatedFaults
-from gpumanager.sim.machine import Machine
+from gpumanager.sim.machine import DriverBehaviour, Machine
 from vcuda_shim import _sim
 
 T = TypeVar("T")
@@ -256,7 +256,8 @@ def _description(machine: Machine) -> Any:
     described: Any = _sim.ffi.new("struct sim_machine *")
     described.gpu_count = len(gpus)
     described.cuda_version = machine.cuda_version
-    described.slice_ns = machine.slice_ns
+    for name in DriverBehaviour.__slots__:
+        setattr(described.driver, name, getattr(machine.driver, name))
     described.driver_version = _driver_version().encode()
     for position, gpu in enumerate(gpus):
         _describe_gpu(described.gpus[position], gpu, machine)
@@ -280,6 +281,7 @@ def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
         raise InputError(machine.name, f"GPU {gpu.index}: {gpu.bus_id}, {gpu.uuid}") from error
     row.name = model.name.encode()[: _sim.lib.SIM_NAME_SIZE - 1]
     row.memory_bytes, row.context_bytes = gpu.memory, model.context_bytes
+    row.reserved_bytes = model.reserved_bytes
     row.pci_domain, row.pci_bus, row.pci_device = domain, bus, device
     row.minor = gpu.minor
     row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node

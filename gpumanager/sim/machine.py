@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
 
 from gpumanager.gpu.values import Topology
 
@@ -9,6 +11,7 @@ from gpumanager.gpu.values import Topology
 @dataclass(frozen=True, slots=True)
 class GpuModel:
     """What the simulated driver says of a model. context_bytes: what a first context takes.
+    reserved_bytes: what the driver keeps of the card's memory, from everybody.
 
     link_bandwidth, memory_bandwidth: bytes a second, to the host each way and of its own memory;
     0: of a PCIe 3.0 card's order.
@@ -19,19 +22,53 @@ class GpuModel:
     compute_capability: tuple[int, int]
     max_threads_per_sm: int = 2048
     context_bytes: int = 0
+    reserved_bytes: int = 0
     link_bandwidth: int = 0
     memory_bandwidth: int = 0
 
 
+class UtilizationSamples(IntEnum):
+    """What NVML tells of how busy processes keep a GPU; as `native/sim/core/machine.h` has them."""
+
+    EVERY_PROCESS = 0
+    ONE_PROCESS = 1
+    NONE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DriverBehaviour:
+    """Where real drivers are less kind than an ideal one, which is what the defaults describe.
+
+    slice_ns: for how long a process has a GPU that others want too; 0: 2 ms. switch_ns: GPU time
+    lost whenever another process gets the GPU. event_floor_ns: what a pair of timing events shows
+    around nothing; event_idle_ns: the same, more, where the stream was idle at the first.
+    page_bytes: allocations larger than slab_most_bytes take whole pages, smaller ones share pages;
+    0: bytes as asked for. queue_depth: launches that can wait; 0: 1024. hides_managed: NVML's
+    figure of a process lacks managed memory. local_memory: stacks of resident threads take memory
+    at launch.
+    """
+
+    slice_ns: int = 0
+    switch_ns: int = 0
+    event_floor_ns: int = 0
+    event_idle_ns: int = 0
+    page_bytes: int = 0
+    slab_most_bytes: int = 0
+    queue_depth: int = 0
+    samples: UtilizationSamples = UtilizationSamples.EVERY_PROCESS
+    hides_managed: bool = False
+    local_memory: bool = False
+
+
+IDEAL: Final = DriverBehaviour()
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node: its GPUs with their bonds, and the models they are of, by name.
-
-    slice_ns: for how long a process has a GPU that others want too; 0: 2 ms.
-    """
+    """A node: its GPUs with their bonds, the models they are of, by name, and its driver."""
 
     name: str
     topology: Topology
     models: Mapping[str, GpuModel]
     cuda_version: int = 12050
-    slice_ns: int = 0
+    driver: DriverBehaviour = IDEAL

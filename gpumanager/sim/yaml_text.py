@@ -106,6 +106,13 @@ class Value:
             raise self.error(f"{written} is too large")
         return int(written)
 
+    def boolean(self) -> bool:
+        """As YAML 1.1 has them: true, false, yes, no, on, off."""
+        written = self.scalar()
+        if self.node.tag != "tag:yaml.org,2002:bool":
+            raise self.error(f"expected true or false, found {self.kind} {written!r}")
+        return written.lower() in ("true", "yes", "on")
+
     def scalar(self) -> str:
         """The text of any scalar, as it is written."""
         if not isinstance(self.node, yaml.ScalarNode):

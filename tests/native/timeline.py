@@ -10,6 +10,7 @@ from typing import Any
 from sim_box import machine
 
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from gpumanager.sim.machine import DriverBehaviour
 from vcuda_shim import _sim
 
 lib, ffi = _sim.lib, _sim.ffi
@@ -110,7 +111,7 @@ class Timeline:
 
 @contextmanager
 def timeline(processes: int, slice_ns: int = 0) -> Iterator[Timeline]:
-    described = replace(machine(1), slice_ns=slice_ns)
+    described = replace(machine(1), driver=DriverBehaviour(slice_ns=slice_ns))
     with tempfile.TemporaryDirectory(prefix="gm") as directory:
         gpus = SimulatedGpus.create(Path(directory), described)
         made = Timeline(gpus, processes)

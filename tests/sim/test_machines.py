@@ -87,12 +87,14 @@ def test_a_user_says_how_fast_a_machine_moves_bytes_and_how_long_turns_last(
     tmp_path: Path,
 ) -> None:
     fast = "sms: 10\n    memory-bandwidth: 2000\n    link-bandwidth: 25"
-    machine = load_machine(written(tmp_path, MACHINE.replace("sms: 10", fast) + "time-slice: 500"))
+    machine = load_machine(
+        written(tmp_path, MACHINE.replace("sms: 10", fast) + "driver: {time-slice: 500}")
+    )
 
     model, silent = machine.models["Card"], machine.models["Old"]
     assert (model.memory_bandwidth, model.link_bandwidth) == (2000 * 10**9, 25 * 10**9)
     assert (silent.memory_bandwidth, silent.link_bandwidth) == (0, 0)
-    assert machine.slice_ns == 500_000
+    assert machine.driver.slice_ns == 500_000
 
 
 def test_a_user_describes_a_machine_by_what_nvidia_smi_prints(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
         ("a: 1\n---\nb: 2", "found 2"),
         ("- x", ":1: expected a mapping"),
         ("models: {", "not YAML"),
-        (MACHINE.replace("gpus:", "gpu:"), ":7: gpu: unknown; known are cuda-version, gpus"),
+        (MACHINE.replace("gpus:", "gpu:"), ":7: gpu: unknown; known are cuda-version, driver"),
         (MACHINE.replace("memory: 8GiB", "memory: lots"), ":3: models[0].memory: 'lots' is not"),
         (MACHINE.replace("memory: 8GiB", "memory: 1MiB"), "less than one memory block"),
         (MACHINE.replace("sms: 10", "sms: ten"), ":4: models[0].sms: expected an integer"),

@@ -15,6 +15,7 @@ from waiting import until
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.sim.stage import StageFailed, Tenant, agenda, play
 from gpumanager.sim.stage.company import together
 
@@ -78,8 +79,12 @@ async def test_a_lower_slice_lets_a_waiting_neighbour_in_sooner() -> None:
     short = Tenant("short", 50, "kernel=50us pattern=sync for=1s")
 
     waits = [
-        (await play([long, short], 1.0, limiter="none", slice_ms=slice_ms)).reports["short"]
-        for slice_ms in (1, 10)
+        (
+            await play(
+                [long, short], 1.0, limiter="none", driver=DriverBehaviour(slice_ns=slice_ns)
+            )
+        ).reports["short"]
+        for slice_ns in (1_000_000, 10_000_000)
     ]
 
     assert waits[1]["gap_max_us"] > 5 * waits[0]["gap_max_us"]

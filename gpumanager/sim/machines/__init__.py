@@ -14,7 +14,17 @@
       PIX: [[0, 1], [2, 3]]
       NV2: [[0, 1]]
     numa: [0, 0, 1, 1]             # with links: the NUMA node of each GPU
-    time-slice: 2000               # us that a process has a GPU for while others want it
+    driver:                        # where it is less kind than an ideal one; each may be left out
+      time-slice: 1024             # us that a process has a GPU for while others want it
+      switch-cost: 50              # us lost whenever another process gets the GPU
+      event-floor: 3               # us that a pair of timing events shows around nothing
+      event-floor-idle: 6          # us more where the stream was idle
+      page: 2MiB                   # what allocations larger than slab-most take, whole
+      slab-most: 1MiB
+      queue-depth: 1024            # launches that can wait
+      samples: one-process         # NVML's, of utilisation; every-process, none
+      hides-managed: true          # NVML's figure of a process lacks managed memory
+      local-memory: true           # stacks of resident threads take memory at launch
 
 A pair in several groups has the tightest PCIe level and the NVLinks of all; a pair in none is SYS.
 """
@@ -25,12 +35,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import parse_topology
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine, UtilizationSamples
 from gpumanager.sim.yaml_text import Value, documents, read_text
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
@@ -44,7 +54,7 @@ GB: Final = 10**9
 _LONGEST_NAME: Final = 95
 """Bytes: what NVML's buffer for a name has room for."""
 _FIELDS: Final = frozenset(
-    {"models", "gpus", "topology", "links", "numa", "cuda-version", "time-slice"}
+    {"models", "gpus", "topology", "links", "numa", "cuda-version", "driver"}
 )
 _MODEL_FIELDS: Final = frozenset(
     {
@@ -54,10 +64,21 @@ _MODEL_FIELDS: Final = frozenset(
         "compute-capability",
         "threads-per-sm",
         "context-memory",
+        "reserved-memory",
         "link-bandwidth",
         "memory-bandwidth",
     }
 )
+_SAMPLES: Final = {one.name.lower().replace("_", "-"): one for one in UtilizationSamples}
+_MICROSECONDS: Final = {
+    "time-slice": "slice_ns",
+    "switch-cost": "switch_ns",
+    "event-floor": "event_floor_ns",
+    "event-floor-idle": "event_idle_ns",
+}
+_SIZES: Final = {"page": "page_bytes", "slab-most": "slab_most_bytes"}
+_SWITCHES: Final = {"hides-managed": "hides_managed", "local-memory": "local_memory"}
+_DRIVER_FIELDS: Final = frozenset({*_MICROSECONDS, *_SIZES, *_SWITCHES, "queue-depth", "samples"})
 _HERE: Final = Path(__file__).resolve().parent
 _NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
 _CAPABILITY: Final = re.compile(r"([0-9]{1,2})\.([0-9])")
@@ -101,8 +122,40 @@ def _machine(value: Value, name: str) -> Machine:
         topology=_with_models(_topology(fields, value, len(chosen)), chosen),
         models={model.name: model for model, _ in models},
         cuda_version=_cuda_version(fields.get("cuda-version")),
-        slice_ns=_optional(fields, "time-slice") * 1000,
+        driver=_driver(fields.get("driver")),
     )
+
+
+def _driver(value: Value | None) -> DriverBehaviour:
+    if value is None:
+        return DriverBehaviour()
+    fields = _known(value, _DRIVER_FIELDS)
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in _MICROSECONDS:
+            found[_MICROSECONDS[name]] = _microseconds(field)
+        elif name in _SIZES:
+            found[_SIZES[name]] = _size(field)
+        elif name in _SWITCHES:
+            found[_SWITCHES[name]] = field.boolean()
+        elif name == "queue-depth":
+            found["queue_depth"] = _positive(field)
+        else:
+            found["samples"] = _samples(field)
+    return DriverBehaviour(**found)
+
+
+def _microseconds(value: Value) -> int:
+    """In nanoseconds; 0 is one of them."""
+    if not 0 <= value.integer() <= 1 << 20:
+        raise value.error(f"expected microseconds from 0, found {value.integer()}")
+    return value.integer() * 1000
+
+
+def _samples(value: Value) -> UtilizationSamples:
+    if value.text() not in _SAMPLES:
+        raise value.error(f"expected one of {', '.join(_SAMPLES)}, found {value.text()!r}")
+    return _SAMPLES[value.text()]
 
 
 def _cuda_version(value: Value | None) -> int:
@@ -139,14 +192,16 @@ def _model(value: Value) -> ModelAndMemory:
         compute_capability=(int(match[1]), int(match[2])),
         max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
         context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
+        reserved_bytes=_size(fields["reserved-memory"]) if "reserved-memory" in fields else 0,
         link_bandwidth=_optional(fields, "link-bandwidth") * GB,
         memory_bandwidth=_optional(fields, "memory-bandwidth") * GB,
     )
     memory = _required(fields, "memory", value)
     if _size(memory) < MEMORY_BLOCK:
         raise memory.error("less than one memory block of 256 MiB")
-    if model.context_bytes >= _size(memory):
-        raise fields["context-memory"].error("leaves nothing of the memory")
+    if model.context_bytes + model.reserved_bytes >= _size(memory):
+        taken = "context-memory" if model.context_bytes else "reserved-memory"
+        raise fields[taken].error("leaves nothing of the memory")
     return model, _size(memory)
 
 

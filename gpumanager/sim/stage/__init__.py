@@ -24,7 +24,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
-from gpumanager.sim.machine import Machine
+from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.stage.company import Company, LimiterKind
 from gpumanager.sim.stage.values import Played, StageFailed, Tenant
@@ -55,14 +55,14 @@ async def play(
     *,
     clock: ClockKind = "virtual",
     interval: float = 0.1,
-    slice_ms: float | None = None,
+    driver: DriverBehaviour | None = None,
     limiter: LimiterKind = "shim",
     managed: bool = True,
     same_pids: bool = True,
 ) -> Played:
     """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
 
-    slice_ms: for how long a process has the GPU while others want it; None: as the machine has it.
+    driver: how it behaves; None: as the machine has it.
     limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
     BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
     agent does; if not, it is away. same_pids: whether the driver knows processes by the
@@ -74,7 +74,7 @@ async def play(
         disk = make_disk()
         last_first.callback(disk.remove)
         time = last_first.enter_context(_clock(clock, disk))
-        gpus = furnish(disk, _machine(slice_ms))
+        gpus = furnish(disk, _machine(driver))
         last_first.callback(gpus.close)
         manager = VirtualSockets(disk.virtual)
         last_first.push_async_callback(manager.stop)
@@ -100,9 +100,9 @@ async def play(
         return Played(seconds, interval, _received(marks), company.reports())
 
 
-def _machine(slice_ms: float | None) -> Machine:
+def _machine(driver: DriverBehaviour | None) -> Machine:
     machine = load_machine(MACHINE)
-    return machine if slice_ms is None else replace(machine, slice_ns=round(slice_ms * NS / 1000))
+    return machine if driver is None else replace(machine, driver=driver)
 
 
 def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager[Clock]:

@@ -20,7 +20,8 @@ struct sim_gpu {
     char name[SIM_NAME_SIZE];
     uint8_t uuid[16];
     uint64_t memory_bytes;
-    uint64_t context_bytes; /* what a process's first context takes; 0: code is free too */
+    uint64_t context_bytes;  /* what a process's first context takes; 0: code is free too */
+    uint64_t reserved_bytes; /* of memory_bytes: what the driver keeps from everybody */
     uint32_t pci_domain;
     uint32_t pci_bus;
     uint32_t pci_device;
@@ -41,12 +42,41 @@ struct sim_gpu {
 #define SIM_MEMORY_BANDWIDTH 500000000000
 #define SIM_SLICE_NS 2000000
 
-/* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). slice_ns:
- * for how long a process has a GPU that others want too; 0: SIM_SLICE_NS. */
+/* What NVML tells of processes' utilisation. */
+enum {
+    SIM_SAMPLES_EVERY_PROCESS = 0, /* each process's part of each sample period */
+    SIM_SAMPLES_ONE_PROCESS = 1,   /* a sample names the one process that had the engine then */
+    SIM_SAMPLES_NONE = 2,          /* not supported, as in MIG mode */
+};
+
+/* How the driver behaves where real ones are less kind than an ideal one. All 0: ideal. What each
+ * is for, and where it is known from: gpumanager/sim/machine.py (DriverBehaviour).
+ *
+ * slice_ns: for how long a process has a GPU that others want too; 0: SIM_SLICE_NS. switch_ns: GPU
+ * time lost whenever another process gets the GPU. event_floor_ns: what a pair of timing events
+ * shows around nothing. event_idle_ns: the same, more, where the stream was idle at the first.
+ * page_bytes: larger allocations than slab_most_bytes take whole pages, smaller ones share pages
+ * ("slabs"); 0: bytes as asked. queue_depth: launches that can wait in a process's queue; 0:
+ * SIM_QUEUE_DEPTH. samples: SIM_SAMPLES_*. hides_managed: NVML's figure of a process lacks managed
+ * memory. local_memory: it grows at launch, for stacks of all resident threads. */
+struct sim_driver {
+    uint64_t slice_ns;
+    uint64_t switch_ns;
+    uint64_t event_floor_ns;
+    uint64_t event_idle_ns;
+    uint64_t page_bytes;
+    uint64_t slab_most_bytes;
+    uint32_t queue_depth;
+    uint32_t samples;
+    uint32_t hides_managed;
+    uint32_t local_memory;
+};
+
+/* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). */
 struct sim_machine {
     uint32_t gpu_count;
     int32_t cuda_version;
-    uint64_t slice_ns;
+    struct sim_driver driver;
     char driver_version[SIM_NAME_SIZE];
     struct sim_gpu gpus[SIM_GPUS];
     uint8_t level[SIM_GPUS][SIM_GPUS];

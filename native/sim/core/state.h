@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 5,
+    SIM_VERSION = 6,
     SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
     SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */

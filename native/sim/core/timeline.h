@@ -1,7 +1,7 @@
 /* GPU time, computed instead of spent: nothing runs, everything has an end.
  *
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
- * by slot, for machine.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
+ * by slot, for driver.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
  * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
  * slice is used up by then. After a pause of all a new slice begins. Within a process: work.h.
  *
@@ -52,7 +52,7 @@ unsigned timeline_lane(const struct sim_state *state, const struct sim_process *
 /* How long a process has the GPU if others want it. */
 static inline uint64_t timeline_slice(const struct sim_state *state)
 {
-    return state->machine.slice_ns != 0 ? state->machine.slice_ns : SIM_SLICE_NS;
+    return state->machine.driver.slice_ns != 0 ? state->machine.driver.slice_ns : SIM_SLICE_NS;
 }
 
 /* A process is gone, and what it had queued with it. The GPUs must be settled. */
