@@ -39,7 +39,7 @@ class Bench:
     torch: Path
     deadline: float
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _made: "Place | None" = None
+    _made: "dict[bool, Place]" = field(default_factory=dict)
 
     @property
     def left(self) -> float:
@@ -49,15 +49,21 @@ class Bench:
         """A file for a program's output; the runner keeps all of them in its archive."""
         return self.work / f"{name}.log"
 
-    async def place(self) -> "Place":
-        """The rooms, made at the first call; raises CheckFailed and Missing."""
-        if self._made is None:
+    async def place(self, *, sampled: bool = True) -> "Place":
+        """The rooms, made at the first call; raises CheckFailed and Missing.
+
+        sampled: the manager asks NVML how busy each process keeps the GPU, as an agent's does.
+        """
+        if sampled not in self._made:
             from gpu_check.machine import look
             from gpu_check.place import furnished
 
-            machine = await look(self.python, self.gpu, self.work)
-            self._made = await self._stack.enter_async_context(furnished(machine, self.work))
-        return self._made
+            work = self.work if sampled else self.work / "u"
+            work.mkdir(exist_ok=True)
+            machine = await look(self.python, self.gpu, work)
+            place = await self._stack.enter_async_context(furnished(machine, work, sampled=sampled))
+            self._made[sampled] = place
+        return self._made[sampled]
 
     async def __aenter__(self) -> Self:
         return self

@@ -145,8 +145,10 @@ class Place:
 
 
 @asynccontextmanager
-async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
-    """The place, with its manager running; `work` has a short name and is the caller's."""
+async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's. sampled:
+    see Bench.place.
+    """
     with NvmlMeter() as meter, NvmlUtilization() as sampler, ExitStack() as links:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
         for room in rooms.values():
@@ -154,7 +156,7 @@ async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
         manager = VirtualSockets(
             work / "vm",
             meter=meter,
-            utilization=sampler,
+            utilization=sampler if sampled else None,
             model_of={machine.gpu: model_of(machine.gpu)}.get,
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))

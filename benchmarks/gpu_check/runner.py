@@ -27,13 +27,13 @@ from gpu_check.outcome import Finding, Outcome, Verdict
 from gpu_check.results import CHECKS, FACTS, Results
 
 SECONDS: Final = {
-    "machine": 20,
-    "facts": 70,
-    "entries": 25,
+    "machine": 15,
+    "facts": 65,
+    "entries": 20,
     "runtime": 65,
     "memory": 120,
-    "shares": 80,
-    "overhead": 60,
+    "shares": 100,
+    "overhead": 55,
 }
 """The stages in order, and what each may take: together two minutes less than all may."""
 

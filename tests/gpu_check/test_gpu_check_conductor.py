@@ -50,7 +50,7 @@ def bench(folder: Path, seconds: float = 60.0) -> Bench:
     python = Path("/usr/bin/python3")
     made = Bench(python, None, folder, Results(folder), folder / "torch.json", deadline)
     has = cast("Any", SimpleNamespace(has=lambda module: module == "torch"))
-    made._made = has
+    made._made = {True: has}
     return made
 
 
