@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.2
 @dataclass(slots=True)
 class Bench:
     """python: runs the workloads. work: this stage's files; its name is short enough for sockets.
-    torch: the file in which the first import of PyTorch is told of, once it has ended.
+    torch: the file in which PyTorch's first import is told of, once it has ended.
     deadline: of time.monotonic().
     """
 
@@ -82,7 +82,7 @@ class Bench:
                 return "PyTorch's first import has not ended yet"
             await asyncio.sleep(LOOK_SECONDS)
         told = json.loads(self.torch.read_text())
-        return None if told["error"] is None else f"PyTorch fails without the shim: {told['error']}"
+        return None if told["error"] is None else f"PyTorch cannot be imported: {told['error']}"
 
 
 def program(name: str) -> Path:

@@ -57,8 +57,6 @@ import json, os, sys, time
 begun, told = time.monotonic(), {"error": None}
 try:
     import torch
-    told["import_s"] = round(time.monotonic() - begun, 1)
-    torch.cuda.init()
     told |= {"torch": torch.__version__, "cuda": torch.version.cuda}
 except BaseException as error:
     told["error"] = repr(error)
@@ -109,7 +107,10 @@ def run(options: Options) -> bool:
 
 @contextlib.contextmanager
 def first_import(options: Options, told: Path) -> Iterator[None]:
-    """PyTorch's first import, in the background, told of in a file once it has ended."""
+    """PyTorch's first import, in the background, told of in a file once it has ended.
+
+    It makes no context: the facts that are measured meanwhile are of a GPU that nobody else uses.
+    """
     output = told.with_suffix(".log").open("wb")
     script = [str(options.python), "-c", _IMPORT, str(told)]
     with output:

@@ -104,7 +104,7 @@ async def test_what_python_lacks_is_left_out_and_told(tmp_path: Path) -> None:
     assert outcome.findings == (Finding(Verdict.SKIP, "/usr/bin/python3 has no cupy"),)
 
 
-async def test_a_pytorch_that_fails_without_the_shim_is_no_fault_of_the_shim(
+async def test_a_pytorch_that_cannot_be_imported_is_no_fault_of_the_shim(
     tmp_path: Path,
 ) -> None:
     here = bench(tmp_path)
@@ -113,7 +113,7 @@ async def test_a_pytorch_that_fails_without_the_shim_is_no_fault_of_the_shim(
     (outcome,) = await conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
 
     (found,) = outcome.findings
-    said = "PyTorch fails without the shim: ImportError()"
+    said = "PyTorch cannot be imported: ImportError()"
     assert (found.verdict, found.said) == (Verdict.SKIP, said)
 
 

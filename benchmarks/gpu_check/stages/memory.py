@@ -17,7 +17,7 @@ LIMIT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """fills: with the smaller memory limit. torch: asks PyTorch, too, where it is there."""
+    """fills: with the smaller memory limit. torch: asks PyTorch, too, where it is imported."""
 
     file: str
     judged: Callable[[Evidence], Finding]
@@ -31,7 +31,7 @@ class Script:
         place = await bench.place()
         memory = place.filled() if self.fills else place.computing()
         room = await place.limit(self.cores, memory)
-        ask_torch = self.torch and place.has("torch") and await bench.torch_imported() is None
+        ask_torch = self.torch and bench.torch.exists() and await bench.torch_imported() is None
         words = place.words() if ask_torch else ()
         evidence = await place.run(room, self.file, self.seconds, *words, **self.environment)
         yield self.judged(evidence)

@@ -24,6 +24,8 @@ HALF: Final = 50
 UNHOOKED: Final = "VCUDA_UNHOOKED"
 """Of native/shim/cuda/entry.c, where it is built with that name: families to leave unhooked."""
 
+NOT_THERE: Final = "the shim is not in the program"
+
 TEST_BUILD: Final = "shim-unhooked"
 """Folder of that build, beside the product's."""
 
@@ -90,7 +92,6 @@ async def by_itself(bench: Bench) -> AsyncIterator[Finding]:
         wrong = complaint(seen, shim=name != "bare")
         refused[name] = wrong is not None
         said = wrong or f"CUDA {seen['version']}: all calls answer 0"
-        # A runtime that fails without the shim, too, says nothing of the shim.
         verdict = Verdict.PASS if wrong is None else _verdict(refused)
         yield Finding(verdict, said, seen, name)
     if refused["50 %"] and not refused["bare"]:
@@ -98,6 +99,7 @@ async def by_itself(bench: Bench) -> AsyncIterator[Finding]:
 
 
 def _verdict(refused: Mapping[str, bool]) -> Verdict:
+    """What fails without the shim, too, says nothing of the shim."""
     return Verdict.SKIP if refused["bare"] else Verdict.FAIL
 
 
@@ -118,7 +120,7 @@ def complaint(seen: Mapping[str, Any], *, shim: bool) -> str | None:
     wrong = {name: number for name, number in seen["results"].items() if number != 0}
     if wrong:
         return ", ".join(f"{name} answers {number}" for name, number in wrong.items())
-    return "the shim is not in the program" if shim and not seen["shim"] else None
+    return NOT_THERE if shim and not seen["shim"] else None
 
 
 async def _narrowed(bench: Bench, place: Place, command: Sequence[str | Path]) -> Finding:
@@ -174,13 +176,15 @@ async def narrow(
 async def by_pytorch(bench: Bench) -> AsyncIterator[Finding]:
     place = await bench.place()
     command: list[str | Path] = [bench.python, WORKLOADS / "accepts.py"]
+    refused: dict[str, bool] = {}
     for name, environment in cells(place).items():
         seen = await _tried(command, await environment(), place.output(f"torch-{name[:4]}"))
         bench.results.fact("PyTorch", cell=name, **seen)
         wrong = seen.get("failed")
         if wrong is None and name != "bare" and not seen["shim"]:
-            wrong = "the shim is not in the program"
-        verdict = Verdict.PASS if wrong is None else Verdict.FAIL
+            wrong = NOT_THERE
+        refused[name] = wrong is not None
+        verdict = Verdict.PASS if wrong is None else _verdict(refused)
         yield Finding(verdict, wrong or f"computes, error {seen['worst']:.1e}", seen, name)
 
 
