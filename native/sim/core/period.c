@@ -16,12 +16,12 @@ static uint64_t instant(const struct sim_timeline *timeline, unsigned gpu)
     return timeline->period_start_ns + (mixed ^ mixed >> 31) % SAMPLE_PERIOD_NS;
 }
 
-void period_sample(struct sim_state *state, unsigned gpu, uint64_t step)
+void period_sample(struct sim_state *state, unsigned gpu, uint64_t until)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     const struct sim_process *process = &state->processes[timeline->holder];
     uint64_t taken = instant(timeline, gpu);
-    if (taken >= timeline->clock_ns || timeline->clock_ns - taken > step)
+    if (taken < timeline->clock_ns || taken >= until || process->queues[gpu].submitted == 0)
         return;
     timeline->sample = (struct sim_sample){.start_time = process->start_time,
                                            .pid_namespace = process->pid_namespace,
@@ -33,6 +33,8 @@ void period_sample(struct sim_state *state, unsigned gpu, uint64_t step)
 static void keep_sample(struct sim_timeline *timeline)
 {
     uint64_t busy = (timeline->period_busy_ns * 10000 + SAMPLE_PERIOD_NS / 2) / SAMPLE_PERIOD_NS;
+    if (timeline->period_busy_ns == 0)
+        timeline->sample = (struct sim_sample){0};
     timeline->sample.busy = busy < 10000 ? (uint32_t)busy : 10000;
     timeline->sample.ended_ns = period_end(timeline);
     timeline->ring[timeline->sampled++ % SIM_RING] = timeline->sample;
@@ -57,6 +59,7 @@ void period_publish(struct sim_state *state, unsigned gpu)
 void period_pass_idle(struct sim_state *state, unsigned gpu, uint64_t now)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
+    period_sample(state, gpu, now);
     if (now >= period_end(timeline)) {
         period_publish(state, gpu);
         uint64_t idle = (now - timeline->period_start_ns) / SAMPLE_PERIOD_NS;

@@ -111,7 +111,6 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     struct work_queue queue = work_queue(state, timeline->holder, gpu);
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
     uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
-    period_sample(state, gpu, step);
     timeline->period_busy_ns += step;
     queue.queue->period_busy_ns += step;
     process->busy_ns[gpu] += step;
@@ -135,6 +134,7 @@ void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
         }
         uint64_t until = quiet_until(state, gpu, activity, now);
         uint64_t step = until - timeline->clock_ns;
+        period_sample(state, gpu, until);
         timeline->clock_ns = until;
         if (activity == BUSY)
             receive(state, gpu, step);
