@@ -4,7 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from shim_container import ALLOCATION, Container, allocation, reached
+from hook_table import hooked
+from shim_container import ALLOCATION, LIMIT, Container, allocation, reached
+from simulated_gpu import SimulatedNode
 
 from gpumanager.virtual.manager import VirtualSockets
 from vcuda_shim._shim import lib
@@ -130,6 +132,43 @@ tell(same=answer[1] == address_of(real.cuMemAlloc_v9))
 
     assert await running == {"same": True}
     assert process.degraded == lib.VCUDA_DEGRADED_ENTRY
+
+
+async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
+    work: Path, manager: VirtualSockets
+) -> None:
+    node = SimulatedNode(work, manager, cuda_version=13050)
+    container = await node.container("one", LIMIT, cores=99)
+    asked = [("cuCtxSynchronize", 13000), ("cuMulticastBindMem", 13010)]
+    asked += [("cuMulticastBindAddr", 13010), ("cuStreamBeginRecaptureToGraph", 13030)]
+    running = asyncio.create_task(
+        container.run(
+            f"""
+driver = cuda()
+begin(driver)
+names = {{address_of(getattr(driver, name)): name for name in {hooked("cuda")!r}}}
+hooks = [names.get(entry(driver, *question, 0)[1]) for question in {asked!r}]
+synchronised = driver.cuCtxSynchronize_v2(None)
+reach({str(work / "asked")!r})
+wait_for({str(work / "seen")!r})
+tell(hooks=hooks, synchronised=synchronised)
+"""
+        )
+    )
+    await reached(work / "asked", running)
+    (process,) = manager.usage(ALLOCATION).processes
+    (work / "seen").touch()
+
+    assert await running == {
+        "hooks": [
+            "cuCtxSynchronize_v2",
+            "cuMulticastBindMem_v2",
+            "cuMulticastBindAddr_v2",
+            "cuStreamBeginRecaptureToGraph",
+        ],
+        "synchronised": 0,
+    }
+    assert process.degraded & lib.VCUDA_DEGRADED_ENTRY == 0
 
 
 async def test_dlvsym_with_the_librarys_version_finds_the_hook(container: Container) -> None:
