@@ -111,27 +111,110 @@ tell(unhooked=entry(driver, "cuCtxGetDevice", 12050) == entry(real, "cuCtxGetDev
     assert told["first_form"] == 500
 
 
-async def test_a_variant_newer_than_the_shim_is_handed_out_and_reported(
-    container: Container, manager: VirtualSockets, work: Path
-) -> None:
+async def flags_after(
+    asked: list[tuple[str, int]], container: Container, manager: VirtualSockets, **env: str
+) -> int:
+    """What the shim of a program that asks for these tells the manager."""
+    work = container.work
     running = asyncio.create_task(
         container.run(
             f"""
-driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
-answer = entry(driver, "cuMemAlloc", 99000)
+driver = cuda()
+for question in {asked!r}:
+    assert entry(driver, *question)[1]
 driver.cuInit(0)
 reach({str(work / "asked")!r})
 wait_for({str(work / "seen")!r})
-tell(same=answer[1] == address_of(real.cuMemAlloc_v9))
-"""
+""",
+            **env,
         )
     )
     await reached(work / "asked", running)
     (process,) = manager.usage(ALLOCATION).processes
     (work / "seen").touch()
+    await running
+    return process.degraded
 
-    assert await running == {"same": True}
-    assert process.degraded == lib.VCUDA_DEGRADED_ENTRY
+
+@pytest.mark.parametrize(
+    ("asked", "flags"),
+    [
+        (("cuMemAlloc", 99000), lib.VCUDA_UNLIMITED),
+        (("cuMemGetInfo", 99000), lib.VCUDA_DEGRADED_ENTRY),
+        (("cuFutureFunction", 99000), 0),
+    ],
+)
+async def test_a_variant_newer_than_the_shim_is_reported_by_what_goes_without_it(
+    container: Container, manager: VirtualSockets, asked: tuple[str, int], flags: int
+) -> None:
+    assert await flags_after([asked], container, manager) == flags
+
+
+async def test_a_variant_newer_than_the_shim_is_handed_out(container: Container) -> None:
+    told = await container.run(
+        """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+tell(same=entry(driver, "cuMemAlloc", 99000)[1] == address_of(real.cuMemAlloc_v9))
+"""
+    )
+
+    assert told == {"same": True}
+
+
+THUNKS = pytest.mark.parametrize("thunks", ["stable", "fresh"])
+"""How the stand-in's cuGetProcAddress answers with other pointers than its exports."""
+
+
+@THUNKS
+async def test_what_is_no_export_is_placed_by_name_and_version(
+    container: Container, manager: VirtualSockets, thunks: str
+) -> None:
+    await allocation(manager, cores=99)
+    asked = {
+        "cuGetProcAddress_v2": ("cuGetProcAddress", 12000, 0),
+        "cuMemAlloc": ("cuMemAlloc", 3010, 0),
+        "cuMemAlloc_v2": ("cuMemAlloc", 12050, 0),
+        "cuLaunchKernel": ("cuLaunchKernel", 12050, 1),
+        "cuLaunchKernel_ptsz": ("cuLaunchKernel", 12050, 2),
+    }
+
+    told = await container.run(
+        f"""
+driver = cuda()
+tell(wrong=[name for name, asked in {asked!r}.items()
+            if entry(driver, *asked) != (0, address_of(getattr(driver, name)), 0)],
+     others=[ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(
+         entry(driver, "cuFutureFunction", 13000)[1])(6, 7), entry(driver, "cuNothing", 13000)])
+""",
+        STAND_IN_THUNKS=thunks,
+    )
+
+    assert told == {"wrong": [], "others": [42, [0, None, 1]]}
+
+
+@THUNKS
+async def test_what_is_placed_by_name_is_limited(
+    container: Container, manager: VirtualSockets, thunks: str
+) -> None:
+    asked = [("cuMemAlloc", 12050), ("cuMemCreate", 13000), ("cuFutureFunction", 13000)]
+
+    assert await flags_after(asked, container, manager, STAND_IN_THUNKS=thunks) == 0
+
+
+@pytest.mark.parametrize(
+    ("thunks", "version", "flags"),
+    [
+        ("stable", 80000, 0),  # the variant of before: it has the same thunk
+        ("stable", 99000, lib.VCUDA_UNLIMITED),
+        ("fresh", 80000, lib.VCUDA_UNLIMITED),
+    ],
+)
+async def test_a_variant_that_name_and_version_cannot_place_is_reported(
+    container: Container, manager: VirtualSockets, thunks: str, version: int, flags: int
+) -> None:
+    asked = [("cuMemAlloc", version)]
+
+    assert await flags_after(asked, container, manager, STAND_IN_THUNKS=thunks) == flags
 
 
 async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
