@@ -98,7 +98,7 @@ enum {
         8,                /* what the driver takes by itself is, or was, charged by estimate */
     VCUDA_UNLIMITED = 16, /* no degradation: functions that allocate or launch could not be placed,
                              and the program has the driver's own */
-    VCUDA_DEGRADED_MASK = 0x7f, /* with VCUDA_UNLIMITED */
+    VCUDA_DEGRADED_MASK = 0x6f,
     VCUDA_EXPLORES = 0x80, /* no degradation: it has launched what it does not know the cost of */
     VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };

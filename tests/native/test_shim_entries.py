@@ -111,10 +111,10 @@ tell(unhooked=entry(driver, "cuCtxGetDevice", 12050) == entry(real, "cuCtxGetDev
     assert told["first_form"] == 500
 
 
-async def flags_after(
+async def told_after(
     asked: list[tuple[str, int]], container: Container, manager: VirtualSockets, **env: str
-) -> int:
-    """What the shim of a program that asks for these tells the manager."""
+) -> tuple[int, bool]:
+    """What the shim of a program that asks for these tells the manager: degraded, unlimited."""
     work = container.work
     running = asyncio.create_task(
         container.run(
@@ -133,21 +133,21 @@ wait_for({str(work / "seen")!r})
     (process,) = manager.usage(ALLOCATION).processes
     (work / "seen").touch()
     await running
-    return process.degraded
+    return process.degraded, process.unlimited
 
 
 @pytest.mark.parametrize(
-    ("asked", "flags"),
+    ("asked", "told"),
     [
-        (("cuMemAlloc", 99000), lib.VCUDA_UNLIMITED),
-        (("cuMemGetInfo", 99000), lib.VCUDA_DEGRADED_ENTRY),
-        (("cuFutureFunction", 99000), 0),
+        (("cuMemAlloc", 99000), (0, True)),
+        (("cuMemGetInfo", 99000), (lib.VCUDA_DEGRADED_ENTRY, False)),
+        (("cuFutureFunction", 99000), (0, False)),
     ],
 )
 async def test_a_variant_newer_than_the_shim_is_reported_by_what_goes_without_it(
-    container: Container, manager: VirtualSockets, asked: tuple[str, int], flags: int
+    container: Container, manager: VirtualSockets, asked: tuple[str, int], told: tuple[int, bool]
 ) -> None:
-    assert await flags_after([asked], container, manager) == flags
+    assert await told_after([asked], container, manager) == told
 
 
 async def test_a_variant_newer_than_the_shim_is_handed_out(container: Container) -> None:
@@ -198,23 +198,31 @@ async def test_what_is_placed_by_name_is_limited(
 ) -> None:
     asked = [("cuMemAlloc", 12050), ("cuMemCreate", 13000), ("cuFutureFunction", 13000)]
 
-    assert await flags_after(asked, container, manager, STAND_IN_THUNKS=thunks) == 0
+    told = await told_after(asked, container, manager, STAND_IN_THUNKS=thunks)
+
+    assert told == (0, False)
 
 
 @pytest.mark.parametrize(
-    ("thunks", "version", "flags"),
+    ("thunks", "version", "unlimited"),
     [
-        ("stable", 80000, 0),  # the variant of before: it has the same thunk
-        ("stable", 99000, lib.VCUDA_UNLIMITED),
-        ("fresh", 80000, lib.VCUDA_UNLIMITED),
+        ("stable", 80000, False),  # the variant of before: it has the same thunk
+        ("stable", 99000, True),
+        ("fresh", 80000, True),
     ],
 )
 async def test_a_variant_that_name_and_version_cannot_place_is_reported(
-    container: Container, manager: VirtualSockets, thunks: str, version: int, flags: int
+    container: Container,
+    manager: VirtualSockets,
+    thunks: str,
+    version: int,
+    unlimited: bool,  # noqa: FBT001
 ) -> None:
     asked = [("cuMemAlloc", version)]
 
-    assert await flags_after(asked, container, manager, STAND_IN_THUNKS=thunks) == flags
+    told = await told_after(asked, container, manager, STAND_IN_THUNKS=thunks)
+
+    assert told == (0, unlimited)
 
 
 async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
