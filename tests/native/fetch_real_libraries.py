@@ -2,9 +2,9 @@
 
     python tests/native/fetch_real_libraries.py [FOLDER]
 
-Where this machine's apt knows a mirror of Debian, the releases that some of Debian's suites have are
-fetched from there, some 4 MB each, each into a folder of its name. What is there already is kept.
-The system's own sources are only read. What could not be had is said, and is no error.
+Where this machine's apt knows a mirror of Debian, the releases that some of Debian's suites have
+are fetched from there, some 4 MB each, each into a folder of its name. What is there already is
+kept. The system's own sources are only read. What could not be had is said, and is no error.
 """
 
 import os
