@@ -87,6 +87,10 @@ TORCH ?= $(PYTHON)
 gpu-check: $(VENV)/installed ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under eight minutes)
 	$(BIN)/python benchmarks/check_gpu.py --python $(TORCH)
 
+.PHONY: real-libraries
+real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)
+	$(PYTHON) tests/native/fetch_real_libraries.py
+
 .PHONY: fuzz
 SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target

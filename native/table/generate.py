@@ -1,8 +1,9 @@
 """From one row per function to everything repetitive the shims need.
 
 For each library the table becomes a header with the declarations and the type of a struct of typed
-pointers into the driver, a source with those pointers and the routes, and the linker's version
-script.
+pointers into the driver, a source with those pointers, and the linker's version script. Where
+programs ask a function for entry points, as cuGetProcAddress, the source has a table of the hooks
+too, with the versions by which they are asked for (native/sim/table).
 
 A pointer begins as a function that resolves the whole table and then calls itself again, so that a
 hook calls the driver by one load and one jump, and nothing runs before the first call. A function
@@ -12,11 +13,12 @@ Where hooks are all alike, the hook itself is written here too, into the same so
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+VERSIONS = HERE.parent / "sim" / "table"
 
 WRITTEN = frozenset({"work", "change"})
 """Kinds whose hooks are written here."""
@@ -25,6 +27,11 @@ EXPORTED = WRITTEN | {"init", "route", "alloc", "free", "launch", "capture", "qu
 KINDS = EXPORTED | {"call"}
 PACES = WRITTEN | {"launch"}
 """Kinds whose hooks are about nothing but GPU time."""
+
+ESSENTIAL = re.compile(
+    r"cuMemAlloc\w*|cuMemCreate|cu(Mipmapped)?Array(3D)?Create|cuLaunch\w*|cuGraphLaunch|cuGetProcAddress"
+)
+"""Families without which a program allocates or launches past its limits."""
 
 PARAMETER = re.compile(r"((?:\w+ )+\**)(\w+)")
 PER_THREAD = re.compile(r"_(ptsz|ptds)$")
@@ -37,12 +44,14 @@ class Library:
 
     node: the version its symbols carry, so that dlvsym finds the shim's; "" for none. NVML's soname
     would be the name to give, but ld's version scripts know no hyphen; real NVML has no versions.
+    routed: programs may ask one of its functions for entry points.
     """
 
     name: str
     node: str
     result: str
     absent: str
+    routed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ class Row:
 
 
 LIBRARIES = (
-    Library("cuda", "libcuda.so.1", "CUresult", "CUDA_ERROR_NOT_FOUND"),
+    Library("cuda", "libcuda.so.1", "CUresult", "CUDA_ERROR_NOT_FOUND", routed=True),
     Library("nvml", "", "nvmlReturn_t", "NVML_ERROR_FUNCTION_NOT_FOUND"),
 )
 
@@ -137,12 +146,10 @@ def header(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield "};\n"
     yield f"extern struct {library.name}_driver {library.name}_driver;"
     yield f"#define REAL(function) ({library.name}_driver.function)\n"
-    yield "/* Our hook for an entry point of the driver; the entry point itself if we have none. */"
-    yield f"void *{library.name}_route(void *entry);\n"
-    yield "/* Is this the base name of functions we hook? */"
-    yield f"int {library.name}_family(const char *name);\n"
-    yield "/* Is this hook about nothing but GPU time? */"
-    yield f"int {library.name}_paces(const void *hook);\n"
+    if library.routed:
+        yield '#include "cuda/hook.h"\n'
+        yield f"#define HOOKS {sum(row.exported for row in rows)}"
+        yield "extern struct hook hooks[HOOKS];"
     yield "#endif"
 
 
@@ -160,9 +167,9 @@ def resolution(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield "static void resolve(void)\n{"
     for row in rows:
         yield f'    void *{row.symbol}_entry = real_symbol("{row.symbol}");'
-        if row.exported:
-            route = f"&routes[ROUTE_{row.symbol}].entry"
-            yield f"    atomic_store_explicit({route}, {row.symbol}_entry, memory_order_relaxed);"
+    for index, row in enumerate(row for row in rows if row.exported and library.routed):
+        yield f"    atomic_store_explicit(&hooks[{index}].entry, {row.symbol}_entry,"
+        yield "                          memory_order_relaxed);"
     for row in rows:
         kind = f"({library.result}(*)({row.signature}))"
         yield f"    atomic_store(&{library.name}_driver.{row.symbol},"
@@ -171,54 +178,42 @@ def resolution(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     yield "}\n"
 
 
-def routing(library: Library, rows: Sequence[Row]) -> Iterable[str]:
-    exported = [row for row in rows if row.exported]
-    yield (
-        "enum {" + "".join(f"\n    ROUTE_{row.symbol}," for row in exported) + "\n    ROUTES,\n};\n"
-    )
-    yield "static struct {\n    void *_Atomic entry;\n    void *hook;\n} routes[ROUTES] = {"
-    yield from (f"    [ROUTE_{row.symbol}] = {{NULL, (void *){row.symbol}}}," for row in exported)
+def parse_versions(path: Path) -> dict[str, tuple[int, int]]:
+    """From which version of CUDA on cuGetProcAddress answers with a symbol: without and with
+    per-thread streams, 0 for never."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    rows = [words for words in lines if words and words[0] != "#" and words[1] != "data"]
+    return {
+        symbol: (int(since.replace("-", "0")), int(per_thread.replace("-", "0")))
+        for symbol, _base, since, per_thread in rows
+    }
+
+
+def hook_table(rows: Sequence[Row], versions: Mapping[str, tuple[int, int]]) -> Iterable[str]:
+    yield "struct hook hooks[HOOKS] = {"
+    for row in rows:
+        if row.exported:
+            since, per_thread = versions.get(row.symbol, (0, 0))
+            yield f'    {{NULL, (void *){row.symbol}, "{row.symbol}", "{row.family}", "{row.kind}",'
+            yield f"     {since}, {per_thread}, {int(row.kind in PACES)},"
+            yield f"     {int(bool(ESSENTIAL.fullmatch(row.family)))}}},"
     yield "};\n"
-    yield f"void *{library.name}_route(void *entry)\n{{"
-    yield "    for (int index = 0; entry != NULL && index < ROUTES; index++)"
-    yield "        if (atomic_load_explicit(&routes[index].entry, memory_order_relaxed) == entry)"
-    yield "            return routes[index].hook;\n    return entry;\n}\n"
 
 
-def family_test(library: Library, rows: Sequence[Row]) -> Iterable[str]:
-    families = sorted({row.family for row in rows if row.exported})
-    yield f"int {library.name}_family(const char *name)\n{{"
-    yield "    static const char *const families[] = {"
-    yield from (f'        "{family}",' for family in families)
-    yield "    };"
-    yield "    for (size_t index = 0; index < sizeof families / sizeof *families; index++)"
-    yield "        if (strcmp(families[index], name) == 0)"
-    yield "            return 1;\n    return 0;\n}\n"
-
-
-def pace_test(library: Library, rows: Sequence[Row]) -> Iterable[str]:
-    yield f"int {library.name}_paces(const void *hook)\n{{"
-    yield "    static const void *const paces[] = {"
-    yield from (f"        (const void *){row.symbol}," for row in rows if row.kind in PACES)
-    yield "        NULL,\n    };"
-    yield "    for (int index = 0; paces[index] != NULL; index++)"
-    yield "        if (paces[index] == hook)"
-    yield "            return 1;\n    return 0;\n}\n"
-
-
-def source(library: Library, rows: Sequence[Row]) -> Iterable[str]:
+def source(
+    library: Library, rows: Sequence[Row], versions: Mapping[str, tuple[int, int]]
+) -> Iterable[str]:
     yield f'#include "{library.name}_hooks.h"\n'
     yield '#include "runtime/real.h"\n'
-    yield "#include <stdatomic.h>\n#include <string.h>\n"
+    yield "#include <stdatomic.h>\n#include <stddef.h>\n"
     yield "static void resolve(void);\n"
     for row in rows:
         yield from first_call(library, row)
     yield f"struct {library.name}_driver {library.name}_driver = {{"
     yield from (f"    .{row.symbol} = first_{row.symbol}," for row in rows)
     yield "};\n"
-    yield from routing(library, rows)
-    yield from family_test(library, rows)
-    yield from pace_test(library, rows)
+    if library.routed:
+        yield from hook_table(rows, versions)
     yield from resolution(library, rows)
     yield from written(library, rows)
 
@@ -262,9 +257,10 @@ def generate(out: Path, tables: Path = HERE) -> None:
     """Write `<library>_hooks.h`, `<library>_hooks.c` and `<library>.map` into `out`."""
     for library in LIBRARIES:
         rows = parse_table(tables / f"{library.name}.hooks")
+        versions = parse_versions(VERSIONS / f"{library.name}.txt") if library.routed else {}
         for name, lines in (
             (f"{library.name}_hooks.h", header(library, rows)),
-            (f"{library.name}_hooks.c", source(library, rows)),
+            (f"{library.name}_hooks.c", source(library, rows, versions)),
             (f"{library.name}.map", version_script(library, rows)),
         ):
             (out / name).write_text("\n".join(lines) + "\n")
