@@ -66,7 +66,14 @@ class Member:
         self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
         awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
-        mark = Mark(now, reading.charged_ns - self.owed, reading.waits, reading.awaited_ns)
+        mark = Mark(
+            now,
+            reading.charged_ns - self.owed,
+            reading.waits,
+            reading.awaited_ns,
+            behind=now - reading.paid_until,
+            going=reading.charged_ns > reading.retired_ns,
+        )
         if self.resting:
             self._rest(mark, began=awake)
             return

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from gpumanager.compute.capacity import Capacity
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.member import Member
 from gpumanager.compute.overlap import Overlap
@@ -33,6 +34,7 @@ class SharedGpu:
         self._unlisted = Unlisted()
         self._leavers = Leavers()
         self._overlap = Overlap()
+        self._capacity = Capacity()
         self._strangers = 0.0
         self._stranger_count = 0
         self._strangers_until = 0
@@ -71,6 +73,8 @@ class SharedGpu:
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)
+        starved = [who for who, member in self._members.items() if member.history.starved]
+        self._capacity.update(now, readings, starved)
         visits = [member.visit() for member in self._members.values()]
         for holder, wrongs in self._overlap.update(now, visits).items():
             self._members[holder].correct(wrongs)
@@ -124,7 +128,7 @@ class SharedGpu:
     def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
-        shares = offers(claims, 1 - self._strangers)
+        shares = offers(claims, 1 - self._strangers, self._capacity.part)
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
