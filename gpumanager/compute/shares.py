@@ -145,6 +145,12 @@ class SharedGpu:
         self._stranger_count = self._unknown_processes.count if self._strangers else 0
         self._strangers_until = now + FORGOTTEN_NS
 
+    @property
+    def believes_samples(self) -> bool:
+        """Whether they tell of every process, and somebody works whom that concerns."""
+        working = any(not member.resting for member in self._members.values())
+        return self._self_test.passed and working
+
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""
         member = self._members.get(reading.holder)
@@ -200,6 +206,11 @@ class Shares:
     def lenders(self) -> frozenset[Holder]:
         """At whose meters to glance before the next look."""
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
+
+    @property
+    def believes_samples(self) -> bool:
+        """Whether samples of any GPU correct what is charged."""
+        return any(shared.believes_samples for shared in self._gpus.values())
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""
