@@ -82,10 +82,14 @@ bench-compute: $(VENV)/developing ## measure: compute shares on a simulated GPU 
 bench-scheduler: $(VENV)/developing ## measure: the extender over HTTP, 10,000 nodes, 50,000 pods (some three minutes; OPTIONS=--help)
 	$(BIN)/python benchmarks/scheduler.py $(OPTIONS)
 
+.PHONY: gpu-bundle
+gpu-bundle: $(VENV)/developing ## the check on a GPU as one folder, for a machine without a network: build/gpu-bundle
+	$(BIN)/python benchmarks/gpu_bundle.py
+
 .PHONY: gpu-check
 TORCH ?= $(PYTHON)
-gpu-check: $(VENV)/installed ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under eight minutes)
-	$(BIN)/python benchmarks/check_gpu.py --python $(TORCH)
+gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under ten minutes; STAGES=…)
+	PYTHON=$(TORCH) build/gpu-bundle/gpu-check.sh $(STAGES)
 
 .PHONY: real-libraries
 real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)

@@ -1,98 +1,55 @@
-"""Check the shim on a real GPU: `make gpu-check`.
+"""Check the shim on a real GPU: `make gpu-check`, or gpu-check.sh of a bundle.
 
-    python benchmarks/check_gpu.py [--python PYTHON] [--gpu GPU] [--json FILE] [--quick]
+    python check_gpu.py [--python PYTHON] [--gpu GPU] [--out FOLDER] [--seconds SECONDS] [STAGE …]
 
-PYTHON is one that has PyTorch; the one that runs this needs cffi, nvidia-ml-py, rich
-and setuptools, and gcc beside it. What is checked, and how, is in the package gpu_check. Exit
-status: 0 all that was checked is well; 1 something is not, or this machine cannot be checked, which
-one line says; 2 bad usage.
+PYTHON runs the workloads: one with PyTorch, if those that need it are to run. The stages, and what
+they check, are in the package gpu_check. Exit status: 0 nothing failed; 1 something did; 2 bad
+usage.
 """
 
 import argparse
 import asyncio
-import json
+import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
 
-from gpu_check import report
-from gpu_check.checks import chosen
-from gpu_check.clock import model_of
-from gpu_check.conductor import WHOLE_SECONDS, conduct
-from gpu_check.machine import Machine, look
-from gpu_check.outcome import Outcome
-from gpu_check.place import furnished, workshop
-from rich.console import Console
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "site")]  # of the bundle
 
-from gpumanager.errors import GpuManagerError
-
-DEFAULT_JSON: Final = Path("gpu-check.json")
+from gpu_check.bench import Bench  # noqa: E402 - what is imported lies there
+from gpu_check.results import Results  # noqa: E402
+from gpu_check.runner import SECONDS, WHOLE_SECONDS, Options, run, run_stage  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gpu-check", description="Check the shim on a real GPU.")
-    parser.add_argument("--python", default="python3", help="a Python that has PyTorch")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(SECONDS)}")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--gpu", help="its UUID, or its index by bus id; else the first")
-    parser.add_argument("--json", type=Path, default=DEFAULT_JSON, help="where the figures go")
+    parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="for the results")
     parser.add_argument("--seconds", type=float, default=WHOLE_SECONDS, help="bound for all of it")
-    parser.add_argument(
-        "--driver-only", action="store_true", help="only what needs no PyTorch; says less"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="one share alone: whether it works, not how well"
-    )
-    return parser.parse_args()
-
-
-async def check(options: argparse.Namespace, begun: float) -> bool:
-    """Whether all is well; raises GpuManagerError where nothing could be checked."""
-    async with workshop() as work:
-        machine = await look(options.python, options.gpu, work, driver_only=options.driver_only)
-        model = model_of(machine.gpu)
-        progress = Console(stderr=True, highlight=False, soft_wrap=True)
-
-        def tell(outcome: Outcome) -> None:
-            verdicts = ", ".join(finding.verdict.value for finding in outcome.findings)
-            progress.print(f"{outcome.check}: {verdicts} ({outcome.seconds:.0f} s)")
-
-        async with furnished(machine, work, model) as place:
-            outcomes = await conduct(
-                place,
-                chosen(driver_only=options.driver_only, quick=options.quick),
-                tell,
-                deadline=begun + options.seconds,
-            )
-    seconds = time.monotonic() - begun
-    written = report.as_json(_heading(machine, model), outcomes, seconds)
-    options.json.write_text(json.dumps(written, indent=1) + "\n")
-    heading = ", ".join(str(value) for value in _heading(machine, model).values())
-    report.show(report.console(sys.stdout), heading, outcomes)
-    print(f"{seconds:.0f} s; written to {options.json}")
-    return report.passed(outcomes)
-
-
-def _heading(machine: Machine, model: str) -> dict[str, Any]:
-    return {"gpu": model, "memory": f"{machine.memory >> 20} MiB"} | {
-        name: f"{name} {value}" for name, value in machine.said.items()
-    }
+    for name in ("--stage", "--work", "--torch"):  # of the process of one stage
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := [stage for stage in options.stages if stage not in SECONDS]:
+        parser.error(f"no stage {', '.join(unknown)}: there are {', '.join(SECONDS)}")
+    return options
 
 
 def main() -> int:
     options = arguments()
-    try:
-        return 0 if asyncio.run(check(options, time.monotonic())) else 1
-    except KeyboardInterrupt:
-        return complain("interrupted", 130)
-    except GpuManagerError as error:
-        return complain(str(error), 1)
-    except OSError as error:
-        return complain(f"{error.strerror or error}: {error.filename or ''}", 1)
-
-
-def complain(text: str, status: int) -> int:
-    print("gpu-check:", " ".join(text.split()), file=sys.stderr)
-    return status
+    python = Path(shutil.which(options.python) or options.python)
+    out = options.out.resolve()
+    if options.stage is not None:
+        deadline = time.monotonic() + options.seconds
+        work, torch = Path(options.work), Path(options.torch)
+        bench = Bench(python, options.gpu, work, Results(out), torch, deadline)
+        asyncio.run(run_stage(options.stage, bench))
+        return 0
+    stages = [stage for stage in SECONDS if stage in (options.stages or SECONDS)]
+    whole = Options(HERE, stages, python, options.gpu, out, options.seconds)
+    return 0 if run(whole) else 1
 
 
 if __name__ == "__main__":

@@ -10,21 +10,53 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.sim.container.process import namespaces_available
+
 ROOT = Path(__file__).parent.parent
+MISSING = namespaces_available()
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's content, unpacked: what pip would put into site-packages."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
     subprocess.run([*command, "-w", str(out), str(ROOT)], check=True, timeout=300)
-    (wheel,) = out.glob("*.whl")
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """The wheel's content, unpacked: what pip would put into site-packages."""
+    site = wheel.with_name("site")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(out / "site")
+        archive.extractall(site)
         for member in archive.infolist():  # extractall drops modes
-            (out / "site" / member.filename).chmod(member.external_attr >> 16 or 0o644)
-    return out / "site"
+            (site / member.filename).chmod(member.external_attr >> 16 or 0o644)
+    return site
+
+
+@pytest.fixture(scope="module")
+def venv(wheel: Path) -> Path:
+    """A venv into which pip has installed the wheel. Dependencies are those of this Python: a line
+    of a .pth file, which brings no editable install along.
+    """
+    home = wheel.with_name("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q"]
+    options = ["--no-deps", "--no-index", "--ignore-installed"]
+    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=300)
+    return home
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources, with nothing built in them."""
+    tree = tmp_path_factory.mktemp("checkout") / "tree"
+    built = shutil.ignore_patterns(".*", "lib", "bin", "*.so", "build", "*.egg-info")
+    return shutil.copytree(ROOT, tree, ignore=built, symlinks=True)
 
 
 NATIVE = (
@@ -79,10 +111,29 @@ def test_programs_can_be_executed(installed: Path) -> None:
     assert finished.returncode == 2
 
 
-def test_an_editable_install_builds_everything_in_the_source_tree(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    built = shutil.ignore_patterns(".*", "lib", "bin", "*.so", "build", "*.egg-info")
-    shutil.copytree(ROOT, tree, ignore=built, symlinks=True)
+@pytest.mark.namespaces
+@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+@pytest.mark.parametrize("where", ["in the checkout", "elsewhere"])
+def test_the_installed_command_simulates_wherever_it_is_typed(
+    where: str, venv: Path, checkout: Path, tmp_path: Path
+) -> None:
+    finished = subprocess.run(
+        [venv / "bin/gpumanager", "simulate", checkout / "examples/half-a-gpu.yaml"],
+        cwd=checkout if where == "in the checkout" else tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_an_editable_install_builds_everything_in_the_source_tree(
+    checkout: Path, tmp_path: Path
+) -> None:
+    tree = shutil.copytree(checkout, tmp_path / "tree", symlinks=True)
     script = "from setuptools.build_meta import build_editable; build_editable('..')"
 
     subprocess.run([sys.executable, "-c", script], cwd=tree, check=True, timeout=300)

@@ -60,6 +60,11 @@ class Clock:
             await asyncio.sleep(LOOK_SECONDS)
         return busiest, len(if_supported(processes, []))
 
+    def used(self) -> int:
+        """Bytes of the GPU that are in use; raises NvmlError."""
+        memory = partial(pynvml.nvmlDeviceGetMemoryInfo, self.handle)
+        return int(ask(memory, "asking what of the GPU is in use").used)
+
     async def _look_on(self, seen: Seen) -> None:
         question = partial(pynvml.nvmlDeviceGetClockInfo, self.handle, pynvml.NVML_CLOCK_SM)
         while True:

@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpu_check.clock import Clock, opened
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.virtual.books import DEGRADATIONS
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
 
@@ -22,7 +24,9 @@ class Evidence:
     for. processes: how many were seen at the looks from outside; a short one may be missed.
 
     driver: the most bytes that the driver itself named for the processes of the run, all together;
-    None where it names none, as in a container with pids of its own. degraded: VCUDA_DEGRADED_*.
+    None where it names none: in gVisor, in MIG. gpu: the most bytes by which what the GPU has in
+    use grew in the run, managed memory and the driver's own included; None where NVML does not say.
+    degraded: names of VCUDA_DEGRADED_*.
     """
 
     told: Mapping[str, Any]
@@ -32,8 +36,9 @@ class Evidence:
     launches: int
     charged_ns: int
     processes: int
-    degraded: int
+    degraded: frozenset[str]
     driver: int | None
+    gpu: int | None = None
 
     @property
     def shim(self) -> bool:
@@ -50,7 +55,9 @@ class Watch:
         self._gpu = gpu
         self._seen: set[int] = set()
         self._most: int | None = None
-        self._degraded = 0
+        self._before: int | None = None
+        self._grown: int | None = None
+        self._degraded: frozenset[str] = frozenset()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -74,18 +81,21 @@ class Watch:
             processes=len(self._seen),
             degraded=self._degraded,
             driver=self._most,
+            gpu=self._grown,
         )
 
     async def _look_on(self) -> None:
-        with NvmlMeter() as meter:
-            while True:
-                await self._look(meter)
-                await asyncio.sleep(LOOK_SECONDS)
+        async with opened(self._gpu) as clock:
+            with NvmlMeter() as meter:
+                while True:
+                    await self._look(meter)
+                    await self._look_at_gpu(clock)
+                    await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, meter: NvmlMeter) -> None:
         processes = self._manager.usage(self._allocation).processes
         for process in processes:
-            self._degraded |= process.degraded
+            self._degraded |= {name for bit, name in DEGRADATIONS.items() if process.degraded & bit}
         pids = {process.pid for process in processes}
         self._seen |= pids
         with suppress(GpuManagerError):
@@ -93,3 +103,9 @@ class Watch:
             sizes = [held[pid] or 0 for pid in pids if pid in held]
             if any(sizes):
                 self._most = max(self._most or 0, sum(sizes))
+
+    async def _look_at_gpu(self, clock: Clock) -> None:
+        with suppress(GpuManagerError):
+            used = await asyncio.to_thread(clock.used)
+            self._before = used if self._before is None else self._before
+            self._grown = max(self._grown or 0, used - self._before)

@@ -9,8 +9,14 @@ from gpu_check.outcome import Finding, Verdict, passed_if
 GRANULE: Final = 2 << 20
 """What a driver takes at a time; memory smaller than that comes out of such a piece."""
 
-ROUNDING: Final = 2 * GRANULE
-"""By which the driver's own account may be over the limit: pieces that are not full."""
+ROUNDING: Final = 16 << 20
+"""Bytes by which the driver's own account, and the books once they follow it, may be over the
+limit: slabs of 2 MiB for each of several small sizes, and page tables, which the driver takes when
+the program's own bytes are there already.
+"""
+
+RESERVED: Final = 256 << 20
+"""By which the GPU's own figure may be over it: what the driver takes for itself, of no process."""
 
 AGREE: Final = 16 << 20
 """Bytes that two views may differ by: they are asked one after another, and some count in MiB."""
@@ -26,6 +32,11 @@ OUT_OF_MEMORY: Final = 2
 
 SHIM_THERE: Final = "the shim is in the program"
 
+IMPAIRED: Final = frozenset({"entry", "timing"})
+"""Degradations that no program of the check gives a reason for: an entry point that could not be
+placed, timing events that fail.
+"""
+
 
 def idle(busy: int, processes: int) -> Finding:
     """busy: percent, before anything of the check ran."""
@@ -39,7 +50,7 @@ def idle(busy: int, processes: int) -> Finding:
 def accepted(seen: Evidence) -> Finding:
     worst, gpu = seen.told["worst"], seen.told["gpu"]
     conditions = {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         "the product of matrices is right": worst < LARGEST_ERROR,
         "its launches are paid for": seen.charged_ns > 0,
     }
@@ -52,9 +63,9 @@ def exact(seen: Evidence) -> Finding:
     """The driver's own calls, down to single bytes."""
     answers = seen.told["answers"]
     conditions = {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         "every refusal is CUDA_ERROR_OUT_OF_MEMORY": set(answers) == {OUT_OF_MEMORY},
-        "never over the limit": seen.peak <= seen.limit,
+        "never over the limit": seen.peak <= seen.limit + ROUNDING,
         "nothing is left to allocate": seen.told["left"] < GRANULE,
         **_by_driver(seen),
     }
@@ -69,16 +80,18 @@ def filled(seen: Evidence) -> Finding:
 def shared(seen: Evidence) -> Finding:
     """Several processes, one limit."""
     count = len(seen.told["held"])
-    known = {"the manager knows all processes": seen.processes >= count}
+    # A driver that names no process (gVisor, MIG) may not let the manager tell them apart either.
+    named = seen.driver is not None
+    known = {"the manager knows all processes": seen.processes >= count} if named else {}
     said = f"{count} processes: {_memory(seen)}"
     return _passed(_filling(seen) | known, said, _memory_figures(seen))
 
 
 def _filling(seen: Evidence) -> dict[str, bool]:
     return {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
-        "never over the limit": seen.peak <= seen.limit,
+        "never over the limit": seen.peak <= seen.limit + ROUNDING,
         "the limit could be filled": seen.peak >= FILLED_PART * seen.limit,
         "it lives on": bool(seen.told["alive"]),
         **_by_driver(seen),
@@ -94,10 +107,13 @@ def consistent(seen: Evidence) -> Finding:
     spread = max(used.values()) - min(used.values())
     wrong = [name for name, total in totals.items() if total != seen.limit]
     conditions = {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         f"the whole is the limit to all ({', '.join(wrong)} differ)": not wrong,
         "what is held is in all views": min(used.values()) >= held,
         "all views of what is used agree": spread <= AGREE,
+        f"nvidia-smi works ({seen.told.get('nvidia_smi_failed')})": not seen.told.get(
+            "nvidia_smi_failed"
+        ),
     }
     said = f"{', '.join(views)}: {seen.limit >> 20} MiB, used within {spread >> 20} MiB"
     return _passed(conditions, said, {"views": views, "spread": spread})
@@ -105,7 +121,7 @@ def consistent(seen: Evidence) -> Finding:
 
 def graphs(seen: Evidence) -> Finding:
     conditions = {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         "a replay's result is that of the same work": seen.told["same"],
     }
     said = f"{seen.told['replays']} replays, {seen.launches} launches seen"
@@ -113,20 +129,74 @@ def graphs(seen: Evidence) -> Finding:
 
 
 def triton(seen: Evidence) -> Finding:
-    conditions = {SHIM_THERE: seen.shim, "the sum is right": seen.told["same"]}
+    conditions = {**_loaded(seen), "the sum is right": seen.told["same"]}
     return _passed(conditions, f"Triton {seen.told['triton']}, {seen.launches} launches seen", {})
 
 
 def forked(seen: Evidence) -> Finding:
     told = seen.told
     conditions = {
-        SHIM_THERE: seen.shim,
+        **_loaded(seen),
         "children that were forked before CUDA began compute": not any(told["children"]),
         "so does their parent": told["parent"] == 0,
         "children that were forked later end in order": not any(told["after"]),
     }
     count = len(told["children"]) + len(told["after"])
     return _passed(conditions, f"{count} children and their parent", {})
+
+
+def odd(seen: Evidence) -> Finding:
+    """Pieces of an odd size, and all of it once more after all is freed."""
+    refusals = seen.told["refusals"]
+    conditions = {
+        **_loaded(seen),
+        "refused as out of memory": bool(seen.told["refused"]),
+        "what was freed can be had again at once": refusals == 0,
+        **_by_driver(seen),
+    }
+    said = f"{_memory(seen)}; {refusals} refusals of {seen.told['tries']} after all was freed"
+    figures = _memory_figures(seen) | {"refusals": refusals, "tries": seen.told["tries"]}
+    return _passed(conditions, said, figures)
+
+
+def managed(seen: Evidence) -> Finding:
+    """Managed memory, which NVML's figure of a process leaves out, and other memory beside it."""
+    over = None if seen.gpu is None else seen.gpu - seen.limit
+    conditions = {
+        **_loaded(seen),
+        "refused as out of memory": bool(seen.told["refused"]),
+        "managed memory hides nothing of the GPU's own figure": over is None or over <= RESERVED,
+        **_by_driver(seen),
+    }
+    grown = "the GPU's own figure is not told" if over is None else f"GPU {over >> 20:+} MiB"
+    figures = _memory_figures(seen) | {"managed": seen.told["managed"]}
+    return _passed(conditions, f"{_memory(seen)}; {grown} of the limit", figures)
+
+
+def imported(seen: Evidence) -> Finding:
+    """Memory of another process, opened through its handle: charged to its maker alone."""
+    charged = seen.told["before"] - seen.told["after"]
+    conditions = {**_loaded(seen), "an importer is not charged for it": charged <= ROUNDING}
+    said = f"{seen.told['size'] >> 20} MiB imported, {charged >> 20} MiB less free a second later"
+    return _passed(conditions, said, {**seen.told})
+
+
+def works(seen: Evidence) -> Finding:
+    """A way of computing that some drivers lack; its launches are to be paid for."""
+    if (lacking := seen.told.get("lacking")) is not None:
+        return Finding(Verdict.SKIP, lacking, {**seen.told})
+    paid = {"its launches are paid for": seen.charged_ns > 0}
+    said = f"{seen.charged_ns / 1e6:.2f} ms paid for, {seen.told['seconds']:.2f} s"
+    figures = {**seen.told, "charged_ns": seen.charged_ns, "degraded": sorted(seen.degraded)}
+    return _passed({**_loaded(seen), **paid}, said, figures)
+
+
+def _loaded(seen: Evidence) -> dict[str, bool]:
+    impaired = seen.degraded & IMPAIRED
+    return {
+        SHIM_THERE: seen.shim,
+        f"the shim is not impaired ({', '.join(sorted(impaired))})": not impaired,
+    }
 
 
 def _passed(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:
@@ -147,8 +217,7 @@ def _by_driver(seen: Evidence) -> dict[str, bool]:
     """What the driver itself says was held, where it says anything."""
     if seen.driver is None:
         return {}
-    rounded = seen.limit + ROUNDING
-    return {"the driver itself never saw more than the limit": seen.driver <= rounded}
+    return {"the driver itself never saw more than the limit": seen.driver <= seen.limit + ROUNDING}
 
 
 def _memory(seen: Evidence) -> str:
@@ -165,7 +234,8 @@ def _memory_figures(seen: Evidence) -> dict[str, Any]:
         "driver": seen.driver,
         "held": seen.told["held"],
         "denied": seen.denied,
-        "degraded": seen.degraded,
+        "degraded": sorted(seen.degraded),
+        "gpu": seen.gpu,
     }
 
 

@@ -6,14 +6,12 @@ its own, since a driver's library is never let go again.
 
 import os
 import re
-import shlex
-import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gpu_check.bench import WORKLOADS
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
 from gpumanager.errors import GpuManagerError
@@ -21,13 +19,10 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 from gpumanager.volume.driver import version
 
-WORKLOADS: Final = Path(__file__).resolve().parent / "workloads"
-LOOK_SECONDS: Final = 60.0
-"""For one program; the first import of PyTorch from a slow disk takes its time."""
+LOOK_SECONDS: Final = 20.0
+"""For one program, none of which imports a framework."""
 
 MODULES: Final = ("torch", "triton", "cupy")
-
-ANOTHER: Final = "(install it there, or name another Python: make gpu-check TORCH=…)"
 
 _LIBRARIES: Final = """
 import ctypes, os, re, sys
@@ -62,8 +57,7 @@ class Missing(GpuManagerError):
 class Machine:
     """cuda, ml: the driver's own files. gpu: the one that is used; memory: all of it.
 
-    python: runs the workloads. modules: what it can import of those that have a check; none of
-    them is used with `driver_only`. said: versions, for the report.
+    python: runs the workloads. modules: what it can import of those that have a check.
     """
 
     cuda: Path
@@ -72,8 +66,6 @@ class Machine:
     memory: Bytes
     python: Path
     modules: frozenset[str]
-    driver_only: bool
-    said: Mapping[str, str]
 
     @property
     def version(self) -> str:
@@ -81,29 +73,21 @@ class Machine:
         return version(self.cuda) or "unknown"
 
 
-async def look(python: str, gpu: str | None, work: Path, *, driver_only: bool) -> Machine:
+async def look(python: Path, gpu: str | None, work: Path) -> Machine:
     """Raises Missing."""
-    missing = _missing_compiler()
-    interpreter = Path(shutil.which(python) or python)
-    libraries = await _libraries(work, missing)
-    modules = await _modules(interpreter, work, missing)
-    if not driver_only and modules is not None and "torch" not in modules:
-        missing.append(f"no PyTorch in {interpreter} {ANOTHER}")
-    if missing or modules is None:
+    missing: list[str] = []
+    found = await libraries(work, missing)
+    modules = await _modules(python, work, missing)
+    if missing:
         raise Missing(missing)
-    device = await _device(interpreter, gpu, work)
-    said = {"driver": version(libraries["libcuda"]) or "unknown", "python": str(interpreter)}
-    if not driver_only:
-        said |= await _torch(interpreter, gpu, work)
+    device = await _device(python, gpu, work)
     return Machine(
-        cuda=libraries["libcuda"],
-        ml=libraries["libnvidia-ml"],
+        cuda=found["libcuda"],
+        ml=found["libnvidia-ml"],
         gpu=GpuUUID(device["uuid"]),
         memory=Bytes(device["total"]),
-        python=interpreter,
-        modules=frozenset() if driver_only else modules,
-        driver_only=driver_only,
-        said=said,
+        python=python,
+        modules=modules,
     )
 
 
@@ -113,14 +97,7 @@ def visible(gpu: str | None) -> dict[str, str]:
     return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **chosen}
 
 
-def _missing_compiler() -> list[str]:
-    compiler = shlex.split(os.environ.get("CC", "gcc"))[0]
-    if shutil.which(compiler):
-        return []
-    return [f"no C compiler {compiler!r} (install gcc, or name another in CC)"]
-
-
-async def _libraries(work: Path, missing: list[str]) -> dict[str, Path]:
+async def libraries(work: Path, missing: list[str]) -> dict[str, Path]:
     """The driver's files; what is not there is added to `missing`."""
     command = [sys.executable, "-c", _LIBRARIES]
     lines = await lines_of(command, os.environ, work / "libraries.log", LOOK_SECONDS)
@@ -134,14 +111,14 @@ async def _libraries(work: Path, missing: list[str]) -> dict[str, Path]:
     return {re.split(r"\.so", path.name)[0]: path for path in paths}
 
 
-async def _modules(python: Path, work: Path, missing: list[str]) -> frozenset[str] | None:
-    """None, and a line in `missing`, where this is no Python."""
+async def _modules(python: Path, work: Path, missing: list[str]) -> frozenset[str]:
+    """Adds a line to `missing` where this is no Python."""
     command: list[str | Path] = [python, "-c", _MODULES, *MODULES]
     try:
         lines = await lines_of(command, os.environ, work / "modules.log", LOOK_SECONDS)
     except (CheckFailed, OSError) as error:
         missing.append(f"no usable Python {str(python)!r} ({error})")
-        return None
+        return frozenset()
     return frozenset(line.split()[1] for line in lines if line.startswith("found "))
 
 
@@ -154,12 +131,3 @@ async def _device(python: Path, gpu: str | None, work: Path) -> dict[str, Any]:
     if "error" in seen:
         raise Missing([f"no usable GPU ({seen['error']}; does nvidia-smi list one?)"])
     return seen
-
-
-async def _torch(python: Path, gpu: str | None, work: Path) -> dict[str, str]:
-    command: list[str | Path] = [python, WORKLOADS / "device.py", "torch"]
-    try:
-        seen = await told(command, visible(gpu), work / "torch.log", LOOK_SECONDS)
-    except CheckFailed as failed:
-        raise Missing([f"PyTorch cannot use the GPU even without the shim ({failed})"]) from failed
-    return {name: str(value) for name, value in seen.items()}

@@ -1,53 +1,66 @@
 """What the shim costs: a launch by itself, and a workload of many small launches."""
 
-import asyncio
-import os
-import shlex
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 from typing import Final
 
+from gpu_check.bench import program
 from gpu_check.clock import opened
-from gpu_check.machine import WORKLOADS
-from gpu_check.outcome import CheckFailed, Finding, Verdict
+from gpu_check.outcome import Finding, Verdict
 from gpu_check.place import WHOLE, Place
 from gpu_check.player import player
-from gpu_check.process import complaint
 from gpu_check.rates import rate_of
 from gpu_check.shares import slowdown, spread
 
 ROUNDS, CALLS = 300, 100
 """A hundred empty kernels are some 0.2 ms of the GPU's time: far from any limit."""
 
-LAUNCH_SECONDS: Final = 30.0
+LAUNCH_SECONDS: Final = 20.0
 LIMITED: Final = 99
-TURNS: Final = 7
+TURNS: Final = 5
 SETTLE, WINDOW = 0.2, 0.8
-STEP_MICROS, STEP_KERNELS = 5, 100
+STEP_ROUNDS, STEP_KERNELS = 1000, 100
 """Of the driver's engine; PyTorch's trains a network instead."""
+
+CACHE: Final = 1 << 20
+"""Bytes that are walked between two launches, as a program's own code and data are."""
 
 
 async def of_a_launch(place: Place) -> AsyncIterator[Finding]:
     """The driver's function and the hook in one process, in turns; raises CheckFailed."""
-    program = await asyncio.to_thread(_compiled, place.work / "launches")
-    for cores, about in ((WHOLE, "no compute limit"), (LIMITED, f"limit {LIMITED} %, unthrottled")):
-        room = await place.limit(cores)
-        command: list[str | Path] = [program, str(ROUNDS), str(CALLS)]
-        yield launch_finding(about, await place.lines(room, command, LAUNCH_SECONDS))
+    for cores in (WHOLE, LIMITED):
+        for walked in (0, CACHE):
+            room = await place.limit(cores)
+            command: list[str | Path] = [program("launches"), str(ROUNDS), str(CALLS), str(walked)]
+            lines = await place.lines(room, command, LAUNCH_SECONDS)
+            limit = "no compute limit" if cores == WHOLE else f"limit {cores} %, unthrottled"
+            yield launch_finding(f"{limit}, {'cold' if walked else 'hot'} caches", lines)
 
 
 def launch_finding(about: str, lines: Sequence[str]) -> Finding:
-    """lines: `driver 2100.0`, `shim 2109.5`, of which each two belong together."""
+    """lines: side, mean and slowest ns of a round, `driver 2100.0 4000.0`, `shim 2109.5 9000.0`; of
+    which each two belong together. The slowest is one of the shim's measured launches, if any is.
+    """
     rows = [line.split() for line in lines]
     sides = {name: [float(row[1]) for row in rows if row[0] == name] for name in ("driver", "shim")}
+    slowest = {
+        name: median(float(row[2]) for row in rows if row[0] == name) for name in ("driver", "shim")
+    }
     added = [a - b for a, b in zip(sides["shim"], sides["driver"], strict=True)]
     low, high = spread(added)
     driver = median(sides["driver"])
-    said = f"{median(added):+.0f} ns ({low:+.0f} to {high:+.0f}) on {driver:.0f} ns"
-    figures = {"added_ns": median(added), "middle_half": [low, high], "driver_ns": driver}
+    said = (
+        f"{median(added):+.0f} ns ({low:+.0f} to {high:+.0f}) on {driver:.0f} ns; slowest of "
+        f"{CALLS}: {slowest['shim']:.0f} ns, driver alone {slowest['driver']:.0f} ns"
+    )
+    figures = {
+        "added_ns": median(added),
+        "middle_half": [low, high],
+        "driver_ns": driver,
+        "slowest_ns": slowest,
+    }
     return Finding(Verdict.FIGURE, said, figures, about)
 
 
@@ -58,7 +71,7 @@ async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
         rooms = (None, await place.limit(WHOLE, room="a"), await place.limit(LIMITED, room="b"))
         players = [await stack.enter_async_context(player(place, engine, room)) for room in rooms]
         for one in players:
-            await one.tell("load", size=STEP_MICROS, pattern="steps", kernels=STEP_KERNELS)
+            await one.tell("load", size=STEP_ROUNDS, kernels=STEP_KERNELS)
         turns: list[list[float]] = []
         for _ in range(TURNS):
             rates = [await rate_of(clock, one, SETTLE, WINDOW) for one in players]
@@ -72,22 +85,3 @@ def workload_finding(about: str, rates: Sequence[float], without: Sequence[float
     percent, low, high = slowdown(rates, without)
     said = f"{percent:+.2f} % time ({low:+.2f} to {high:+.2f}), {len(rates)} turns"
     return Finding(Verdict.FIGURE, said, {"percent": percent, "middle_half": [low, high]}, about)
-
-
-def _compiled(program: Path) -> Path:
-    compiler = shlex.split(os.environ.get("CC", "gcc"))
-    source = WORKLOADS / "launches.c"
-    command: list[str | Path] = [
-        *compiler,
-        "-std=c11",
-        "-O2",
-        "-D_GNU_SOURCE",
-        "-o",
-        program,
-        source,
-        "-ldl",
-    ]
-    finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    if finished.returncode != 0:
-        raise CheckFailed(f"launches.c cannot be built: {complaint(finished.stderr)}")
-    return program

@@ -1,25 +1,28 @@
 """The rooms in which limited programs run.
 
-A room is a driver directory as containers get it, with shims built to look for their allocation in
-a folder of the room instead of /etc/vcuda; that folder is a link to the allocation of the program
-that runs there now. So neither root nor a mount namespace is needed, and the rest of the shim is
-the product's. Whoever runs without the shim gets this machine's environment as it is.
+A room is a driver directory as containers get it, with copies of the built shims that look for
+their allocation at a path of the room instead of /etc/vcuda: one as long, so that the copy differs
+in those bytes alone. The path is a link to the allocation of the program that runs there now. So
+neither root, nor a mount namespace, nor a compiler is needed. A program without the shim gets this
+machine's environment as it is.
 """
 
 import asyncio
 import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import vcuda_shim
+from gpu_check.bench import WORKLOADS
+from gpu_check.clock import model_of
 from gpu_check.evidence import Evidence, Watch
-from gpu_check.machine import MODULES, WORKLOADS, Machine, visible
+from gpu_check.machine import MODULES, Machine, visible
 from gpu_check.outcome import CheckFailed
-from gpu_check.process import complaint, lines_of, told
+from gpu_check.process import lines_of, told
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
@@ -33,10 +36,12 @@ from gpumanager.volume.host import Host
 from gpumanager.volume.layout import lay_out
 from gpumanager.volume.mirror import mirror
 from gpumanager.volume.shims import Shims, put_shims
-from vcuda_shim.build import Target, build_shims_for, compiler
 
 ROOMS: Final = ("a", "b")
 """As many as programs run limited at the same time."""
+
+ALLOCATION: Final = b"/etc/vcuda"
+"""Where a shim looks for its allocation; in its file followed by `/…` or by a zero."""
 
 WHOLE: Final = 100
 MEASURE_SECONDS: Final = 1.0
@@ -65,7 +70,7 @@ class Place:
     machine: Machine
     work: Path
     manager: VirtualSockets
-    rooms: Mapping[str, Room]
+    rooms: dict[str, Room]
     _programs: int = field(default=0)
 
     async def limit(self, cores: int, memory: Bytes | None = None, room: str = "a") -> Room:
@@ -140,14 +145,19 @@ class Place:
 
 
 @asynccontextmanager
-async def furnished(machine: Machine, work: Path, model: str) -> AsyncIterator[Place]:
-    """The place, with its manager running; `work` has a short name and is the caller's."""
-    rooms = {}
-    for name in ROOMS:
-        rooms[name] = await asyncio.to_thread(_furnish, machine, work, name)
-    with NvmlMeter() as meter, NvmlUtilization() as sampler:
+async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's. sampled:
+    see Bench.place.
+    """
+    with NvmlMeter() as meter, NvmlUtilization() as sampler, ExitStack() as links:
+        rooms = {name: furnish(machine, work, name) for name in ROOMS}
+        for room in rooms.values():
+            links.callback(room.link.unlink, missing_ok=True)
         manager = VirtualSockets(
-            work / "vm", meter=meter, utilization=sampler, model_of={machine.gpu: model}.get
+            work / "vm",
+            meter=meter,
+            utilization=sampler if sampled else None,
+            model_of={machine.gpu: model_of(machine.gpu)}.get,
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
         tasks = [asyncio.ensure_future(one) for one in looking]
@@ -160,32 +170,33 @@ async def furnished(machine: Machine, work: Path, model: str) -> AsyncIterator[P
             await manager.stop()
 
 
-@asynccontextmanager
-async def workshop() -> AsyncIterator[Path]:
-    """A directory for all of it, whose name is short enough for sockets."""
-    work = await asyncio.to_thread(_short_directory)
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+def furnish(machine: Machine, work: Path, name: str, folder: str = "shim") -> Room:
+    """A room of that name, without an allocation. folder: which of the built shims it has."""
+    link, shims = _free_link(), work / f"shims-{name}"
+    shims.mkdir()
+    built = vcuda_shim.SHIM_CUDA.parent.with_name(folder)
+    for library in ("libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so"):
+        redirect(built / library, shims / library, link)
+    return Room(name, _lay_out(machine, shims, work / f"driver-{name}") / "lib64", link)
 
 
-def _short_directory() -> Path:
-    short = Path("/tmp")
-    return Path(tempfile.mkdtemp(prefix="gc-", dir=short if short.is_dir() else None))
+def redirect(source: Path, target: Path, link: Path) -> None:
+    """A copy of a shim that looks for its allocation elsewhere; raises CheckFailed."""
+    content, there = source.read_bytes(), str(link).encode()
+    if len(there) != len(ALLOCATION):
+        raise CheckFailed(f"{link} is not as long as {ALLOCATION.decode()}")
+    if source.name == "libcuda.so.1" and ALLOCATION + b"\0" not in content:
+        raise CheckFailed(f"{source} does not name {ALLOCATION.decode()}")
+    target.write_bytes(content.replace(ALLOCATION, there))
 
 
-def _furnish(machine: Machine, work: Path, name: str) -> Room:
-    """Build the room's shims and lay out its driver directory, as the volume manager does."""
-    link, generated, built = work / name, work / f"work-{name}", work / f"built-{name}"
-    generated.mkdir()
-    define = f'-DVCUDA_DIRECTORY="{link}"'
-    try:
-        build_shims_for(Target("shim", (*compiler(), define)), built, generated)
-    except SystemExit as error:  # it is a program's own ending there
-        raise CheckFailed(f"the shim cannot be built: {complaint(str(error))}") from error
-    base = work / f"driver-{name}"
-    return Room(name, _lay_out(machine, built / "lib" / "shim", base) / "lib64", link)
+def _free_link() -> Path:
+    """A path of the right length that nothing has; its link leads nowhere yet."""
+    while True:
+        link = Path(f"/tmp/gc{secrets.token_hex(2)[:3]}")
+        with suppress(FileExistsError):
+            link.symlink_to("nowhere")
+            return link
 
 
 def _lay_out(machine: Machine, shims: Path, base: Path) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_check.machine import WORKLOADS
+from gpu_check.bench import WORKLOADS
 from gpu_check.outcome import CheckFailed
 from gpu_check.place import Place, Room
 from gpu_check.process import last_words, started

@@ -72,12 +72,6 @@ def _lines(output: Path) -> list[str]:
     return output.read_text(errors="replace").splitlines()
 
 
-def complaint(output: str) -> str:
-    """The first error of a compiler's output; without one, its last words."""
-    lines = output.splitlines()
-    return next((line for line in lines if ": error" in line or "error: " in line), _last(lines))
-
-
 def _answer(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None

@@ -1,12 +1,12 @@
 """How shares are measured: cases, windows, and what they are compared with.
 
-Players stay alive over all cases of a kernel length: one without the shim, two in rooms, whose
-shares are changed as they run. They take turns, without the shim before, between and after, so
-that what the GPU does meanwhile meets all; in the cases of two tenants both play at once.
+Players stay alive over all cases: one without the shim, two in rooms, whose shares are changed as
+they run. Alone they take turns, without the shim before, between and after, so that what the GPU
+does meanwhile meets all; two tenants play at the same time. A kernel is so many rounds of work,
+found on this GPU before anything else runs there.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,131 +16,99 @@ from gpu_check.clock import Clock, opened
 from gpu_check.outcome import Finding
 from gpu_check.place import Place
 from gpu_check.player import Player, player
-from gpu_check.shares import Rate, Share, finding, middle, share
+from gpu_check.shares import Rate, finding, middle, share
 
-SETTLE, WINDOW, TAIL = 0.8, 2.0, 0.3
+SETTLE, WINDOW, TAIL = 1.0, 2.0, 0.5
 """Seconds: until what was paid in advance is used up and a changed share holds; measured; played
 on while another one is still being measured."""
 
 BARE_SETTLE, BARE_WINDOW = 0.3, 0.7
-TOGETHER: Final = (30, 60)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """micros: how long one takes. batch: how many at a time where nobody waits for each."""
+    """micros: how long one takes alone. batch: how many are waited for together."""
 
     text: str
     micros: int
     batch: int
 
-    def unit(self, pattern: str) -> int:
-        """How many are waited for together."""
-        return {"sync": 1, "graph": max(2, self.batch)}.get(pattern, self.batch)
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is measured: kernels, ways of launching, promises in turn; and pairs of tenants."""
+    """What is measured: kernels, promises in turn, and promises of two tenants at a time."""
 
     kernels: tuple[Kernel, ...]
-    patterns: tuple[str, ...]
     promises: tuple[int, ...]
-    pairs: tuple[str, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
     settle: float = SETTLE
     window: float = WINDOW
 
 
-KERNELS: Final = (Kernel("50 us", 50, 100), Kernel("2 ms", 2000, 5), Kernel("20 ms", 20000, 1))
-FULL: Final = Grid(KERNELS, ("async", "sync", "graph"), (10, 30, 50, 90), ("async", "sync"))
-CONTROL: Final = Grid(KERNELS[1:2], ("async", "sync"), (30, 90))
+FULL: Final = Grid(
+    (Kernel("50 us", 50, 100), Kernel("1 ms", 1000, 10)), (30, 70), ((30, 60), (30, 70))
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Setting:
     """The players, and the clock they are watched by."""
 
     place: Place
     clock: Clock
     bare: Player
-    first: Player
-    second: Player
+    tenants: tuple[Player, Player]
 
 
-async def measure(place: Place, engine: str, grid: Grid) -> AsyncIterator[Finding]:
-    """A finding for each kernel and way of launching; raises CheckFailed."""
-    async with staged(place, engine) as stage:
+async def measure(place: Place, engine: str, grid: Grid = FULL) -> AsyncIterator[Finding]:
+    """A finding for each kernel alone, and for each pair of tenants; raises CheckFailed."""
+    async with prepared(place, engine) as setting:
         for kernel in grid.kernels:
-            calibrated = await stage.bare.tell("calibrate", micros=kernel.micros)
-            size = int(calibrated["size"])
-            async for one in _of_kernel(stage, kernel, size, grid):
-                yield one
+            calibrated = await setting.bare.tell("calibrate", micros=kernel.micros)
+            for one in (setting.bare, *setting.tenants):
+                await one.tell("load", size=int(calibrated["size"]), kernels=kernel.batch)
+            async for found in _of_kernel(setting, kernel, grid):
+                yield found
 
 
 @asynccontextmanager
-async def staged(place: Place, engine: str) -> AsyncIterator[Stage]:
+async def prepared(place: Place, engine: str) -> AsyncIterator[Setting]:
     async with AsyncExitStack() as stack:
-        rooms = [await place.limit(max(TOGETHER), room=name) for name in place.rooms]
-        players = await asyncio.gather(
+        rooms = [await place.limit(30, room=name) for name in ("a", "b")]
+        bare, first, second = await asyncio.gather(
             *(stack.enter_async_context(player(place, engine, room)) for room in (None, *rooms))
         )
         clock = await stack.enter_async_context(opened(place.machine.gpu))
-        yield Stage(place, clock, *players)
+        yield Setting(place, clock, bare, (first, second))
 
 
-async def _of_kernel(stage: Stage, kernel: Kernel, size: int, grid: Grid) -> AsyncIterator[Finding]:
-    """All ways of launching are measured before any is judged: the best of them without the shim
-    says what the GPU can do.
-    """
-    alone: dict[str, list[Rate]] = defaultdict(list)
-    limited: dict[str, list[Rate]] = {}
-    for pattern in grid.patterns:
-        await _load(stage, (stage.bare, stage.first), kernel, size, pattern)
-        limited[pattern] = [rate async for rate in _in_turns(stage, alone[pattern], grid)]
-    middles = {pattern: middle(rates) for pattern, rates in alone.items()}
-    full = max(middles.values(), key=lambda rate: rate.kernels / (rate.clock or 1))
-    for pattern, rates in limited.items():
-        shares = _shares(grid.promises, rates, middles[pattern], full)
-        yield finding(f"{kernel.text}, {pattern}", shares)
-    for pattern in grid.pairs:
-        await _load(stage, (stage.first, stage.second), kernel, size, pattern)
-        shares = _shares(TOGETHER, await _together(stage, grid), middles[pattern], full)
-        yield finding(f"{kernel.text}, {pattern}, two tenants", shares)
+async def _of_kernel(setting: Setting, kernel: Kernel, grid: Grid) -> AsyncIterator[Finding]:
+    bare = [await _bare(setting)]
+    rates: list[Rate] = []
+    for promise in grid.promises:
+        rates.append(*await _limited(setting, (promise,), grid))
+        bare.append(await _bare(setting))
+    full = middle(bare)
+    alone = [share(promise, rate, full) for promise, rate in zip(grid.promises, rates, strict=True)]
+    yield finding(kernel.text, alone)
+    for pair in grid.pairs:
+        together = await _limited(setting, pair, grid)
+        shares = [share(promise, rate, full) for promise, rate in zip(pair, together, strict=True)]
+        yield finding(f"{kernel.text}, two tenants", shares, together=True)
 
 
-def _shares(promises: Sequence[int], rates: Sequence[Rate], alone: Rate, full: Rate) -> list[Share]:
-    pairs = zip(promises, rates, strict=True)
-    return [share(promise, rate, alone, full) for promise, rate in pairs]
+async def _bare(setting: Setting) -> Rate:
+    return await rate_of(setting.clock, setting.bare, BARE_SETTLE, BARE_WINDOW)
 
 
-async def _load(
-    stage: Stage, players: Sequence[Player], kernel: Kernel, size: int, pattern: str
-) -> None:
-    for one in players:
-        await one.tell("load", size=size, pattern=pattern, kernels=kernel.unit(pattern))
-
-
-async def _in_turns(stage: Stage, alone: list[Rate], grid: Grid) -> AsyncIterator[Rate]:
-    """The limited rates; those without the shim, before and after each second one, into `alone`."""
-    for number, promise in enumerate(grid.promises):
-        if number % 2 == 0:
-            alone.append(await _bare(stage))
-        if stage.first.room is not None:
-            await stage.place.change(stage.first.room, promise)
-        yield await rate_of(stage.clock, stage.first, grid.settle, grid.window)
-    alone.append(await _bare(stage))
-
-
-async def _bare(stage: Stage) -> Rate:
-    return await rate_of(stage.clock, stage.bare, BARE_SETTLE, BARE_WINDOW)
-
-
-async def _together(stage: Stage, grid: Grid) -> list[Rate]:
-    tenants = (stage.first, stage.second)
-    for tenant, promise in zip(tenants, TOGETHER, strict=True):
+async def _limited(setting: Setting, promises: Sequence[int], grid: Grid) -> list[Rate]:
+    """As many tenants at the same time."""
+    tenants = setting.tenants[: len(promises)]
+    for tenant, promise in zip(tenants, promises, strict=True):
         if tenant.room is not None:
-            await stage.place.change(tenant.room, promise)
-    windows = (rate_of(stage.clock, one, grid.settle, grid.window, TAIL) for one in tenants)
+            await setting.place.change(tenant.room, promise)
+    tail = TAIL if len(tenants) > 1 else 0.0
+    windows = (rate_of(setting.clock, one, grid.settle, grid.window, tail) for one in tenants)
     return list(await asyncio.gather(*windows))
 
 

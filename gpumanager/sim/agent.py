@@ -12,7 +12,7 @@ from typing import Final
 import gpumanager.volume
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim import tether
-from gpumanager.sim.container.process import own_environment
+from gpumanager.sim.container.process import OUR_PYTHON, own_environment
 from gpumanager.sim.host import NodeDisk
 
 LAST_LINES: Final = 12
@@ -59,7 +59,7 @@ class AgentProcess:
             **self._flags,
         }
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-        agent = (sys.executable, "-m", "gpumanager", "agent", *words, "--share-mode")
+        agent = (*OUR_PYTHON, "-m", "gpumanager", "agent", *words, "--share-mode")
         return [sys.executable, "-I", "-S", tether.__file__, *agent]
 
     def environment(self) -> dict[str, str]:

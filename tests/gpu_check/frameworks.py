@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from gpu_check.machine import WORKLOADS
+from gpu_check.bench import WORKLOADS
 
 FRAMEWORKS = (Path(__file__).parent / "standins", WORKLOADS)

@@ -1,72 +1,57 @@
-"""Running the checks of `make gpu-check`: bounds, trouble, what is left out, and the report."""
+"""Running checks and stages: bounds, trouble, what is left out, and what is told at the end."""
 
 import asyncio
-import io
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from gpu_check import report
-from gpu_check.checks import DRIVER_ONLY, WITH_TORCH, Check, chosen
-from gpu_check.conductor import conduct
-from gpu_check.machine import WORKLOADS, Machine
+from gpu_check import runner
+from gpu_check.bench import WORKLOADS, Bench
+from gpu_check.conductor import Check, conduct
 from gpu_check.outcome import CheckFailed, Finding, Outcome, Verdict
-from gpu_check.place import Place
-from gpu_check.process import complaint, told
+from gpu_check.process import told
+from gpu_check.results import Results
+from gpu_check.stages.runtime import complaint, narrow
 
-from gpumanager.gpu.values import GpuUUID
-from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.processes import find
 
 FINE = Finding(Verdict.PASS, "fine")
-MACHINE = Machine(
-    cuda=Path("/driver/libcuda.so.1"),
-    ml=Path("/driver/libnvidia-ml.so.1"),
-    gpu=GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
-    memory=Bytes(16 * GIB),
-    python=Path("/usr/bin/python3"),
-    modules=frozenset({"torch"}),
-    driver_only=False,
-    said={"driver": "555.58.02"},
-)
 
 
-async def fine(_: Place) -> AsyncIterator[Finding]:
+async def fine(_: Bench) -> AsyncIterator[Finding]:
     yield FINE
 
 
-async def failing(_: Place) -> AsyncIterator[Finding]:
+async def failing(_: Bench) -> AsyncIterator[Finding]:
     yield FINE
     raise CheckFailed("the program\ndid not")
 
 
-async def hanging(_: Place) -> AsyncIterator[Finding]:
+async def hanging(_: Bench) -> AsyncIterator[Finding]:
     yield FINE
     await asyncio.Event().wait()
 
 
-async def talking_nonsense(_: Place) -> AsyncIterator[Finding]:
+async def mistaken(_: Bench) -> AsyncIterator[Finding]:
     yield FINE
-    raise KeyError("worst")
+    raise IndexError("worst")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """One whose checks use neither a manager nor a room."""
-    return Place(MACHINE, tmp_path, cast("VirtualSockets", None), {})
-
-
-async def run(place: Place, *checks: Check, seconds: float = 60) -> list[Outcome]:
-    said: list[Outcome] = []
-    outcomes = await conduct(place, checks, said.append, deadline=time.monotonic() + seconds)
-    assert said == outcomes
-    return outcomes
+def bench(folder: Path, seconds: float = 60.0) -> Bench:
+    """One whose checks use no rooms; PyTorch was imported."""
+    (folder / "torch.json").write_text('{"error": null}')
+    deadline = time.monotonic() + seconds
+    python = Path("/usr/bin/python3")
+    made = Bench(python, None, folder, Results(folder), folder / "torch.json", deadline)
+    has = cast("Any", SimpleNamespace(has=lambda module: module == "torch"))
+    made._made = {True: has}
+    return made
 
 
 @pytest.mark.parametrize(
@@ -74,33 +59,89 @@ async def run(place: Place, *checks: Check, seconds: float = 60) -> list[Outcome
     [
         (Check("failing", 5, failing), "the program did not"),
         (Check("hanging", 0.05, hanging), "not finished within 0.05 s"),
-        (Check("nonsense", 5, talking_nonsense), "no sense in its answer: KeyError('worst')"),
+        (Check("mistaken", 5, mistaken), "the check itself failed: IndexError('worst')"),
     ],
 )
 async def test_trouble_is_one_failure_and_the_rest_goes_on(
-    place: Place, check: Check, said: str
+    tmp_path: Path, check: Check, said: str
 ) -> None:
-    first, second = await run(place, check, Check("fine", 5, fine))
+    first, second = await conduct(bench(tmp_path), "a stage", [check, Check("fine", 5, fine)])
 
-    assert first.findings == (FINE, Finding(Verdict.FAIL, said))
+    before, trouble = first.findings
+    assert (before, trouble.verdict, trouble.said) == (FINE, Verdict.FAIL, said)
     assert second.findings == (FINE,)
 
 
-async def test_what_python_lacks_is_left_out_and_said(place: Place) -> None:
-    (outcome,) = await run(place, Check("CuPy", 5, fine, ("torch", "cupy")))
+async def test_a_mistake_of_a_check_is_told_with_its_traceback(tmp_path: Path) -> None:
+    (outcome,) = await conduct(bench(tmp_path), "a stage", [Check("mistaken", 5, mistaken)])
+
+    assert 'raise IndexError("worst")' in outcome.findings[1].figures["traceback"]
+
+
+async def test_what_a_check_found_is_written_before_the_next_begins(tmp_path: Path) -> None:
+    here = bench(tmp_path)
+    seen: list[int] = []
+
+    async def counting(_: Bench) -> AsyncIterator[Finding]:
+        seen.append(len(here.results.checks()))
+        yield FINE
+
+    await conduct(here, "a stage", [Check("fine", 5, fine), Check("counting", 5, counting)])
+
+    assert seen == [1]
+    rows = here.results.checks()
+    assert [(row["stage"], row["check"], row["verdict"]) for row in rows] == [
+        ("a stage", "fine", "pass"),
+        ("a stage", "counting", "pass"),
+    ]
+
+
+async def test_what_python_lacks_is_left_out_and_told(tmp_path: Path) -> None:
+    check = Check("CuPy", 5, fine, ("torch", "cupy"))
+
+    (outcome,) = await conduct(bench(tmp_path), "a stage", [check])
 
     assert outcome.findings == (Finding(Verdict.SKIP, "/usr/bin/python3 has no cupy"),)
 
 
-async def test_what_there_is_no_time_for_is_left_out_and_said(place: Place) -> None:
-    short, long = await run(place, Check("short", 5, fine), Check("long", 900, fine), seconds=20)
+async def test_a_pytorch_that_fails_without_the_shim_is_no_fault_of_the_shim(
+    tmp_path: Path,
+) -> None:
+    here = bench(tmp_path)
+    here.torch.write_text('{"error": "ImportError()"}')
+
+    (outcome,) = await conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
+
+    (found,) = outcome.findings
+    said = "PyTorch fails without the shim: ImportError()"
+    assert (found.verdict, found.said) == (Verdict.SKIP, said)
+
+
+async def test_a_check_waits_for_the_first_import_of_pytorch(tmp_path: Path) -> None:
+    here = bench(tmp_path)
+    here.torch.unlink()
+    conducting = asyncio.create_task(
+        conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
+    )
+    await asyncio.sleep(0)
+
+    here.torch.write_text('{"error": null}')
+
+    (outcome,) = await conducting
+    assert outcome.findings == (FINE,)
+
+
+async def test_what_there_is_no_time_for_is_left_out_and_told(tmp_path: Path) -> None:
+    checks = [Check("short", 5, fine), Check("long", 900, fine)]
+
+    short, long = await conduct(bench(tmp_path, seconds=20), "a stage", checks)
 
     assert short.findings == (FINE,)
     assert long.findings == (Finding(Verdict.SKIP, "no time is left for it"),)
 
 
-async def test_a_check_is_bound_by_the_end_of_all(place: Place) -> None:
-    (outcome,) = await run(place, Check("hanging", 4, hanging), seconds=1.5)
+async def test_a_check_is_bound_by_the_end_of_its_stage(tmp_path: Path) -> None:
+    (outcome,) = await conduct(bench(tmp_path, 1.5), "a stage", [Check("hanging", 4, hanging)])
 
     assert outcome.findings == (FINE, Finding(Verdict.SKIP, "no time was left to finish it"))
 
@@ -149,70 +190,123 @@ async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path
             await asyncio.sleep(0.01)
 
 
-def test_a_compilers_first_error_is_what_is_told() -> None:
-    output = "gcc -Werror -o x y.c\ny.c:1:1: error: unknown type\ny.c:2:1: error: another"
-
-    assert complaint(output) == "y.c:1:1: error: unknown type"
-    assert complaint("gcc: killed") == "gcc: killed"
-
-
-def test_every_workload_of_a_check_is_there_and_is_python() -> None:
+def test_every_workload_is_python() -> None:
+    names = set()
     for path in WORKLOADS.glob("*.py"):
         compile(path.read_text(), str(path), "exec")
-    names = [path.name for path in WORKLOADS.glob("*.py")]
-    assert {"accepts.py", "memory.py", "player.py"} <= set(names)
+        names.add(path.name)
+    assert {"accepts.py", "memory.py", "player.py"} <= names
 
 
-def test_all_bounds_are_said_and_the_quick_ones_fit_in_eight_minutes() -> None:
-    names = [check.name for check in WITH_TORCH]
-    assert len(set(names)) == len(names)
-    assert {check.name for check in DRIVER_ONLY} <= set(names)
-    assert sum(check.seconds for check in chosen(driver_only=True, quick=True)) < 480
+def test_all_stages_leave_two_minutes_of_what_they_may_take() -> None:
+    assert sum(runner.SECONDS.values()) + 120 <= runner.WHOLE_SECONDS
 
 
-OUTCOMES = [
-    Outcome("memory limit", (Finding(Verdict.PASS, "3072 MiB [held]", {"peak": 7}),), 2.0),
-    Outcome(
-        "share",
-        (
-            Finding(Verdict.FAIL, "30: 20.0", {"got": [20.0]}, "2 ms, async"),
-            Finding(Verdict.FIGURE, "30: 30.0", {}, "2 ms, sync"),
-        ),
-        9.0,
-    ),
-    Outcome("CuPy", (Finding(Verdict.SKIP, "no cupy"),), 0.0),
-]
+STAGE = """
+import json, pathlib, sys
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+stage = words["--stage"]
+print("about to", stage)
+if stage == "facts":
+    sys.exit(3)
+if stage == "entries":
+    import time
+    time.sleep(600)
+row = {"stage": stage, "check": "c", "verdict": "pass", "said": "fine", "seconds": 0, "figures": {}}
+with (pathlib.Path(words["--out"]) / "checks.jsonl").open("a") as file:
+    file.write(json.dumps(row) + "\\n")
+"""
 
 
-def test_the_table_has_a_row_for_each_finding() -> None:
-    out = io.StringIO()
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Of a program that stands for the check's; one of its stages fails, one does not end."""
+    monkeypatch.setitem(runner.SECONDS, "entries", 1)
+    monkeypatch.setattr(runner, "END_SECONDS", 0)
+    program = tmp_path / "program.py"
+    program.write_text(STAGE)
+    no_python = Path("/no/such/python")
+    out = tmp_path / "out"
+    passed = runner.run(runner.Options(program, stages, no_python, None, out, 500))
+    rows = Results(out).checks()
+    assert passed == all(row["verdict"] != "FAIL" for row in rows)
+    return {stage: [row for row in rows if row["stage"] == stage] for stage in stages}
 
-    report.show(report.console(out), "A GPU, driver 555", OUTCOMES)
 
-    text = out.getvalue()
-    rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert rows[0] == "A GPU, driver 555"
-    assert rows[2:6] == [
-        "memory limit pass 3072 MiB [held]",
-        "share, 2 ms, async FAIL 30: 20.0",
-        "share, 2 ms, sync figure 30: 30.0",
-        "CuPy skip no cupy",
+def test_a_stage_that_fails_or_does_not_end_loses_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(tmp_path, monkeypatch, ("machine", "facts", "entries", "memory"))
+
+    assert [[row["verdict"] for row in stage] for stage in rows.values()] == [
+        ["pass"],
+        ["FAIL"],
+        ["FAIL"],
+        ["pass"],
     ]
+    assert rows["facts"][0]["said"] == "the stage ended with status 3: about to facts"
+    assert rows["entries"][0]["said"].startswith("the stage did not end")
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].split("; ")[1] == "2 FAIL, 0 figure, 0 skip, 2 pass"
+    assert [line.split()[0] for line in told[1:]] == ["FAIL", "FAIL", "pass", "pass"]
 
 
-def test_the_json_has_every_figure() -> None:
-    written = json.loads(json.dumps(report.as_json({"gpu": "A GPU"}, OUTCOMES, 12.34)))
+def test_results_are_few_files_and_all_that_was_found_is_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, monkeypatch, ("machine",))
 
-    assert (written["gpu"], written["passed"], written["seconds"]) == ("A GPU", False, 12.3)
-    share = written["checks"][1]
-    assert share["findings"][0] == {
-        "verdict": "fail",
-        "said": "30: 20.0",
-        "about": "2 ms, async",
-        "figures": {"got": [20.0]},
-    }
+    out = tmp_path / "out"
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["checks.jsonl", "facts.jsonl", "gpu-check.json", "logs.tar.gz"]
+    whole = json.loads((out / "gpu-check.json").read_text())
+    assert whole["passed"]
+    (first_import,) = whole["facts"]
+    assert "No such file" in first_import["error"] or "ended" in first_import["error"]
 
 
-def test_what_is_left_out_or_only_measured_does_not_fail() -> None:
-    assert report.passed([OUTCOMES[0], OUTCOMES[2]])
-    assert not report.passed(OUTCOMES)
+def test_the_summary_has_at_most_sixty_lines_and_failures_come_first(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number in range(80):
+        verdict = Verdict.FAIL if number == 79 else Verdict.PASS
+        outcome = Outcome(f"check {number}", (Finding(verdict, "long " * 100),), 1.0)
+        results.outcome("a stage", outcome)
+    options = runner.Options(tmp_path, (), tmp_path, None, tmp_path, 1)
+
+    lines = runner.summary(results, options, 12.3)
+
+    assert len(lines) == 60
+    assert max(map(len, lines)) <= runner.WIDTH
+    assert lines[1].startswith("FAIL   a stage: check 79: long")
+    assert lines[-1] == "… and 22 more in checks.jsonl"
+
+
+@pytest.mark.parametrize("guilty", [{"cuMemFree"}, {"a0", "a63"}, {"a1", "a2", "a40"}, set()])
+async def test_hooks_that_a_runtime_refuses_are_found_by_halves(guilty: set[str]) -> None:
+    suspects = sorted({f"a{number}" for number in range(64)} | {"cuMemFree"})
+
+    async def fails(unhooked: Sequence[str]) -> bool:
+        return not guilty <= set(unhooked)
+
+    found, runs = await narrow(suspects, fails)
+
+    assert set(found) == guilty
+    assert runs < len(suspects)
+
+
+async def test_where_leaving_all_hooks_out_does_not_help_all_stay_suspects() -> None:
+    async def fails(_: Sequence[str]) -> bool:
+        return True
+
+    assert await narrow(["a", "b"], fails) == (["a", "b"], 1)
+
+
+def test_a_runtime_that_answers_an_error_is_quoted() -> None:
+    seen = {"results": {"cudaFree": 0, "cudaMalloc": 103}, "shim": True}
+
+    assert complaint(seen, shim=True) == "cudaMalloc answers 103"
+    assert complaint({"results": {}, "shim": True}, shim=True) is None
+    around = "the shim is not in the program"
+    assert complaint({"results": {}, "shim": False}, shim=True) == around
+    assert complaint({"failed": "ended by SIGSEGV"}, shim=True) == "ended by SIGSEGV"

@@ -22,8 +22,9 @@ def evidence(**told: Any) -> Evidence:
         launches=7,
         charged_ns=50_000,
         processes=3,
-        degraded=0,
+        degraded=frozenset(),
         driver=LIMIT,
+        gpu=LIMIT,
     )
 
 
@@ -41,6 +42,10 @@ SEEN = evidence(held=256 * MIB, seen=VIEWS)
 GRAPHS = evidence(same=True, replays=50)
 TRITON = evidence(same=True, triton="3")
 FORKED = evidence(children=[0, 0], parent=0, after=[0, 0])
+ODD = evidence(refused=True, refusals=0, tries=2600, held=LIMIT)
+MANAGED = evidence(refused=True, managed=768 * MIB, held=LIMIT)
+IMPORTED = evidence(before=900 * MIB, after=899 * MIB, size=512 * MIB)
+WORKS = evidence(seconds=1.0)
 
 Judge = Callable[[Evidence], Finding]
 
@@ -53,6 +58,10 @@ GOOD: list[tuple[Judge, Evidence]] = [
     (judge.graphs, GRAPHS),
     (judge.triton, TRITON),
     (judge.forked, FORKED),
+    (judge.odd, ODD),
+    (judge.managed, MANAGED),
+    (judge.imported, IMPORTED),
+    (judge.works, WORKS),
 ]
 
 
@@ -85,11 +94,12 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.accepted, replace(ACCEPTED, charged_ns=0), "launches are paid for"),
     (judge.exact, told(EXACT, answers=[2, 2, 999, 2]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, told(EXACT, answers=[]), "CUDA_ERROR_OUT_OF_MEMORY"),
-    (judge.exact, replace(EXACT, peak=LIMIT + 1), "never over the limit"),
+    (judge.exact, replace(EXACT, peak=LIMIT + 17 * MIB), "never over the limit"),
     (judge.exact, told(EXACT, left=3 * MIB), "nothing is left"),
-    (judge.exact, replace(EXACT, driver=LIMIT + 5 * MIB), "the driver itself"),
+    (judge.exact, replace(EXACT, driver=LIMIT + 17 * MIB), "the driver itself"),
+    (judge.exact, replace(EXACT, degraded=frozenset({"entry"})), "is not impaired (entry)"),
     (judge.filled, told(FILLED, refused=False), "refused as out of memory"),
-    (judge.filled, replace(FILLED, peak=LIMIT + 1), "never over the limit"),
+    (judge.filled, replace(FILLED, peak=LIMIT + 17 * MIB), "never over the limit"),
     (judge.filled, replace(FILLED, peak=LIMIT // 2), "could be filled"),
     (judge.filled, told(FILLED, alive=False), "lives on"),
     (judge.shared, replace(SHARED, processes=2), "knows all processes"),
@@ -102,6 +112,14 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.forked, told(FORKED, children=[0, 1]), "before CUDA began"),
     (judge.forked, told(FORKED, parent=1), "parent"),
     (judge.forked, told(FORKED, after=[-9, 0]), "end in order"),
+    (judge.odd, told(ODD, refused=False), "refused as out of memory"),
+    (judge.odd, told(ODD, refusals=5), "can be had again at once"),
+    (judge.odd, replace(ODD, driver=LIMIT + 2400 * MIB), "the driver itself"),
+    (judge.managed, told(MANAGED, refused=False), "refused as out of memory"),
+    (judge.managed, replace(MANAGED, gpu=LIMIT + 500 * MIB), "hides nothing"),
+    (judge.imported, told(IMPORTED, after=388 * MIB), "is not charged for it"),
+    (judge.works, replace(WORKS, charged_ns=0), "launches are paid for"),
+    (judge.consistent, told(SEEN, nvidia_smi_failed="exit status 9"), "nvidia-smi works"),
 ]
 
 
@@ -121,6 +139,24 @@ def test_a_driver_that_names_no_processes_is_no_failure_and_is_said() -> None:
 
     assert found.verdict is Verdict.PASS
     assert "the driver names no processes here" in found.said
+
+
+def test_slabs_and_page_tables_are_no_failure() -> None:
+    seen = replace(EXACT, peak=LIMIT + 9 * MIB, driver=LIMIT + 9 * MIB)
+
+    assert judge.exact(seen).verdict is Verdict.PASS
+
+
+def test_processes_are_not_counted_where_the_driver_names_none() -> None:
+    unnamed = replace(SHARED, processes=0, driver=None)
+
+    assert judge.shared(unnamed).verdict is Verdict.PASS
+
+
+def test_what_a_driver_lacks_is_left_out() -> None:
+    lacking = judge.works(told(WORKS, lacking="no green context here"))
+
+    assert (lacking.verdict, lacking.said) == (Verdict.SKIP, "no green context here")
 
 
 def test_a_gpu_that_others_use_is_said_and_spoils_figures_only() -> None:

@@ -7,34 +7,27 @@ from gpu_check.shares import Rate, Share, finding, middle, share, slowdown, spre
 
 
 def test_a_share_is_the_work_done_of_what_the_gpu_can_do() -> None:
-    got = share(30, limited=Rate(150), alone=Rate(500), full=Rate(500))
+    got = share(30, limited=Rate(140), full=Rate(500))
 
-    assert got == Share(promised=30, most=100, got=30)
-    assert got.error == 0
-    assert got.delivered == 100
-
-
-def test_who_cannot_fill_the_gpu_alone_is_entitled_to_no_more_than_that() -> None:
-    got = share(90, limited=Rate(240), alone=Rate(250), full=Rate(500))
-
-    assert (got.most, got.entitled, got.error) == (50, 50, -2)
-    assert got.delivered == 96
+    assert got == Share(promised=30, got=28)
+    assert got.error == -2
+    assert got.delivered == pytest.approx(93.33, abs=0.01)
 
 
-def test_who_can_do_more_than_promised_is_over_by_the_difference() -> None:
-    assert share(30, Rate(200), Rate(500), Rate(500)).error == 10
+def test_a_tenant_that_does_more_than_promised_is_over_by_the_difference() -> None:
+    assert share(30, Rate(200), Rate(500)).error == 10
 
 
 def test_a_higher_clock_is_not_taken_for_a_larger_share() -> None:
     full = Rate(1000, clock=1500)
 
-    assert share(30, Rate(360, clock=1800), full, full).got == pytest.approx(30)
+    assert share(30, Rate(360, clock=1800), full).got == pytest.approx(30)
 
 
 def test_without_a_clock_on_either_side_seconds_count() -> None:
     full = Rate(1000, clock=1500)
 
-    assert share(30, Rate(360), full, full).got == pytest.approx(36)
+    assert share(30, Rate(360), full).got == pytest.approx(36)
 
 
 def test_who_did_nothing_has_no_rate() -> None:
@@ -55,20 +48,24 @@ def test_one_disturbed_window_does_not_move_the_middle() -> None:
     ],
 )
 def test_shares_are_held_to_both_bars(got: tuple[float, ...], verdict: Verdict) -> None:
-    shares = [Share(promise, 100, one) for promise, one in zip((10, 30, 90), got, strict=True)]
+    shares = [Share(promise, one) for promise, one in zip((10, 30, 90), got, strict=True)]
 
-    assert finding("2 ms, async", shares).verdict is verdict
+    assert finding("1 ms", shares).verdict is verdict
 
 
-def test_a_row_says_what_was_promised_got_and_missed() -> None:
-    row = finding("2 ms, sync", [Share(30, 80, 30.5), Share(90, 80, 79.0)])
+def test_a_row_shows_what_was_promised_got_and_missed() -> None:
+    row = finding("1 ms", [Share(30, 30.5), Share(70, 69.3)])
 
-    assert row.said == (
-        "30: 30.5  90: 79.0; error mean 0.75, most 1.00 points, 98.8 % delivered; "
-        "alone it gets 80.0"
-    )
-    assert row.figures["got"] == [30.5, 79.0]
-    assert row.figures["least_delivered"] == pytest.approx(98.75)
+    assert row.said == "30: 30.5  70: 69.3; error mean 0.60, most 0.70 points, 99.0 % delivered"
+    assert row.figures["got"] == [30.5, 69.3]
+    assert row.figures["least_delivered"] == pytest.approx(99)
+
+
+def test_two_tenants_that_were_promised_all_of_a_gpu_are_measured_and_not_judged() -> None:
+    shares = [Share(30, 29), Share(70, 61)]
+
+    assert finding("1 ms", shares, together=True).verdict is Verdict.FIGURE
+    assert finding("1 ms", shares).verdict is Verdict.FAIL
 
 
 def test_slowdown_is_the_median_of_pairs_in_turns() -> None:
@@ -88,13 +85,14 @@ def test_the_middle_half_of_one_value_is_that_value() -> None:
 
 
 def test_a_launch_is_paired_round_by_round() -> None:
-    lines = ["driver 2000.0", "shim 2010.0", "shim 3012.0", "driver 3000.0"]
+    lines = ["driver 2000.0 5000", "shim 2010.0 9000", "shim 3012.0 9200", "driver 3000.0 5200"]
 
     found = launch_finding("no compute limit", lines)
 
     assert found.figures["added_ns"] == 11
     assert found.figures["driver_ns"] == 2500
-    assert found.said == "+11 ns (+10 to +12) on 2500 ns"
+    assert found.figures["slowest_ns"] == {"driver": 5100, "shim": 9100}
+    assert found.said.startswith("+11 ns (+10 to +12) on 2500 ns; slowest of 100: 9100 ns")
 
 
 def test_a_workload_that_got_faster_is_said_to_be() -> None:

@@ -10,28 +10,30 @@ SUCCESS, OUT_OF_MEMORY = 0, 2
 NEWEST_TARGET = (8, 0)
 """What PTX 7.0 can name; a driver compiles it for every GPU that came later."""
 
-MAJOR, MINOR = 75, 76
-"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR."""
+MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76
+"""CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _MINOR."""
 
 DISABLE_TIMING = 2
-THREAD_LOCAL = 1
-"""Of stream captures: other threads may go on."""
 
 PTX = """
 .version 7.0
 .target sm_{}{}
 .address_size 64
-.visible .entry spin(.param .u64 nanoseconds)
+.visible .entry spin(.param .u64 rounds)
 {{
-    .reg .u64 %rd<5>;
-    .reg .pred %p<2>;
-    ld.param.u64 %rd1, [nanoseconds];
-    mov.u64 %rd2, %globaltimer;
+    .reg .u64 %rd<3>;
+    .reg .f32 %f<2>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [rounds];
+    mov.u64 %rd2, 0;
+    mov.f32 %f1, 0f3F800001;
 again:
-    mov.u64 %rd3, %globaltimer;
-    sub.u64 %rd4, %rd3, %rd2;
-    setp.lt.u64 %p1, %rd4, %rd1;
+    fma.rn.f32 %f1, %f1, %f1, %f1;
+    add.u64 %rd2, %rd2, 1;
+    setp.lt.u64 %p1, %rd2, %rd1;
     @%p1 bra again;
+    setp.eq.f32 %p2, %f1, 0f00000000;
+    @%p2 trap;
     ret;
 }}
 .visible .entry empty()
@@ -39,6 +41,13 @@ again:
     ret;
 }}
 """
+"""spin: so many rounds of work. A kernel that waits for a time of the GPU's clock ends then even if
+another process had the GPU meanwhile, and says nothing of shares. The simulated driver knows the
+name, and takes a round for a nanosecond.
+"""
+
+THREADS = 128
+"""Of each multiprocessor, where a kernel is to keep all of them busy."""
 
 
 class Failed(Exception):
@@ -55,8 +64,8 @@ class Driver:
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
         self.call("cuInit", 0)
-        self.device = self._get(ctypes.c_int, "cuDeviceGet", 0)
-        context = self._get(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self.device)
+        self.device = self.get(ctypes.c_int, "cuDeviceGet", 0)
+        context = self.get(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self.device)
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name, *words):
@@ -64,20 +73,29 @@ class Driver:
         if result != SUCCESS:
             raise Failed(name, result)
 
-    def _get(self, kind, name, *words):
+    def get(self, kind, name, *words):
         """What a function puts where its first parameter points."""
         out = kind()
         self.call(name, ctypes.byref(out), *words)
         return out
 
+    def get_second(self, kind, name, device, *words):
+        """The same, of functions whose first parameter is another."""
+        out = kind()
+        self.call(name, device, ctypes.byref(out), *words)
+        return out
+
+    def attribute(self, which):
+        return self.get(ctypes.c_int, "cuDeviceGetAttribute", which, self.device).value
+
     def uuid(self):
-        raw = self._get(ctypes.c_ubyte * 16, "cuDeviceGetUuid", self.device)
+        raw = self.get(ctypes.c_ubyte * 16, "cuDeviceGetUuid", self.device)
         digits = bytes(raw).hex()
         parts = (digits[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
         return "GPU-" + "-".join(parts)
 
     def total(self):
-        return self._get(ctypes.c_size_t, "cuDeviceTotalMem_v2", self.device).value
+        return self.get(ctypes.c_size_t, "cuDeviceTotalMem_v2", self.device).value
 
     def memory(self):
         """Bytes that are left, and in all."""
@@ -87,7 +105,7 @@ class Driver:
 
     def allocate(self, size):
         """The address; raises Failed."""
-        return self._get(ctypes.c_uint64, "cuMemAlloc_v2", ctypes.c_size_t(size))
+        return self.get(ctypes.c_uint64, "cuMemAlloc_v2", ctypes.c_size_t(size))
 
     def free(self, address):
         self.call("cuMemFree_v2", address)
@@ -97,38 +115,27 @@ class Driver:
 
     def module(self):
         """The kernels above."""
-        attribute = "cuDeviceGetAttribute"
-        have = tuple(
-            self._get(ctypes.c_int, attribute, which, self.device).value for which in (MAJOR, MINOR)
-        )
+        have = self.attribute(MAJOR), self.attribute(MINOR)
         text = PTX.format(*min(have, NEWEST_TARGET)).encode()
-        return self._get(ctypes.c_void_p, "cuModuleLoadData", text)
+        return self.get(ctypes.c_void_p, "cuModuleLoadData", text)
 
     def function(self, module, name):
-        return self._get(ctypes.c_void_p, "cuModuleGetFunction", module, name.encode())
+        return self.get(ctypes.c_void_p, "cuModuleGetFunction", module, name.encode())
 
     def stream(self):
-        return self._get(ctypes.c_void_p, "cuStreamCreate", 1)
+        return self.get(ctypes.c_void_p, "cuStreamCreate", 1)
 
-    def event(self):
-        return self._get(ctypes.c_void_p, "cuEventCreate", DISABLE_TIMING)
+    def event(self, flags=DISABLE_TIMING):
+        return self.get(ctypes.c_void_p, "cuEventCreate", flags)
 
-    def spin(self, function, nanoseconds, stream):
-        length = ctypes.c_uint64(nanoseconds)
-        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
-        shape = (1, 1, 1, 1, 1, 1, 0)
+    def micros(self, before, after):
+        """Between two events that were recorded with timing and have come."""
+        milliseconds = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(milliseconds), before, after)
+        return milliseconds.value * 1000
+
+    def spin(self, function, rounds, stream, blocks=1, threads=1):
+        count = ctypes.c_uint64(rounds)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(count))
+        shape = (blocks, 1, 1, threads, 1, 1, 0)
         self.call("cuLaunchKernel", function, *shape, stream, parameters, None)
-
-    def graph(self, stream, fill):
-        """An executable graph of what `fill` puts into the stream."""
-        self.call("cuStreamBeginCapture_v2", stream, THREAD_LOCAL)
-        fill()
-        graph = self._get_last("cuStreamEndCapture", stream)
-        return self._get(
-            ctypes.c_void_p, "cuGraphInstantiateWithFlags", graph, ctypes.c_ulonglong()
-        )
-
-    def _get_last(self, name, *words):
-        out = ctypes.c_void_p()
-        self.call(name, *words, ctypes.byref(out))
-        return out

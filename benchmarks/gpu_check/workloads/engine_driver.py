@@ -1,35 +1,51 @@
-"""Kernels that spin for so many nanoseconds, through the driver API alone."""
+"""Kernels of so many rounds of work on every multiprocessor, through the driver API alone."""
 
-from driver import Driver
+from driver import MULTIPROCESSORS, THREADS, Driver
+
+TIMING = 0
+WARM, TIMED = 3, 10
+FIRST = 100_000
+"""Rounds of the first guess; some 0.5 ms on a GPU of 2022."""
 
 
 class Engine:
-    """A kernel's size is its length in microseconds."""
+    """A kernel's size is its rounds."""
+
+    ahead = 3
 
     def __init__(self):
         self.driver = Driver()
-        self._spin = None
+        self._blocks = self.driver.attribute(MULTIPROCESSORS)
+        self._spin = self.driver.function(self.driver.module(), "spin")
         self._stream = self.driver.stream()
-        self._graph = None
         self._size, self._kernels = 1, 1
 
     def size_for(self, micros):
-        return micros
-
-    def micros(self, size):
+        """The rounds that take so long: of a first guess, and then of one near it."""
+        size = FIRST
+        for _ in range(2):
+            size = max(1, round(size * micros / self.micros(size)))
         return size
 
-    def load(self, size, pattern, kernels):
+    def micros(self, size):
+        """How long one takes, queued behind others."""
+        self.load(size, 1)
+        before, after = self.driver.event(TIMING), self.driver.event(TIMING)
+        for _ in range(WARM):
+            self._fill()
+        self.driver.call("cuEventRecord", before, self._stream)
+        for _ in range(TIMED):
+            self._fill()
+        self.driver.call("cuEventRecord", after, self._stream)
+        self.driver.call("cuEventSynchronize", after)
+        return self.driver.micros(before, after) / TIMED
+
+    def load(self, size, kernels):
         self._size, self._kernels = size, kernels
-        self._spin = self.driver.function(self.driver.module(), "spin")  # of its own cost
-        self._graph = self.driver.graph(self._stream, self._fill) if pattern == "graph" else None
 
     def unit(self):
         """Launch one; what to wait for."""
-        if self._graph is None:
-            self._fill()
-        else:
-            self.driver.call("cuGraphLaunch", self._graph, self._stream)
+        self._fill()
         event = self.driver.event()
         self.driver.call("cuEventRecord", event, self._stream)
         return event
@@ -43,4 +59,4 @@ class Engine:
 
     def _fill(self):
         for _ in range(self._kernels):
-            self.driver.spin(self._spin, self._size * 1000, self._stream)
+            self.driver.spin(self._spin, self._size, self._stream, self._blocks, THREADS)

@@ -1,14 +1,14 @@
 """Play kernels when told to: `player.py SOCKET ENGINE`, commands and answers as lines of JSON.
 
     {"do": "calibrate", "micros": 2000}                     → {"size": …, "micros": …}
-    {"do": "load", "size": …, "pattern": "async", "kernels": 10}
+    {"do": "load", "size": …, "kernels": 10}
     {"do": "play", "settle": 1.0, "seconds": 2.0, "tail": 0.0}  → {"kernels": …, "seconds": …}
 
 A window begins and ends where work is known to be complete, with the queue kept filled over both
 ends: neither what is paid in advance nor what is still queued is counted.
 
-One engine for PyTorch and one for the bare driver; a unit is what is waited for at a time:
-`async` two units ahead, `sync` each kernel by itself, `graph` one graph, `steps` many small ones.
+One engine for PyTorch and one for the bare driver. A unit is what is waited for at a time: so many
+kernels, or a step of training; a few units are under way at the same time.
 """
 
 import json
@@ -16,9 +16,6 @@ import socket
 import sys
 import time
 from collections import deque
-
-AHEAD = {"async": 3, "sync": 1, "graph": 3, "steps": 1}
-"""Units that are under way at the same time."""
 
 
 def engine_of(name):
@@ -32,15 +29,15 @@ def engine_of(name):
 class Player:
     def __init__(self, engine):
         self.engine = engine
-        self.kernels, self.ahead = 1, 1
+        self.kernels = 1
 
     def calibrate(self, micros):
         size = self.engine.size_for(micros)
         return {"size": size, "micros": self.engine.micros(size)}
 
-    def load(self, size, pattern, kernels):
-        self.kernels, self.ahead = kernels, AHEAD[pattern]
-        self.engine.load(size, pattern, kernels)
+    def load(self, size, kernels):
+        self.kernels = kernels
+        self.engine.load(size, kernels)
         return {}
 
     def play(self, settle, seconds, tail):
@@ -51,7 +48,7 @@ class Player:
         start = time.monotonic()
         while True:
             pending.append(self.engine.unit())
-            if len(pending) < self.ahead:
+            if len(pending) < self.engine.ahead:
                 continue
             self.engine.wait(pending.popleft())
             now = time.monotonic()

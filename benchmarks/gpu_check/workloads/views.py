@@ -33,7 +33,7 @@ def nvml(uuid):
 
 
 def nvidia_smi(uuid):
-    """None where there is no such program; in bytes, of whole MiB."""
+    """None where there is no such program; in bytes, of whole MiB. `failed`: what it says else."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -42,7 +42,7 @@ def nvidia_smi(uuid):
         [program, "-i", uuid, *asked], check=False, capture_output=True, text=True, timeout=30
     )
     if finished.returncode != 0:
-        raise SystemExit(f"nvidia-smi: exit {finished.returncode}: {finished.stdout.strip()}")
+        return {"failed": f"exit status {finished.returncode}: {finished.stdout.strip()}"}
     total, used = finished.stdout.strip().split(",")
     return {"total": int(total) << 20, "used": int(used) << 20}
 
@@ -66,8 +66,9 @@ if __name__ == "__main__":
         "NVML": nvml(driver.uuid()),
     }
     smi = nvidia_smi(driver.uuid())
-    if smi is not None:
+    failed = smi.pop("failed", None) if smi else None
+    if smi:
         seen["nvidia-smi"] = smi
     if torch is not None:
         seen["PyTorch"] = torch_sees()
-    say(shim=shim_loaded(), held=HELD, seen=seen)
+    say(shim=shim_loaded(), held=HELD, seen=seen, nvidia_smi_failed=failed)

@@ -30,6 +30,11 @@ LONGEST_LINE: Final = 1 << 16
 
 _MODULE: Final = "gpumanager.sim.container.enter"
 
+OUR_PYTHON: Final = (sys.executable, "-P")
+"""For `-m`, which else takes a package from the current directory first: a checkout without built
+libraries, for example, in which an installed `gpumanager simulate` is typed.
+"""
+
 
 def own_environment() -> dict[str, str]:
     """The environment in which a Python of ours finds this same package, wherever it lies."""
@@ -64,7 +69,7 @@ def _probe() -> str | None:
     """What a container's first steps say that fail; None where they do not."""
     try:
         finished = subprocess.run(
-            [sys.executable, "-m", _MODULE, "--probe"],
+            [*OUR_PYTHON, "-m", _MODULE, "--probe"],
             check=False,
             capture_output=True,
             text=True,
@@ -154,7 +159,7 @@ async def _spawn(
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", _MODULE, str(spec_path), str(channel.fileno())),
+            *(*OUR_PYTHON, "-m", _MODULE, str(spec_path), str(channel.fileno())),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=writing,
             stderr=writing,

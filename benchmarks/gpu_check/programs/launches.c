@@ -1,10 +1,11 @@
 /* What the shim adds to a launch: the driver's cuLaunchKernel and the shim's, in turns.
  *
- *     launches ROUNDS CALLS    a line for each measurement: SIDE NS-PER-CALL
+ *     launches ROUNDS CALLS BYTES    a line for each round: SIDE MEAN SLOWEST, ns of a call
  *
  * Both lie in this process: `libcuda.so.1` is the shim, beside which the loader has put the driver
  * under its other name. One context, one stream, one kernel that does nothing; after each round
- * there is a pause, so that nothing is throttled and no queue fills up.
+ * there is a pause, so that nothing is throttled and no queue fills up. Between two calls so many
+ * BYTES of memory are walked: of 1 MiB none of the hook's code and data stay in the nearest caches.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -71,13 +72,28 @@ static double now(void)
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-/* ns per call, without the wait for what was launched. */
-static double round_of(const struct side *side, void *function, int calls)
+static volatile unsigned char walked[1 << 24];
+
+static void walk(size_t bytes)
 {
-    double begun = now();
-    for (int i = 0; i < calls; i++)
+    for (size_t at = 0; at < bytes && at < sizeof walked; at += 64)
+        walked[at]++;
+}
+
+/* Prints ns per call, the mean and the slowest, without the wait for what was launched. */
+static void round_of(const struct side *side, void *function, int calls, size_t bytes, int warm)
+{
+    double sum = 0, slowest = 0;
+    for (int i = 0; i < calls; i++) {
+        walk(bytes);
+        double begun = now();
         check(side->launch(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
-    return (now() - begun) / calls;
+        double took = now() - begun;
+        sum += took;
+        slowest = took > slowest ? took : slowest;
+    }
+    if (!warm)
+        printf("%s %.1f %.1f\n", side->name, sum / calls, slowest);
 }
 
 static void settle(void *library)
@@ -88,9 +104,10 @@ static void settle(void *library)
 
 int main(int count, char **words)
 {
-    int rounds = count == 3 ? atoi(words[1]) : 0, calls = count == 3 ? atoi(words[2]) : 0;
+    int rounds = count == 4 ? atoi(words[1]) : 0, calls = count == 4 ? atoi(words[2]) : 0;
     if (rounds < 1 || calls < 1)
-        return fputs("usage: launches ROUNDS CALLS\n", stderr), 2;
+        return fputs("usage: launches ROUNDS CALLS BYTES\n", stderr), 2;
+    size_t bytes = (size_t)atol(words[3]);
     void *shim = dlopen("libcuda.so.1", RTLD_NOW), *driver = dlopen("libvcuda-real.so.1", RTLD_NOW);
     void *function = empty_kernel(shim);
     struct side sides[] = {
@@ -101,10 +118,8 @@ int main(int count, char **words)
         return fputs("launches: the shim is not loaded\n", stderr), 1;
     for (int turn = -2; turn < 2 * rounds; turn++) {
         const struct side *side = &sides[(turn + 2) / 2 % 2 ^ (turn & 1)];
-        double each = round_of(side, function, calls);
+        round_of(side, function, calls, bytes, turn < 0); /* the first two warm up */
         settle(shim);
-        if (turn >= 0) /* the first two warm up */
-            printf("%s %.1f\n", side->name, each);
     }
     return 0;
 }
