@@ -91,6 +91,10 @@ TORCH ?= $(PYTHON)
 gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under ten minutes; STAGES=…)
 	PYTHON=$(TORCH) build/gpu-bundle/gpu-check.sh $(STAGES)
 
+.PHONY: real-libraries
+real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)
+	$(PYTHON) tests/native/fetch_real_libraries.py
+
 .PHONY: fuzz
 SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target

@@ -87,9 +87,11 @@ AROUND: Final = Row(
                              "{{node}} {{gpu}}"),)),
         Lines("Processes", "On the GPU, by the driver.", 6, 7,
               queries=(Query(f"gpumanager_container_processes{{{OWN}}}", NAME),)),
-        Stat("Limits held less exactly", "Processes whose shim lacks something.", 6, 7,
+        Stat("Limits held less exactly", "Processes whose shim lacks something.", 3, 7,
              steps=ZERO_IS_GOOD,
              query=Query(f"sum(gpumanager_container_degraded_processes{{{OWN}}})")),
+        Stat("Without limits", "Processes for which no limit holds.", 3, 7, steps=ZERO_IS_GOOD,
+             query=Query(f"sum(gpumanager_container_unlimited_processes{{{OWN}}})")),
     ),
 )  # fmt: skip
 

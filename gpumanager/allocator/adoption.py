@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumanager.allocator.advertised import MADE_UP, ORIGINAL
-from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.answer import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
 from gpumanager.allocator.evidence import Evidence, Key, allocation_of
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
@@ -32,8 +32,6 @@ BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
 UNPROVED: Final = (BY_CONTAINER, BY_DIRECTORY)
 """Of these only the amounts are known; together with others they may be more than a GPU has."""
-
-VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 
 
 def unrecorded(known: Iterable[Allocation], checkpoint: Checkpoint) -> tuple[Key, ...]:
@@ -182,7 +180,8 @@ def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
     """The GPUs of our answer, be they here or not."""
     if ENV_ALLOCATION not in envs:
         return ()
-    return tuple(GpuUUID(uuid) for uuid in envs.get(VISIBLE, "").split(",") if uuid)
+    uuids = envs.get(ENV_GPUS) or envs.get(ENV_VISIBLE, "")
+    return tuple(GpuUUID(uuid) for uuid in uuids.split(",") if uuid)
 
 
 def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:

@@ -27,6 +27,16 @@ from gpumanager.volume.values import DriverVolumes
 ENV_ALLOCATION: Final = "VCUDA_ALLOCATION"
 """Names the allocation inside its container; new."""
 
+ENV_GPUS: Final = "VCUDA_GPUS"
+"""The UUIDs of its GPUs, with commas between."""
+
+ENV_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+"""What NVIDIA's container runtime goes by. Agents before VCUDA_GPUS said the UUIDs with it."""
+
+VOID: Final = "void"
+"""To that runtime: nothing. Where it is the node's default it would mount the driver's own
+libraries beside the shims, and an image with another LD_LIBRARY_PATH would find those."""
+
 CONTROL: Final = ("nvidiactl", "nvidia-uvm")
 CONTROL_IF_PRESENT: Final = ("nvidia-uvm-tools", "nvidia-modeset")
 
@@ -91,12 +101,14 @@ def answer(
 
     memory_blocks: what it asks for, None if not known yet.
     """
+    uuids = ",".join(gpu.uuid for gpu in gpus)
     return Answer(
         devices=files.of(gpus),
         mounts=_mounts(allocation, volumes, directory),
         envs={
             "LD_LIBRARY_PATH": _library_path(volumes),
-            "NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus),
+            ENV_VISIBLE: uuids if allocation.whole else VOID,
+            ENV_GPUS: uuids,
             ENV_ALLOCATION: allocation.allocation,
         },
         annotations=_annotations(allocation, gpus, memory_blocks),

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.allocator.adoption import VISIBLE
 from gpumanager.allocator.advertised import ORIGINAL
-from gpumanager.allocator.answer import ENV_ALLOCATION
+from gpumanager.allocator.answer import ENV_ALLOCATION, ENV_VISIBLE
 from gpumanager.allocator.evidence import Evidence, Key, allocation_of
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
@@ -101,7 +100,7 @@ def _answered(topology: Topology, evidence: Evidence) -> Iterator[tuple[Key, Inh
         key = (holder.pod_uid, holder.container)
         if ENV_ALLOCATION in evidence.envs.get(key, {}):
             continue  # by us
-        uuids = evidence.envs.get(key, {}).get(VISIBLE, "").split(",")
+        uuids = evidence.envs.get(key, {}).get(ENV_VISIBLE, "").split(",")
         gpus = (topology.by_uuid(GpuUUID(uuid)) for uuid in uuids)
         yield key, Inherited(*key, tuple(gpu.minor for gpu in gpus if gpu), len(holder.ids), 0)
 

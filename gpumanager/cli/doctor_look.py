@@ -8,7 +8,8 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -47,6 +48,7 @@ from gpumanager.names import (
     VMEMORY_SOCKET,
 )
 from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
 from gpumanager.settings import AgentSettings
 from gpumanager.units import Bytes
 from gpumanager.volume.config import SHIPPED, read_config
@@ -173,12 +175,25 @@ async def look_at_containers(settings: AgentSettings) -> ContainersView:
         who = await seen(runtime.version())
     finally:
         await runtime.close()
+    root = settings.driver_root
+    view = ContainersView(
+        _text(who),
+        None,
+        None,
+        nvidia_defaults=await _or_none(lambda: nvidia_defaults(root)),
+        nvidia_devices=await _or_none(lambda: nvidia_devices(root)),
+    )
     files = await asyncio.to_thread(Question(CgroupFiles.here).answer)
     if isinstance(files, Unseen) or files.version is None:
-        return ContainersView(_text(who), None, None)
+        return view
     driver = await asyncio.to_thread(Question(files.driver).answer)
     made_by = None if isinstance(driver, Unseen) or driver is None else driver.value
-    return ContainersView(_text(who), files.version.value, made_by)
+    return replace(view, cgroups=files.version.value, driver=made_by)
+
+
+async def _or_none(ask: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
+    answer = await asyncio.to_thread(Question(ask).answer)
+    return () if isinstance(answer, Unseen) else answer
 
 
 def _text(answer: object) -> str | Unseen:

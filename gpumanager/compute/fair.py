@@ -4,6 +4,9 @@ Everybody's promise holds, whatever the others do. What promises leave over, bec
 or because nobody uses them, goes to those who want more, in proportion to their promises, and
 nobody gets more than wanted. So all wants are filled up to one common level, a multiple of the
 promise: the level at which nothing is left over.
+
+Where the GPU yields less than the promises that are wanted now (`gpumanager.compute.capacity`), the
+level is below one: all who want their promise have the same part of it.
 """
 
 from collections.abc import Sequence
@@ -19,38 +22,58 @@ class Claim:
     ceiling: float
 
 
-def level(claims: Sequence[Claim], capacity: float = 1.0) -> float:
-    """How many times its promise everybody may have; at least once, infinite if all is granted."""
+def level(claims: Sequence[Claim], capacity: float = 1.0, usable: float = float("inf")) -> float:
+    """How many times its promise everybody may have; infinite if all is granted.
+
+    capacity: what may be lent. usable: what the GPU yields. At least once, unless promises that are
+    wanted now are more than that.
+    """
+    if sum(min(claim.promise, claim.want) for claim in claims) > usable:
+        return _filled(claims, usable)
+    return max(1.0, _filled(claims, min(capacity, usable)))
+
+
+def _filled(claims: Sequence[Claim], capacity: float) -> float:
     used, weight = 0.0, sum(claim.promise for claim in claims)
     for claim in sorted(claims, key=lambda claim: claim.want / claim.promise):
         multiple = (capacity - used) / weight
         if claim.want > multiple * claim.promise:
-            return max(1.0, multiple)
+            return multiple
         used += claim.want
         weight -= claim.promise
     return float("inf")
 
 
-def offers(claims: Sequence[Claim], capacity: float = 1.0) -> list[float]:
+def offers(
+    claims: Sequence[Claim], capacity: float = 1.0, usable: float = float("inf")
+) -> list[float]:
     """The share that each may have from now on.
 
     Who wants little now is offered what it would get if it wanted all: it may begin at any moment,
     and the others are told at the next look.
     """
-    common = level(claims, capacity)
-    spare = capacity - sum(claim.want for claim in claims)
-    return [_offer(claims, place, common, capacity, spare) for place in range(len(claims))]
+    common = level(claims, capacity, usable)
+    spare = min(capacity, usable) - sum(claim.want for claim in claims)
+    return [
+        _offer(claims, place, common, spare, capacity=capacity, usable=usable)
+        for place in range(len(claims))
+    ]
 
 
 def _offer(
-    claims: Sequence[Claim], place: int, common: float, capacity: float, spare: float
+    claims: Sequence[Claim],
+    place: int,
+    common: float,
+    spare: float,
+    *,
+    capacity: float,
+    usable: float,
 ) -> float:
     claim = claims[place]
-    if claim.ceiling <= claim.promise:
-        return claim.promise
+    most = max(claim.ceiling, claim.promise)
     if claim.ceiling - claim.want <= spare:  # there is room for all; the same, told sooner
-        return claim.ceiling
-    if claim.want < claim.ceiling:
-        eager = Claim(claim.promise, claim.ceiling, claim.ceiling)
-        common = level([*claims[:place], eager, *claims[place + 1 :]], capacity)
-    return min(claim.ceiling, max(1.0, common) * claim.promise)
+        return most
+    if claim.want < most:
+        eager = Claim(claim.promise, most, most)
+        common = level([*claims[:place], eager, *claims[place + 1 :]], capacity, usable)
+    return min(most, common * claim.promise)

@@ -18,6 +18,15 @@ LOOK_NS: Final = SECOND // 10
 STEADY: Final = 3
 """Looks in a row that tell of steady work."""
 
+AWAITED: Final = 0.97
+"""A part of the time that is all of it, but for what a program does between two launches."""
+
+BEHIND_NS: Final = SECOND // 20
+"""A limiter's clock lags behind by the burst, 20 ms, of whoever takes less than it may; by more
+only of a container that had work on the GPU meanwhile."""
+
+STARVED_NS: Final = SECOND // 2
+
 RATES: Final = 64
 """Changes of a rate that are remembered: it changes at some looks, and rests for long."""
 
@@ -48,12 +57,15 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
-    long threads have waited for the end of work so far."""
+    long threads have waited for the end of work so far. behind: by how much the limiter's clock was
+    behind the time. going: something of what was charged has not ended."""
 
     time: int
     charged: int
     waits: int
     awaited: int = 0
+    behind: int = 0
+    going: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +93,23 @@ class History:
         last = self.marks[-1]
         first = next((one for one in reversed(self.marks) if one.time <= last.time - span), last)
         return (last.awaited - first.awaited) / max(span, last.time - first.time)
+
+    @property
+    def starved(self) -> bool:
+        """Whether it has had work on the GPU all the time lately, not held back by the limiter.
+
+        Either its clock falls behind, which it does only while there is work. Or its threads wait
+        for the end of one launch before the next, all the time, and none waits for the limiter.
+        """
+        last, before = self.marks[-1], self.marks[-2:][0]
+        if last.charged == before.charged:
+            return False
+        if last.behind > BEHIND_NS and last.going:
+            return True
+        first = next(
+            (one for one in reversed(self.marks) if one.time <= last.time - STARVED_NS), last
+        )
+        return first.waits == last.waits and self.awaits(STARVED_NS) >= AWAITED
 
     @property
     def waited(self) -> bool:

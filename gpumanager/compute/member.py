@@ -20,6 +20,9 @@ LATELY_NS: Final = SECOND // 2
 """Over how long it is told what others took. Who took nothing itself is told what they may begin to
 take: all may begin at once, and the first that it measures is not to pass for its own time."""
 
+REMEMBERED_NS: Final = 5 * SECOND
+"""Processes that have ended are known for so long, where a sample may be as old."""
+
 RESTS_NS: Final = 4 * SECOND
 """Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
 
@@ -66,7 +69,14 @@ class Member:
         self.seen |= dict.fromkeys(reading.pids, now)
         self.reading, self.debt = reading, 0
         awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
-        mark = Mark(now, reading.charged_ns - self.owed, reading.waits, reading.awaited_ns)
+        mark = Mark(
+            now,
+            reading.charged_ns - self.owed,
+            reading.waits,
+            reading.awaited_ns,
+            behind=now - reading.paid_until,
+            going=reading.charged_ns > reading.retired_ns,
+        )
         if self.resting:
             self._rest(mark, began=awake)
             return
@@ -128,6 +138,20 @@ class Member:
             self.debt_rate = self.rates.mean(since, sample.until)
         self.debt += wrong
         self.owed += wrong
+
+    def note_listed(self, now: int, pids: frozenset[int]) -> None:
+        """Processes that samples name; of others they tell nothing, neither that they did nothing.
+
+        A sample may name one that has ended meanwhile.
+        """
+        self.listed = self.listed or not pids.isdisjoint(self.seen)
+        self.seen = {pid: seen for pid, seen in self.seen.items() if seen > now - REMEMBERED_NS}
+
+    def begin_anew(self, now: int) -> None:
+        """What was measured of it until now is not believed any more."""
+        self.account = Account()
+        self.sampled_until, self.listed = 0, False
+        self._read(now)
 
     def paid_unseen(self, seen: int) -> int:
         """What it paid since the last answer, beyond what it was seen to take."""

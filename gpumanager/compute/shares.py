@@ -9,11 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from gpumanager.compute.capacity import Capacity
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.member import Member
 from gpumanager.compute.overlap import Overlap
 from gpumanager.compute.periods import LONGEST_NS, Periods
+from gpumanager.compute.self_test import BUSY, SelfTest
 from gpumanager.compute.sleep import Sleep
+from gpumanager.compute.unknown_processes import FORGOTTEN_NS, UnknownProcesses
 from gpumanager.compute.unlisted import Leavers, Unlisted
 from gpumanager.compute.values import MILLION, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
@@ -26,13 +29,16 @@ KNOWN: Final = MILLION - 1
 class SharedGpu:
     """One GPU, and the containers on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, every_process: bool = False) -> None:
         self._sleep = Sleep()
+        self._self_test = SelfTest(passed=every_process)
         self._members: dict[Holder, Member] = {}
         self._periods = Periods()
         self._unlisted = Unlisted()
         self._leavers = Leavers()
         self._overlap = Overlap()
+        self._capacity = Capacity()
+        self._unknown_processes = UnknownProcesses()
         self._strangers = 0.0
         self._stranger_count = 0
         self._strangers_until = 0
@@ -71,11 +77,22 @@ class SharedGpu:
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)
+        starved = [who for who, member in self._members.items() if member.history.starved]
+        self._capacity.update(now, readings, starved)
         visits = [member.visit() for member in self._members.values()]
         for holder, wrongs in self._overlap.update(now, visits).items():
             self._members[holder].correct(wrongs)
 
     def _learn(self, now: int, answer: Answer) -> None:
+        busy = sum(member.took() >= BUSY for member in self._members.values())
+        if self._self_test.enter(answer, busy):
+            self._begin_anew(now)
+        if not self._self_test.passed:
+            listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
+            for member in self._members.values():
+                member.note_listed(now, listed)
+            self._estimate_strangers(now, answer)
+            return
         for period in self._periods.enter(answer):
             for holder, member in self._members.items():
                 member.learn(now, period)
@@ -84,6 +101,12 @@ class SharedGpu:
             self._note_strangers(period.percents)
             self._strangers_until = period.end + LONGEST_NS
         self._note_leavers(now, answer)
+
+    def _begin_anew(self, now: int) -> None:
+        """What samples said until now was meant otherwise."""
+        self._periods, self._unlisted, self._leavers = Periods(), Unlisted(), Leavers()
+        for member in self._members.values():
+            member.begin_anew(now)
 
     def _note_leavers(self, now: int, answer: Answer) -> None:
         """What nobody is seen to have taken, those took who left: who fled rather than others."""
@@ -103,12 +126,30 @@ class SharedGpu:
 
     def _note_strangers(self, percents: Mapping[int, int]) -> None:
         """What processes took that nobody limits: not those that may be ours by another number."""
-        members = self._members.values()
-        limited = frozenset[int]().union(*(m.seen for m in members))
-        strangers = [p for pid, p in percents.items() if p and pid not in limited]
-        ours = sum(m.took() for m in members if not m.listed)
-        self._strangers = max(0.0, min(100, sum(strangers)) / 100 - ours)
+        known = self._known_pids()
+        strangers = [p for pid, p in percents.items() if p and pid not in known]
+        self._strangers = max(0.0, min(100, sum(strangers)) / 100 - self._of_unlisted())
         self._stranger_count = len(strangers)
+
+    def _known_pids(self) -> frozenset[int]:
+        return frozenset[int]().union(*(member.seen for member in self._members.values()))
+
+    def _of_unlisted(self) -> float:
+        """What containers take whose processes the driver may know by other numbers."""
+        return sum(member.took() for member in self._members.values() if not member.listed)
+
+    def _estimate_strangers(self, now: int, answer: Answer) -> None:
+        """Where each sample names one process: the mean of the last seconds."""
+        unknown = self._unknown_processes.enter(answer, self._known_pids())
+        self._strangers = max(0.0, unknown - self._of_unlisted())
+        self._stranger_count = self._unknown_processes.count if self._strangers else 0
+        self._strangers_until = now + FORGOTTEN_NS
+
+    @property
+    def believes_samples(self) -> bool:
+        """Whether they tell of every process, and somebody works whom that concerns."""
+        working = any(not member.resting for member in self._members.values())
+        return self._self_test.passed and working
 
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""
@@ -124,7 +165,7 @@ class SharedGpu:
     def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
-        shares = offers(claims, 1 - self._strangers)
+        shares = offers(claims, 1 - self._strangers, self._capacity.part)
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
@@ -155,7 +196,8 @@ def _ppm(share: float) -> int:
 class Shares:
     """Of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, every_process: bool = False) -> None:
+        self._every_process = every_process
         self._gpus: dict[GpuUUID, SharedGpu] = {}
         self._readings: list[Reading] = []
         self._by_gpu: Mapping[GpuUUID, list[Reading]] = {}
@@ -164,6 +206,11 @@ class Shares:
     def lenders(self) -> frozenset[Holder]:
         """At whose meters to glance before the next look."""
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
+
+    @property
+    def believes_samples(self) -> bool:
+        """Whether samples of any GPU correct what is charged."""
+        return any(shared.believes_samples for shared in self._gpus.values())
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""
@@ -179,7 +226,10 @@ class Shares:
         readings = list(readings)
         if readings != self._readings:  # most are the same objects as before, which is seen at once
             self._readings, self._by_gpu = readings, _by_gpu(readings)
-            self._gpus = {gpu: self._gpus.get(gpu) or SharedGpu() for gpu in self._by_gpu}
+            self._gpus = {
+                gpu: self._gpus.get(gpu) or SharedGpu(every_process=self._every_process)
+                for gpu in self._by_gpu
+            }
         return self._tick(now, self._by_gpu, answers)
 
     def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:

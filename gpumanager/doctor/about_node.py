@@ -24,7 +24,7 @@ Findings = Iterator[Finding]
 
 
 def about_containers(view: ContainersView) -> Findings:
-    for check in (runtime, cgroups):
+    for check in (runtime, nvidia_runtime, cgroups):
         yield from check(view)
 
 
@@ -39,6 +39,21 @@ def runtime(view: ContainersView) -> Findings:
             yield note("container runtime", cause, "callers are then known by their cgroup alone")
         case who:
             yield well("container runtime", who)
+
+
+def nvidia_runtime(view: ContainersView) -> Findings:
+    if view.nvidia_defaults:
+        yield note(
+            "NVIDIA's runtime",
+            f"the default, by {', '.join(map(str, view.nvidia_defaults))}",
+            "make runc the default; a pod that sets NVIDIA_VISIBLE_DEVICES gets past its limits",
+        )
+    if view.nvidia_devices:
+        yield note(
+            "CDI",
+            f"describes NVIDIA's devices: {', '.join(map(str, view.nvidia_devices))}",
+            "see that no pod of ours asks for one by name; it would get past its limits",
+        )
 
 
 def cgroups(view: ContainersView) -> Findings:

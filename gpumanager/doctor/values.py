@@ -140,12 +140,15 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class ContainersView:
     """runtime: who answers by CRI, in words. cgroups: their version, in words; None for none.
-    driver: who makes pods' cgroups; None while there is no pod to tell by.
+    driver: who makes pods' cgroups; None while there is no pod to tell by. nvidia_defaults: files
+    that make NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
     """
 
     runtime: str | Unseen
     cgroups: str | None
     driver: str | None
+    nvidia_defaults: tuple[Path, ...] = ()
+    nvidia_devices: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

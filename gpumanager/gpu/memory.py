@@ -4,14 +4,14 @@ Of a GPU that is split into instances (MIG) the instances are asked; a process t
 memory, too. What the driver does not tell is left out, or None, but never taken for 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 import pynvml
 
-from gpumanager.gpu.nvml import if_supported, text
-from gpumanager.gpu.nvml_session import NvmlSession, instances
+from gpumanager.gpu.nvml import if_supported
+from gpumanager.gpu.nvml_session import NvmlSession, asked_for
 from gpumanager.gpu.running import COMPUTE, GRAPHICS, running
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
@@ -20,22 +20,29 @@ from gpumanager.units import Bytes
 class NvmlMeter(NvmlSession):
     """What processes hold; one thread at a time."""
 
-    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
-        """GPU → host pid → bytes; raises NvmlError."""
-        return self.answer(_measure, "asking what processes hold")
+    def __call__(
+        self, gpus: Collection[GpuUUID] | None = None
+    ) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+        """GPU → host pid → bytes. gpus: only these, by their bare UUIDs; None: all.
+
+        Raises NvmlError.
+        """
+        return self.answer(partial(_measure, gpus), "asking what processes hold")
 
 
-def _measure() -> dict[GpuUUID, dict[int, Bytes | None]]:
+def _measure(gpus: Collection[GpuUUID] | None) -> dict[GpuUUID, dict[int, Bytes | None]]:
     held: dict[GpuUUID, dict[int, Bytes | None]] = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
         nothing: dict[GpuUUID, dict[int, Bytes | None]] = {}
-        held |= if_supported(partial(_measure_gpu, index), nothing)  # it may be lost
+        held |= if_supported(partial(_measure_gpu, index, gpus), nothing)  # it may be lost
     return held
 
 
-def _measure_gpu(index: int) -> dict[GpuUUID, dict[int, Bytes | None]]:
-    handles = instances(pynvml.nvmlDeviceGetHandleByIndex(index))
-    return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(one))): _processes(one) for one in handles}
+def _measure_gpu(
+    index: int, gpus: Collection[GpuUUID] | None
+) -> dict[GpuUUID, dict[int, Bytes | None]]:
+    device = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return {uuid: _processes(handle) for uuid, handle in asked_for(device, gpus)}
 
 
 def _processes(handle: Any) -> dict[int, Bytes | None]:

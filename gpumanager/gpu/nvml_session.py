@@ -4,15 +4,16 @@ A question that fails closes it, so that the next begins anew: the driver may ha
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
-from gpumanager.gpu.nvml import NvmlError, ask, if_supported, is_split
+from gpumanager.gpu.nvml import NvmlError, ask, if_supported, is_split, text
 from gpumanager.gpu.nvml_library import LIBRARY
+from gpumanager.gpu.values import GpuUUID, bare
 
 T = TypeVar("T")
 
@@ -83,6 +84,18 @@ class NvmlSession:
             ask(partial(LIBRARY.open, self), "opening NVML")
             self._open = True
             self.opened()
+
+
+def asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[GpuUUID, Any]]:
+    """A GPU, or its MIG devices, of those with these bare UUIDs; None: all.
+
+    What a UUID is the library knows by itself; all else it asks the driver, which takes locks that
+    programs on the GPU wait for.
+    """
+    for handle in instances(device):
+        uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
+        if gpus is None or bare(uuid) in gpus:
+            yield uuid, handle
 
 
 def instances(device: Any) -> Iterator[Any]:

@@ -7,14 +7,14 @@ is strictly newer. Buffers of real drivers hold remains of processes long gone, 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, Final
 
 import pynvml
 
-from gpumanager.gpu.nvml import if_supported, text
-from gpumanager.gpu.nvml_session import NvmlSession, instances
+from gpumanager.gpu.nvml import if_supported
+from gpumanager.gpu.nvml_session import NvmlSession, asked_for
 from gpumanager.gpu.samples import Answer, Answers, Sample
 from gpumanager.gpu.values import GpuUUID
 
@@ -46,19 +46,20 @@ class NvmlUtilization(NvmlSession):
         self._seen: dict[GpuUUID, int] = {}
         """Stamp of the newest sample of each GPU."""
 
-    def __call__(self) -> Answers:
-        """Raises NvmlError."""
-        return self.answer(self._ask_all, "asking how busy processes keep the GPUs")
+    def __call__(self, gpus: Collection[GpuUUID] | None = None) -> Answers:
+        """gpus: only these are asked, by their bare UUIDs; None: all. Raises NvmlError."""
+        question = partial(self._ask_all, gpus)
+        return self.answer(question, "asking how busy processes keep the GPUs")
 
-    def _ask_all(self) -> Answers:
+    def _ask_all(self, gpus: Collection[GpuUUID] | None) -> Answers:
         answers: dict[GpuUUID, Answer] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
-            answers |= if_supported(partial(self._ask_gpu, index), dict[GpuUUID, Answer]())
+            answers |= if_supported(partial(self._ask_gpu, index, gpus), dict[GpuUUID, Answer]())
         return answers
 
-    def _ask_gpu(self, index: int) -> dict[GpuUUID, Answer]:
-        handles = instances(pynvml.nvmlDeviceGetHandleByIndex(index))
-        return {uuid: self._ask(one, uuid) for one in handles for uuid in [_uuid(one)]}
+    def _ask_gpu(self, index: int, gpus: Collection[GpuUUID] | None) -> dict[GpuUUID, Answer]:
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return {uuid: self._ask(handle, uuid) for uuid, handle in asked_for(device, gpus)}
 
     def _ask(self, handle: Any, gpu: GpuUUID) -> Answer:
         now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
@@ -109,7 +110,3 @@ def _samples(rows: list[Any], offset_ns: int) -> Iterator[Sample]:
 def _busy(handle: Any) -> int | None:
     percent = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     return percent if 0 <= percent <= MOST else None
-
-
-def _uuid(handle: Any) -> GpuUUID:
-    return GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))

@@ -1,9 +1,11 @@
 """Who has GPU memory that no limit holds. Pure.
 
 The shim stands between a program and the driver; a program that reaches for the driver itself has
-gone round it. Three kinds are told apart:
+gone round it. Four kinds are told apart:
 
-* unbooked: a process of a container that has a share of this GPU, and not one byte in its books;
+* unbooked: a process of a container that has a share of this GPU, and no session with the manager:
+  it found a driver library without a shim, as an image may bring one;
+* unlimited: a process whose shim could not place the functions of its driver;
 * over the limit: what the processes of a container hold together is more than it may;
 * stranger: a process on a GPU that is promised to others.
 
@@ -34,6 +36,7 @@ class Kind(Enum):
     """What is wrong with a process."""
 
     UNBOOKED = "unbooked"
+    UNLIMITED = "unlimited"
     OVER_LIMIT = "over-limit"
     STRANGER = "stranger"
 
@@ -44,7 +47,7 @@ class Suspect:
 
     owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
     namespace and name, where somebody knows them. certain: whether the kernel itself has named its
-    container: by its cgroup, or when it asked for its limits.
+    container: by its cgroup, or when it asked for its limits. command: its program's name.
     """
 
     kind: Kind
@@ -55,6 +58,15 @@ class Suspect:
     pod: PodUID | None = None
     certain: bool = False
     pod_name: str | None = None
+    command: str = ""
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """Of its container, as the metrics have them; without a container where none is known."""
+        if self.owner:
+            return self.owner.namespace, self.owner.name or self.owner.uid, self.owner.container
+        namespace, _, name = (self.pod_name or "").partition("/")
+        return namespace, name or self.pod or "", ""
 
     @property
     def key(self) -> tuple[Kind, Process, GpuUUID]:
@@ -63,15 +75,21 @@ class Suspect:
     def __str__(self) -> str:
         pod = self.pod_name or self.pod
         who = self.owner or (f"pod {pod}" if pod else "no pod that is known")
-        says = _SAYS[self.kind].format(size=format_bytes(self.taken), gpu=f"GPU{self.gpu.index}")
-        return f"process {self.process.pid} of {who} {says}"
+        size = format_bytes(self.taken) if self.taken else "memory"
+        says = _SAYS[self.kind].format(size=size, gpu=f"GPU{self.gpu.index}")
+        command = f" ({self.command})" if self.command else ""
+        return f"process {self.process.pid}{command} of {who} {says}"
 
 
 _SAYS: Final = {
     Kind.UNBOOKED: "holds {size} of {gpu} that it did not ask the shim for",
+    Kind.UNLIMITED: "uses {gpu} without limits: the shim does not know its driver's functions",
     Kind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
     Kind.STRANGER: "holds {size} of {gpu}, which is promised to others",
 }
+
+UNLIMITED: Final = {Kind.UNBOOKED: "session", Kind.UNLIMITED: "entry"}
+"""Kinds of processes without any limit, and what they lack."""
 
 Key = tuple[Kind, Process, GpuUUID]
 Views = Mapping[GpuUUID, Sequence[ContainerView]]
@@ -79,10 +97,14 @@ Views = Mapping[GpuUUID, Sequence[ContainerView]]
 
 @dataclass(slots=True)
 class Tally:
-    """What the metrics tell of the audit. mismatches: processes with another pod's limit."""
+    """What the metrics tell of the audit. mismatches: processes with another pod's limit.
+
+    unlimited: processes without limits, by the labels of their container and what they lack.
+    """
 
     now: Counter[Kind] = field(default_factory=lambda: Counter(dict.fromkeys(Kind, 0)))
     found: Counter[Kind] = field(default_factory=lambda: Counter(dict.fromkeys(Kind, 0)))
+    unlimited: Counter[tuple[str, ...]] = field(default_factory=Counter)
     ended: int = 0
     mismatches: int = 0
 
@@ -94,11 +116,14 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
     for one in snapshot.residents:
         view = views.get(one.allocation) if one.allocation else None
         if one.booked is None and (kind := _kind(one, view, shared, whole)):
-            taken = one.held or Bytes(0)
-            if kind is Kind.STRANGER or taken > tolerance:
-                yield _suspect(kind, one, view, taken)
+            yield _suspect(kind, one, view, one.held or Bytes(0))
     present = by_holder(snapshot.residents)
     for view in snapshot.containers:
+        for process in view.unlimited:
+            gpu = view.devices[0].gpu
+            yield Suspect(
+                Kind.UNLIMITED, process, gpu, Bytes(0), view.owner, view.owner.uid, certain=True
+            )
         for device in () if view.promise.whole else view.devices:
             own = present.get((view.promise.allocation, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)

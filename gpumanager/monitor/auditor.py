@@ -2,7 +2,8 @@
 
 Each is said once, as soon as it was found at several looks in a row; who is found again after a
 while without is said again. It ends only processes of containers, and only those of which the
-kernel itself has said that they are: never one of the host, and none in doubt.
+kernel itself has said that they are: never one of the host, none in doubt, and none whose shim does
+what it can.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,
     TOLERANCE,
+    UNLIMITED,
     Key,
     Kind,
     Suspect,
@@ -29,12 +31,13 @@ from gpumanager.monitor.ending import end
 from gpumanager.monitor.ports import NoReports, Reports
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.units import Bytes
-from gpumanager.virtual.processes import Process
+from gpumanager.virtual.processes import Process, command_of
 
 log = logging.getLogger(__name__)
 
 REASON: Final = "GpuMemoryBehindTheShim"
-STRANGER_REASON: Final = "GpuStranger"
+REASONS: Final = {Kind.STRANGER: "GpuStranger", Kind.UNLIMITED: "GpuUnlimited"}
+"""The others'."""
 
 
 class Policy(Enum):
@@ -63,7 +66,8 @@ class Finding:
 
 
 class Auditor:
-    """One for the node. names: namespace and name of a pod, where they are known."""
+    """One for the node. names: namespace and name of a pod, where they are known. commands: the
+    program's name of a process."""
 
     def __init__(
         self,
@@ -71,11 +75,13 @@ class Auditor:
         reports: Reports | None = None,
         end: Callable[[Process], Awaitable[bool]] = end,
         names: Callable[[PodUID], str | None] = lambda _: None,
+        commands: Callable[[Process], str] = command_of,
     ) -> None:
         self._rules = rules or Rules()
         self._reports = reports or NoReports()
         self._end = end
         self._names = names
+        self._commands = commands
         self._looks: dict[Key, int] = {}
         self._mismatched: frozenset[tuple[str, Process]] = frozenset()
         self._ending: dict[Process, asyncio.Task[None]] = {}
@@ -92,9 +98,12 @@ class Auditor:
         sure = [one for one in found if self._looks[one.key] >= self._rules.looks]
         self.tally.now = Counter(dict.fromkeys(Kind, 0))
         self.tally.now.update(one.kind for one in sure)
+        self.tally.unlimited = Counter(
+            (*one.labels, UNLIMITED[one.kind]) for one in sure if one.kind in UNLIMITED
+        )
         self._say(one for one in sure if self._looks[one.key] == self._rules.looks)
         if self._rules.policy is Policy.END:
-            self._end_all(one for one in sure if one.certain)
+            self._end_all(one for one in sure if one.certain and one.kind is not Kind.UNLIMITED)
         self._compare(snapshot)
 
     async def stop(self) -> None:
@@ -107,11 +116,11 @@ class Auditor:
         return replace(one, pod_name=self._names(one.pod)) if one.pod and not one.owner else one
 
     def _say(self, news: Iterable[Suspect]) -> None:
-        for one in news:
+        for new in news:
+            one = replace(new, command=self._commands(new.process))
             self.tally.found[one.kind] += 1
             log.warning("%s", one)
-            reason = STRANGER_REASON if one.kind is Kind.STRANGER else REASON
-            event = Finding(reason, str(one))
+            event = Finding(REASONS.get(one.kind, REASON), str(one))
             self.on_finding(event)
             if one.pod is not None:
                 self._reports.pod_event(one.pod, event)

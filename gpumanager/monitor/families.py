@@ -26,6 +26,7 @@ from gpumanager.monitor.rows import (
     seconds,
     single,
     told,
+    unlimited,
     watts,
     xids,
 )
@@ -112,6 +113,9 @@ OF_CONTAINERS: Final = (
     Family("gpumanager_container_degraded_processes", "gauge",
            "Its processes whose limits are held less exactly, by what their shim lacks",
            (*CONTAINER, "reason"), degraded),
+    Family("gpumanager_container_unlimited_processes", "gauge",
+           "Its processes for which no limit holds, by what they lack",
+           (*CONTAINER, "reason"), unlimited),
 )  # fmt: skip
 
 OF_THE_AGENT: Final = (

@@ -18,6 +18,7 @@ from gpumanager.monitor.ports import GpuFitness, Told
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
 from gpumanager.virtual.books import DEGRADATIONS
+from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.values import AllocationID
 
@@ -114,8 +115,15 @@ def container_view(topology: Topology, promise: Allocation, meters: Meters) -> C
         return None
     usage = meters.usages.get(promise.allocation)
     devices = tuple(_devices(topology, promise, meters))
-    degraded = _degraded(usage.processes if usage else ())
-    return ContainerView(promise.pod, promise, devices, degraded, read=usage is not None)
+    processes = usage.processes if usage else ()
+    return ContainerView(
+        promise.pod,
+        promise,
+        devices,
+        _degraded(processes),
+        tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
+        read=usage is not None,
+    )
 
 
 def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:

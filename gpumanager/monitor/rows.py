@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumanager.gpu.status import GpuStatus
-from gpumanager.monitor.audit import Tally
+from gpumanager.monitor.audit import UNLIMITED, Tally
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
@@ -126,6 +126,17 @@ def degraded(page: Page) -> Rows:
         if not view.promise.whole
         for reason, count in view.degraded.items()
     )
+
+
+def unlimited(page: Page) -> Rows:
+    """Of every share, and of whomever was found of whom only the pod is known."""
+    none = {
+        (*view.labels, reason): 0
+        for view in page.snapshot.containers
+        if not view.promise.whole
+        for reason in UNLIMITED.values()
+    }
+    return (none | dict(page.tally.unlimited)).items()
 
 
 def xids(page: Page) -> Rows:

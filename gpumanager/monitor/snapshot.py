@@ -62,6 +62,7 @@ class ContainerView:
     """One container that has GPUs, whether it runs yet or not.
 
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
+    unlimited: those whose shim says that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
     """
 
@@ -69,6 +70,7 @@ class ContainerView:
     promise: Allocation
     devices: tuple[DeviceView, ...]
     degraded: Mapping[str, int] = field(default_factory=dict)
+    unlimited: tuple[Process, ...] = ()
     read: bool = True
 
     @property

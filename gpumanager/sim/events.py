@@ -27,7 +27,7 @@ class PodRefused:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStarted:
-    """gpus: their UUIDs, as NVIDIA_VISIBLE_DEVICES says them; empty for none."""
+    """gpus: their UUIDs, as VCUDA_GPUS says them; empty for none."""
 
     pod: Pod
     container: Container

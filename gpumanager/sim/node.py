@@ -25,7 +25,7 @@ from gpumanager.sim.machine import Machine
 from gpumanager.sim.pods import Container, Pod
 from gpumanager.sim.reasons import why
 from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
-from gpumanager.sim.runner import ALLOCATION, VISIBLE, Finished, PodRunner
+from gpumanager.sim.runner import ALLOCATION, GPUS, Finished, PodRunner
 
 REGISTERED_SECONDS: Final = 60.0
 
@@ -206,7 +206,7 @@ class SimulatedNode:
     def _report(self, pod: Pod, container: Container, finished: Finished) -> ContainerResult:
         """Read while the allocation's books are still there: the pod has not ended yet."""
         granted = finished.options.environment
-        gpus = chosen(self.machine.topology.gpus, granted.get(VISIBLE, ""))
+        gpus = chosen(self.machine.topology.gpus, granted.get(GPUS, ""))
         accounts = {row.mount_namespace: row for row in self.gpus.tenants()}
         return ContainerResult(
             pod,

@@ -85,6 +85,6 @@ def share_of(busy: int, first_launch: int, last_end: int) -> float | None:
 
 
 def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:
-    """The GPUs of NVIDIA_VISIBLE_DEVICES, by index."""
+    """The GPUs of VCUDA_GPUS, by index."""
     named = {GpuUUID(uuid) for uuid in visible.split(",")}
     return tuple(gpu for gpu in gpus if gpu.uuid in named)

@@ -23,7 +23,7 @@ from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
 from vcuda_shim import PROGRAMS
 
-VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+GPUS: Final = "VCUDA_GPUS"
 ALLOCATION: Final = "VCUDA_ALLOCATION"
 SIDECAR_GRACE_SECONDS: Final = 2.0
 
@@ -126,9 +126,7 @@ class PodRunner:
     async def _start(
         self, pod: Pod, container: Container, options: RunOptions
     ) -> tuple[ContainerProcess, ContainerID]:
-        self._on_event(
-            events.ContainerStarted(pod, container, options.environment.get(VISIBLE, ""))
-        )
+        self._on_event(events.ContainerStarted(pod, container, options.environment.get(GPUS, "")))
         spec = container_spec(pod, container, options)
         process = await start_container(
             spec,

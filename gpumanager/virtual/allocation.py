@@ -4,6 +4,7 @@ Opened again after a crash of the manager it finds everything in its files: the 
 that live are watched again, all others are emptied, and the socket takes the dead one's place.
 """
 
+import asyncio
 import errno
 import logging
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.compute.values import Grant, Reading
+from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import BOOKS
 from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
@@ -49,6 +52,9 @@ log = logging.getLogger(__name__)
 
 MEASURING_TRIES: Final = 3
 """How often a process is measured whose memory moves meanwhile."""
+
+MOVING_SECONDS: Final = 0.01
+"""Until a process is looked at again whose memory moves now; most calls take less."""
 
 _UNMEASURED: Final = {
     Outcome.MOVED: Refused(errno.EBUSY, "memory moved all the while"),
@@ -131,6 +137,17 @@ class ServedAllocation:
         self._clients.limits_changed()
 
     @property
+    def gpus(self) -> frozenset[GpuUUID]:
+        """Those it may use, by their bare UUIDs."""
+        return frozenset(bare(limit.gpu) for limit in self._limits)
+
+    @property
+    def limited_gpus(self) -> frozenset[GpuUUID]:
+        """Those of them of whose time it was promised a part."""
+        shared = (limit for limit in self._limits if 0 < limit.cores < CORES_PER_GPU)
+        return frozenset(bare(limit.gpu) for limit in shared)
+
+    @property
     def seated(self) -> bool:
         """Whether any process of it is known."""
         return bool(self._seats)
@@ -150,8 +167,16 @@ class ServedAllocation:
         self._config.write_contexts(self._sizes.of)
 
     def marks(self) -> dict[Process, Mark]:
-        """To be taken before a measurement of all its processes."""
-        return {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.all()}
+        """To be taken before a measurement of all its processes; without those that cannot be
+        measured now, for their memory moves."""
+        marks = {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.all()}
+        return {owner: mark for owner, mark in marks.items() if mark.activity is not None}
+
+    @property
+    def launches(self) -> int:
+        """By all its processes so far, on all its GPUs."""
+        meters = self._books.words.meters
+        return sum(meters[device].launches for device in range(len(self._limits)))
 
     def enter(self, marks: dict[Process, Mark], held: Held) -> None:
         """What was measured after `marks`; who moved memory meanwhile is left for the next time."""
@@ -208,7 +233,10 @@ class ServedAllocation:
         if seat is None:
             return Outcome.UNLISTED
         mark = self._overheads.mark(seat.slot)
-        held = plain(await measuring.fresh())
+        if mark.activity is None:  # another thread compiles a module, perhaps: that takes a while
+            await asyncio.sleep(MOVING_SECONDS)
+            return Outcome.MOVED
+        held = plain(await measuring.fresh(self.gpus))
         if self._seats.get(owner) is not seat:
             return Outcome.UNLISTED  # it died, or is another program by now
         outcome = self._overheads.enter(seat.slot, owner.pid, mark, held)

@@ -157,8 +157,15 @@ class Books(Region):
 
     def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
         held = (lib.region_slot_bytes(self.words, device, slot) for device in range(devices))
-        flags: int = self.words.slots[slot].flags & lib.VCUDA_DEGRADED_MASK
-        return ProcessUsage(slot, process.pid, process.start_time, flags, tuple(map(Bytes, held)))
+        flags: int = self.words.slots[slot].flags
+        return ProcessUsage(
+            slot,
+            process.pid,
+            process.start_time,
+            flags & lib.VCUDA_DEGRADED_MASK,
+            tuple(map(Bytes, held)),
+            unlimited=bool(flags & lib.VCUDA_UNLIMITED),
+        )
 
 
 def _books_head(boot: bytes) -> bytes:

@@ -23,7 +23,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answers
-from gpumanager.gpu.values import bare
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
@@ -44,9 +44,16 @@ from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths
 from gpumanager.virtual.region import read_usage
-from gpumanager.virtual.sampling import SAMPLE_SECONDS, Sampling, UtilizationMeter
+from gpumanager.virtual.sampling import (
+    EACH_SAMPLE_SECONDS,
+    SAMPLE_SECONDS,
+    Sampling,
+    UtilizationMeter,
+    pace,
+)
 from gpumanager.virtual.sharing import GLANCES, Sharing
 from gpumanager.virtual.spares import Spares, at_once, make_directory
+from gpumanager.virtual.staleness import Staleness
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -105,6 +112,7 @@ class VirtualSockets:
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing()
+        self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
         self._gateway = Gateway(root, call_seconds)
@@ -178,25 +186,36 @@ class VirtualSockets:
         while True:
             await self._calm()
             await self.measure()
-            await asyncio.sleep(seconds)
+            cost = 0.0 if self._measuring is None else self._measuring.cost
+            await asyncio.sleep(pace(seconds, cost))
 
     async def measure(self) -> None:
-        """One pass for all processes of all allocations."""
+        """One pass for all processes of all allocations of which something may have changed."""
+        if self._measuring is None:
+            return
         marks = {name: served.marks() for name, served in self._served.items()}
-        if self._measuring is None or not any(marks.values()):
+        stale = self._staleness.stale(time.monotonic(), self._served, marks)
+        gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
+        if not gpus:
             return
         try:
-            held = plain(await self._measuring.fresh())
+            held = plain(await self._measuring.fresh(gpus))
         except MeasuringUnavailable:
             return  # said already; what was known stands
-        for name, served in self._served.items():
-            served.enter(marks.get(name, {}), held)
+        self._staleness.measured(stale)
+        for name in stale.keys() & self._served.keys():
+            self._served[name].enter(marks[name], held)
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
         """Keep the compute shares of all containers current, until cancelled."""
+
+        def apart() -> float:
+            most = EACH_SAMPLE_SECONDS if self._sharing.believes_samples else sample_seconds
+            return min(sample_seconds, most)
+
         async with asyncio.TaskGroup() as group:
             if self._sampling is not None:
-                group.create_task(self._sampling.sample_every(sample_seconds, self._anybody))
+                group.create_task(self._sampling.sample_every(apart, self._sampled))
             while True:
                 await self._calm()
                 answers = {} if self._sampling is None else self._sampling.take()
@@ -225,8 +244,10 @@ class VirtualSockets:
         """Between two looks, one at the meters of those whose share is lent."""
         self._sharing.glance(now_ns, self._served)
 
-    def _anybody(self) -> bool:
-        return any(served.seated for served in self._served.values())
+    def _sampled(self) -> frozenset[GpuUUID]:
+        """The GPUs, by their bare UUIDs, whose time is shared by processes."""
+        seated = (served for served in self._served.values() if served.seated)
+        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in seated))
 
     def _spread_sizes(self) -> None:
         for served in self._served.values():

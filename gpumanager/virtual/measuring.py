@@ -1,8 +1,10 @@
 """What the driver holds for each process, and what of it no allocation accounts for.
 
-One pass over the GPUs tells the memory of all processes of the machine. Passes come one after
-another, and a question that arrives while one runs waits for the next: the answer must have been
-taken after it was asked. NVML may hang, so a pass has a thread of its own, and a bound.
+One pass over the GPUs tells the memory of all processes on those that somebody asks about. Passes
+come one after another, and a question that arrives while one runs waits for the next: the answer
+must have been taken after it was asked. NVML takes locks that programs on the GPU wait for, too.
+So passes begin at least 50 ms apart, and all who ask meanwhile share the next. NVML may hang, so a
+pass has a thread of its own, and a bound.
 
 A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
 model. Nothing is assumed before. The first context on a model may then be over a limit that is
@@ -12,7 +14,8 @@ the driver does not list a process that asks, nothing will be learnt: then a siz
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,6 +28,9 @@ log = logging.getLogger(__name__)
 
 PASS_SECONDS: Final = 0.8
 """Bound for one pass; a shim waits a second for its answer."""
+
+APART_SECONDS: Final = 0.05
+"""Between the beginnings of two passes."""
 
 ASSUMED: Final = Bytes(512 * MIB)
 """What a context takes if nobody can say: about as much as on the largest GPUs."""
@@ -46,7 +52,8 @@ def unknown_model(gpu: GpuUUID) -> str | None:
 class Meter(Protocol):
     """Asks the driver, in a thread; raises GpuManagerError where it cannot answer."""
 
-    def __call__(self) -> Held: ...
+    def __call__(self, gpus: Collection[GpuUUID], /) -> Held:
+        """gpus: those to ask, by their bare UUIDs."""
 
 
 class MeasuringUnavailable(GpuManagerError):
@@ -54,18 +61,32 @@ class MeasuringUnavailable(GpuManagerError):
 
 
 class Measuring:
-    """One pass at a time, shared by all who wait for it."""
+    """One pass at a time, shared by all who wait for it. cost: seconds that the last one took."""
 
-    def __init__(self, meter: Meter, *, pass_seconds: float = PASS_SECONDS) -> None:
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        pass_seconds: float = PASS_SECONDS,
+        apart_seconds: float = APART_SECONDS,
+    ) -> None:
         self._meter = meter
         self._pass_seconds = pass_seconds
+        self._apart_seconds = apart_seconds
+        self.cost = 0.0
+        self._begun = -apart_seconds
+        self._asked_about: set[GpuUUID] = set()
         self._thread = OwnThread("measuring")
         self._running: asyncio.Task[Held] | None = None
         self._next: asyncio.Task[Held] | None = None
         self._complained = False
 
-    async def fresh(self) -> Held:
-        """Figures taken after this call; raises MeasuringUnavailable."""
+    async def fresh(self, gpus: Collection[GpuUUID]) -> Held:
+        """Figures taken after this call, of these GPUs at least, by their bare UUIDs.
+
+        Raises MeasuringUnavailable.
+        """
+        self._asked_about.update(gpus)
         try:
             async with asyncio.timeout(self._pass_seconds):
                 held = await asyncio.shield(self._coming())
@@ -89,8 +110,19 @@ class Measuring:
     async def _after(self, earlier: asyncio.Task[Held] | None) -> Held:
         if earlier is not None:
             await asyncio.wait((earlier,))
+        await asyncio.sleep(self._begun + self._apart_seconds - time.monotonic())
         self._running, self._next = self._next, None
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._meter)
+        self._begun = time.monotonic()
+        gpus, self._asked_about = frozenset(self._asked_about), set()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._pass, gpus)
+
+    def _pass(self, gpus: Collection[GpuUUID]) -> Held:
+        """In its thread."""
+        begun = time.monotonic()
+        try:
+            return self._meter(gpus)
+        finally:
+            self.cost = time.monotonic() - begun
 
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""

@@ -57,6 +57,13 @@ def _read_stat(pid: int) -> bytes:
         os.close(descriptor)
 
 
+def command_of(process: Process) -> str:
+    """The name of its program, up to 15 letters, as it has it itself; empty once it has ended."""
+    name = _read_stat(process.pid).partition(b"(")[2].rpartition(b")")[0]
+    text = name.decode(errors="replace") if alive(process) else ""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def alive(process: Process) -> bool:
     return find(process.pid) == process
 

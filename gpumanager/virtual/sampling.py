@@ -2,11 +2,15 @@
 
 NVML may hang, so it is asked in a thread of its own, and nobody waits for it longer than a bound:
 while it does not answer, nothing new is known, and that is all.
+
+NVML takes locks that programs on the GPU wait for, too. So only GPUs that containers share are
+asked, and no more often than that a hundredth of the time passes in the driver (`pace`).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -17,8 +21,15 @@ from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)
 
-SAMPLE_SECONDS: Final = 0.15
-"""More often than any driver has news: every sixth of a second at most."""
+SAMPLE_SECONDS: Final = 0.5
+"""Where samples name one process each, a few are as good as all."""
+
+EACH_SAMPLE_SECONDS: Final = 0.15
+"""Where they tell of every process: more often than any driver has news, which is every sixth of a
+second at most."""
+
+MOST_OF_TIME: Final = 0.01
+LONGEST_SECONDS: Final = 5.0
 
 PASS_SECONDS: Final = 0.8
 
@@ -29,7 +40,13 @@ class UtilizationMeter(Protocol):
     Each sample is told once.
     """
 
-    def __call__(self) -> Answers: ...
+    def __call__(self, gpus: Collection[GpuUUID], /) -> Answers:
+        """gpus: those to ask, by their bare UUIDs."""
+
+
+def pace(seconds: float, cost: float) -> float:
+    """How long to wait after a question that took `cost`, where `seconds` would do."""
+    return min(max(seconds, cost / MOST_OF_TIME), max(seconds, LONGEST_SECONDS))
 
 
 class Sampling:
@@ -42,19 +59,22 @@ class Sampling:
         self._running: asyncio.Future[Answers] | None = None
         self._answers: dict[GpuUUID, Answer] = {}
         self._complained = False
+        self._cost = 0.0
 
-    async def sample_every(self, seconds: float, wanted: Callable[[], bool]) -> None:
-        """Until cancelled; only while it is wanted."""
+    async def sample_every(
+        self, seconds: Callable[[], float], wanted: Callable[[], Collection[GpuUUID]]
+    ) -> None:
+        """Until cancelled; only the GPUs that are wanted, and not while there is none."""
         while True:
-            if wanted():
-                await self.sample()
-            await asyncio.sleep(seconds)
+            if gpus := wanted():
+                await self.sample(gpus)
+            await asyncio.sleep(pace(seconds(), self._cost))
 
-    async def sample(self) -> None:
+    async def sample(self, gpus: Collection[GpuUUID]) -> None:
         """Ask once, or go on waiting for an answer that did not come in time."""
         if self._running is None:
             loop = asyncio.get_running_loop()
-            self._running = loop.run_in_executor(self._thread, self._meter)
+            self._running = loop.run_in_executor(self._thread, self._ask, gpus)
         try:
             async with asyncio.timeout(self._pass_seconds):
                 answers = await asyncio.shield(self._running)
@@ -68,6 +88,14 @@ class Sampling:
         self._running = None
         self._complained = False
         self._keep(answers)
+
+    def _ask(self, gpus: Collection[GpuUUID]) -> Answers:
+        """In its thread."""
+        begun = time.monotonic()
+        try:
+            return self._meter(gpus)
+        finally:
+            self._cost = time.monotonic() - begun
 
     def take(self) -> Answers:
         """What was answered since the last time."""

@@ -54,6 +54,11 @@ class Sharing:
         self._grant(self._shares.glance(now_ns, touched), served, now_ns)
 
     @property
+    def believes_samples(self) -> bool:
+        """Whether the driver tells of every process, so that each sample is needed."""
+        return self._shares.believes_samples
+
+    @property
     def lends(self) -> bool:
         """Whether it is worthwhile to glance."""
         return bool(self._lenders)

@@ -28,13 +28,17 @@ class DeviceUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """One process. held: bytes per GPU, in the order of the devices. degraded: VCUDA_DEGRADED_*."""
+    """One process. held: bytes per GPU, in the order of the devices. degraded: VCUDA_DEGRADED_*.
+
+    unlimited: its shim could not place functions that allocate or launch.
+    """
 
     slot: int
     pid: int
     start_time: int
     degraded: int
     held: tuple[Bytes, ...]
+    unlimited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ struct vcuda_config {
 struct vcuda_slot {
     VCUDA_ATOMIC(uint32_t) pid;
     VCUDA_ATOMIC(uint32_t)
-    flags; /* by the owner: VCUDA_DEGRADED_*, VCUDA_EXPLORES; above: its namespace */
+    flags; /* by the owner: VCUDA_DEGRADED_*, VCUDA_UNLIMITED, VCUDA_EXPLORES; above:
+              its namespace */
     VCUDA_ATOMIC(uint64_t) start_time;
 };
 
@@ -94,8 +95,10 @@ enum {
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail: launches are charged by estimate alone */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
     VCUDA_DEGRADED_MEASURE =
-        8, /* what the driver takes by itself is, or was, charged by estimate */
-    VCUDA_DEGRADED_MASK = 0x7f,
+        8,                /* what the driver takes by itself is, or was, charged by estimate */
+    VCUDA_UNLIMITED = 16, /* no degradation: functions that allocate or launch could not be placed,
+                             and the program has the driver's own */
+    VCUDA_DEGRADED_MASK = 0x6f,
     VCUDA_EXPLORES = 0x80, /* no degradation: it has launched what it does not know the cost of */
     VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };

@@ -162,7 +162,7 @@ class PodHistories(RuleBasedStateMachine):
         return self.was_blind or not self.gpus_of(started, name) <= found
 
     def gpus_of(self, pod: PodView, name: str) -> set[GpuUUID]:
-        visible = self.node.answers[pod.uid, name].envs["NVIDIA_VISIBLE_DEVICES"]
+        visible = self.node.answers[pod.uid, name].envs["VCUDA_GPUS"]
         return {GpuUUID(uuid) for uuid in visible.split(",")}
 
     @precondition(lambda self: self.runs)

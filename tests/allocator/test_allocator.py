@@ -46,7 +46,7 @@ async def test_a_share_gets_its_gpu_its_limits_and_its_directory(
         ("/etc/vcuda", str(node.directory / "alloc" / name)),
     ]
     assert answer.envs["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
-    assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == node.topology.gpus[0].uuid
+    assert answer.envs["VCUDA_GPUS"] == node.topology.gpus[0].uuid
     assert answer.annotations == {
         VCORE: "30",
         VMEMORY: str(8 * MEMORY_BLOCK),

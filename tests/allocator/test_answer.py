@@ -56,6 +56,14 @@ def test_32_bit_programs_find_the_driver_where_that_is_wanted(compat32: object, 
     assert answered(volumes, Evaluator.SHARE).envs["LD_LIBRARY_PATH"] == path
 
 
+def test_nvidias_runtime_is_told_of_whole_gpus_alone() -> None:
+    share, whole = (answered(VOLUMES, e).envs for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
+
+    assert share["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert whole["NVIDIA_VISIBLE_DEVICES"] == GPUS[0].uuid
+    assert share["VCUDA_GPUS"] == whole["VCUDA_GPUS"] == GPUS[0].uuid
+
+
 def test_extra_devices_are_given_as_they_are() -> None:
     devices = answered(VOLUMES, Evaluator.SHARE).devices
 

@@ -90,7 +90,7 @@ class CleanHistories(RuleBasedStateMachine):
             return
         assert isinstance(expected, Grant)
         self.granted[asked.uid] = expected
-        uuids = self.node.answers[asked.uid, "main"].envs["NVIDIA_VISIBLE_DEVICES"]
+        uuids = self.node.answers[asked.uid, "main"].envs["VCUDA_GPUS"]
         assert uuids == ",".join(gpu.uuid for gpu in expected.gpus)
 
     @rule(data=st.data(), deleted=st.booleans())

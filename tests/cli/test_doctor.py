@@ -56,6 +56,18 @@ def test_it_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_default_runtime_that_gets_past_the_shims_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "root/etc/docker/daemon.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"default-runtime": "nvidia"}')
+
+    run(["doctor", "--json", *flags_of(tmp_path)])
+
+    assert verdicts(capsys.readouterr().out)["NVIDIA's runtime"] == "note"
+
+
 def test_a_broken_journal_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "allocations.json").write_text("half a jour")

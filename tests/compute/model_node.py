@@ -87,7 +87,7 @@ class Node:
 
     def __init__(self, *containers: Container, sampled: bool = True, told: bool = True) -> None:
         self.containers, self.sampled, self.told = containers, sampled, told
-        self.shares = Shares()
+        self.shares = Shares(every_process=True)
         self.strangers: dict[int, float] = {}
         self.now = 0
         for container in containers:

@@ -211,7 +211,7 @@ def test_what_short_launches_are_charged_too_little_long_ones_do_not_pay(
 
 
 def test_a_correction_is_paid_at_the_rate_at_which_it_was_taken() -> None:
-    shares, grants = Shares(), []
+    shares, grants = Shares(every_process=True), []
     a = elastic("a", 30)
     for tick in range(1, 30):
         answer = Answer(tick * TICK, (Sample(pid("a"), tick * TICK, 50),))

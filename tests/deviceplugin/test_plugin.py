@@ -141,7 +141,7 @@ async def test_an_admission_goes_over_the_wire(kubelet: Kubelet, plugin: DeviceP
     assert container.devices[0].host_path == "/dev/nvidia3"
     assert {device.permissions for device in container.devices} == {"rwm"}
     assert all(mount.read_only for mount in container.mounts)
-    assert container.envs["NVIDIA_VISIBLE_DEVICES"] == GPU.uuid
+    assert container.envs["VCUDA_GPUS"] == GPU.uuid
 
 
 @pytest.mark.parametrize(

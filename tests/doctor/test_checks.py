@@ -152,6 +152,12 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "a locked agent": ({"sockets": (Listener.DENIED,) * 2}, "agent", "root"),
     "no PodResources": ({"pod_resources": SILENT}, "PodResources", "--pod-resources-socket"),
     "no runtime": ({"runtime": SILENT}, "container runtime", "cgroup"),
+    "NVIDIA's runtime for all": (
+        {"nvidia_defaults": (Path("/etc/containerd/config.toml"),)},
+        "NVIDIA's runtime",
+        "make runc the default",
+    ),
+    "NVIDIA's devices by CDI": ({"nvidia_devices": (Path("/etc/cdi/n.yaml"),)}, "CDI", "by name"),
     "no cgroups": ({"cgroups": None}, "cgroups", "/sys/fs/cgroup"),
     "own processes": ({"sees_all_processes": False}, "processes", "hostPID"),
     "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),

@@ -18,7 +18,6 @@ from nvml_answers import answers, refuse
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.sim.utilization import SimulatedUtilization
-from gpumanager.virtual.sampling import UtilizationMeter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
 from sim_box import SimBox, machine, sim_box
@@ -49,7 +48,7 @@ def rows(answers: Answers) -> list[Row]:
     ]
 
 
-def watch(meter: UtilizationMeter, until: "Future[Any]") -> list[Row]:
+def watch(meter: Callable[[], Answers], until: "Future[Any]") -> list[Row]:
     found: list[Row] = []
     while not until.done():
         found += rows(meter())

@@ -144,10 +144,62 @@ def test_before_its_pod_is_settled_nobody_is_accused() -> None:
     assert kinds(resident(3, GIB, allocation=waiting.allocation), promises=(waiting,)) == []
 
 
-def test_a_size_that_the_driver_does_not_tell_accuses_nobody_of_a_size() -> None:
-    silent = resident(3, None, allocation=ONE.allocation, of=member(OWNER))
+def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
+    little = resident(3, MIB, allocation=ONE.allocation, of=member(OWNER))
+    silent = resident(4, None, allocation=ONE.allocation, of=member(OWNER))
 
-    assert kinds(silent, booked(1, 10 * MIB)) == []
+    found = list(suspects(seen(little, silent, booked(1, 10 * MIB))))
+
+    assert [(one.kind, one.process.pid) for one in found] == [
+        (Kind.UNBOOKED, 3),
+        (Kind.UNBOOKED, 4),
+    ]
+    assert str(found[1]) == (
+        "process 4 of team/pod (main) holds memory of GPU0 that it did not ask the shim for"
+    )
+
+
+def test_a_size_that_the_driver_does_not_tell_accuses_nobody_of_a_size() -> None:
+    assert kinds(resident(1, None, allocation=ONE.allocation, booked=Bytes(2 * GIB))) == []
+
+
+def with_unlimited() -> Snapshot:
+    """Of two processes the shim of the second could not place the driver's functions."""
+    used = usage(ONE, {1: MIB, 2: MIB})
+    sound, marked = used.processes
+    books = {ONE.allocation: replace(used, processes=(sound, replace(marked, unlimited=True)))}
+    views = tuple(container_views(NODE, [ONE], Meters(books, {}, Busy())))
+    return Snapshot(at=0.0, node="n", answered=True, containers=views)
+
+
+async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -> None:
+    heard, ends = Heard(), Ends()
+    auditor = Auditor(Rules(Policy.END, looks=1), heard, ends, commands=lambda _: "train")
+
+    await auditor.audit(with_unlimited())
+
+    assert heard.of_pods == [(OWNER.uid, "GpuUnlimited")]
+    (message,) = heard.messages
+    assert message == (
+        "process 2 (train) of team/pod (main) uses GPU0 without limits:"
+        " the shim does not know its driver's functions"
+    )
+    assert auditor.tally.unlimited == {("team", "pod", "main", "entry"): 1}
+    assert ends.asked == []
+
+
+async def test_processes_without_limits_are_counted_by_their_container() -> None:
+    side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
+    mine = resident(3, GIB, allocation=ONE.allocation, of=member(OWNER))
+    either = resident(4, GIB, of=member(OWNER))
+    auditor = Auditor(Rules(looks=1), names={OWNER.uid: "team/pod"}.get)
+
+    await auditor.audit(seen(mine, either, promises=(ONE, side)))
+
+    assert auditor.tally.unlimited == {
+        ("team", "pod", "main", "session"): 1,
+        ("team", "pod", "", "session"): 1,
+    }
 
 
 def test_looks_are_counted_in_a_row() -> None:

@@ -14,12 +14,13 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.look import Busy, Meters, container_views, gpu_views
 from gpumanager.monitor.ports import GpuFitness, Told
 from gpumanager.monitor.residents import by_holder
-from gpumanager.monitor.rows import Page
+from gpumanager.monitor.rows import Page, unlimited
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.text import render
 from gpumanager.names import VCORE
@@ -199,6 +200,21 @@ def test_a_process_whose_shim_lacks_something_is_counted_by_what_it_lacks() -> N
     assert metric(seen, "gpumanager_container_degraded_processes", "reason") == {
         ("lock",): 2, ("timing",): 0, ("entry",): 1, ("measure",): 0,
     }  # fmt: skip
+
+
+def test_processes_without_limits_are_counted_by_what_they_lack() -> None:
+    tally = Tally()
+    tally.unlimited["team", "pod", "main", "session"] = 2
+    tally.unlimited["team", "pod", "", "session"] = 1
+    big = whole(claimant("big"))
+
+    rows = dict(unlimited(Page(snapshot([ONE, big]), tally=tally)))
+
+    assert rows == {
+        ("team", "pod", "main", "session"): 2,
+        ("team", "pod", "main", "entry"): 0,
+        ("team", "pod", "", "session"): 1,
+    }
 
 
 def test_every_bit_of_a_degradation_has_a_name() -> None:

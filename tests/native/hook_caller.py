@@ -41,6 +41,7 @@ RESERVED = {
     ("cuMemMap", "address"),
     ("cuMemUnmap", "address"),
     ("cuMulticastBindAddr", "address"),
+    ("cuMulticastBindAddr_v2", "address"),
     ("cuMemRetainAllocationHandle", "address"),
 }
 """Where an address is meant that was reserved, not one that was allocated."""

@@ -19,10 +19,11 @@ from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
 PHYSICAL = Bytes(16 * GIB)
 
 
-def one_gpu(context_bytes: int = 0) -> Machine:
+def one_gpu(context_bytes: int = 0, cuda_version: int = 12050) -> Machine:
     model = GpuModel("Simulated", 40, (7, 5), 1024, context_bytes)
     gpu = Gpu(0, 0, GPU, "00000000:10:00.0", "T4", PHYSICAL, 0)
-    return Machine("one", topology([gpu], [[None]]), {"T4": model})
+    described = topology([gpu], [[None]])
+    return Machine("one", described, {"T4": model}, cuda_version=cuda_version)
 
 
 class SimulatedNode:
@@ -35,8 +36,9 @@ class SimulatedNode:
         shim: Path = SHIM_CUDA,
         *,
         context_bytes: int = 0,
+        cuda_version: int = 12050,
     ) -> None:
-        self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes))
+        self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes, cuda_version))
         self._work, self._manager = work, manager
         (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")

@@ -6,7 +6,9 @@
 #include "cuda_types.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const unsigned long long physical = 1ull << 30;
 static atomic_ullong taken, next_address = 0x7000000000;
@@ -16,7 +18,8 @@ static atomic_int initialised, refuse_free;
     X(cuInit)                                                                                      \
     X(cuMemAlloc)                                                                                  \
     X(cuMemAlloc_v2)                                                                               \
-    X(cuMemAlloc_v9) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocPitch_v2) X(cuMemAllocAsync) \
+    X(cuMemAlloc_v9)                                                                               \
+    X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocPitch_v2) X(cuMemAllocAsync)                  \
         X(cuMemFreeAsync) X(cuMemGetInfo_v2) X(cuDeviceTotalMem_v2) X(cuLaunchKernel)              \
             X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuFutureFunction) X(cuGetExportTable)     \
                 X(cuEventRecord) X(cuArrayCreate_v2) X(cuArray3DCreate_v2)
@@ -255,6 +258,9 @@ CUresult cuGetProcAddress(const char *symbol, void **entry, int version, cuuint6
 CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status);
 
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties, unsigned long long flags);
+
 /* name, flags & 2 wanted, least version, entry: later rows win. */
 static const struct row {
     const char *name;
@@ -268,11 +274,40 @@ static const struct row {
     {"cuMemAlloc", 0, 3020, cuMemAlloc_v2},
     {"cuMemAlloc", 0, 90000, cuMemAlloc_v9},
     {"cuMemGetInfo", 0, 3020, cuMemGetInfo_v2},
+    {"cuMemGetInfo", 0, 90000, cuFutureFunction},
+    {"cuMemCreate", 0, 10020, cuMemCreate},
     {"cuLaunchKernel", 0, 4000, cuLaunchKernel},
     {"cuLaunchKernel", 1, 7000, cuLaunchKernel_ptsz},
     {"cuCtxGetDevice", 0, 2000, cuCtxGetDevice},
     {"cuFutureFunction", 0, 13000, cuFutureFunction},
 };
+
+/* STAND_IN_THUNKS: what cuGetProcAddress answers with instead of the exports themselves.
+ *     stable   a jump to the export, always the same for it
+ *     fresh    one at a new address each time */
+static void *thunk(void *entry)
+{
+    enum { THUNK = 16, THUNKS = 1 << 16 };
+    static unsigned char *page;
+    static int used, fresh;
+    static void *to[THUNKS];
+    const char *kind = getenv("STAND_IN_THUNKS");
+    if (kind == NULL || entry == NULL)
+        return entry;
+    if (page == NULL)
+        page = mmap(NULL, THUNK * THUNKS, PROT_READ | PROT_WRITE | PROT_EXEC,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fresh = strcmp(kind, "fresh") == 0;
+    for (int index = 0; !fresh && index < used; index++)
+        if (to[index] == entry)
+            return page + THUNK * index;
+    unsigned char *made = page + THUNK * used;
+    to[used++] = entry;
+    memcpy(made, "\x48\xb8", 2); /* mov rax, entry; jmp rax */
+    memcpy(made + 2, &entry, sizeof entry);
+    memcpy(made + 10, "\xff\xe0", 2);
+    return made;
+}
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
@@ -287,6 +322,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **entry, int version, cuui
         if (version >= row->version)
             *entry = row->entry;
     }
+    *entry = thunk(*entry);
     if (status != NULL)
         *status = *entry != NULL ? 0 : known ? 2 : 1;
     return CUDA_SUCCESS;

@@ -165,7 +165,7 @@ async def storm(
     shim: Path = SHIM_CUDA,
 ) -> Outcome:
     """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
-    manager = VirtualSockets(work, meter=lambda: node.meter())  # noqa: PLW0108 - made below
+    manager = VirtualSockets(work, meter=lambda _: node.meter())
     node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
     container = await node.container(NAME, LIMIT)
     watch, go_on = Watch(node, manager), work / "go-on"

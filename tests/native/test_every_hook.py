@@ -25,11 +25,13 @@ RESULTS = {"cuda": "CUresult", "nvml": "nvmlReturn_t"}
 SONAMES = {"cuda": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
 NOT_SUPPORTED = {"cuda": (801, 500), "nvml": (3, 13)}
 ABSENT = {"cuda": {"cuGetProcAddress_v2_ptsz"}, "nvml": set[str]()}
-"""Hooked, but no driver of release 555 has them."""
+"""Hooked, but the simulated driver does not export them."""
 
 NOT_SIMULATED = {
     "cuMemMapArrayAsync",
     "cuMemMapArrayAsync_ptsz",
+    "cuStreamBeginRecaptureToGraph",
+    "cuStreamBeginRecaptureToGraph_ptsz",
     "cuGraphExecBatchMemOpNodeSetParams",
     "cuGraphExecExternalSemaphoresSignalNodeSetParams",
     "cuGraphExecExternalSemaphoresWaitNodeSetParams",

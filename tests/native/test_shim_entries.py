@@ -4,7 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from shim_container import ALLOCATION, Container, allocation, reached
+from hook_table import hooked
+from shim_container import ALLOCATION, LIMIT, Container, allocation, reached
+from simulated_gpu import SimulatedNode
 
 from gpumanager.virtual.manager import VirtualSockets
 from vcuda_shim._shim import lib
@@ -109,18 +111,138 @@ tell(unhooked=entry(driver, "cuCtxGetDevice", 12050) == entry(real, "cuCtxGetDev
     assert told["first_form"] == 500
 
 
-async def test_a_variant_newer_than_the_shim_is_handed_out_and_reported(
-    container: Container, manager: VirtualSockets, work: Path
-) -> None:
+async def told_after(
+    asked: list[tuple[str, int]], container: Container, manager: VirtualSockets, **env: str
+) -> tuple[int, bool]:
+    """What the shim of a program that asks for these tells the manager: degraded, unlimited."""
+    work = container.work
     running = asyncio.create_task(
         container.run(
             f"""
-driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
-answer = entry(driver, "cuMemAlloc", 99000)
+driver = cuda()
+for question in {asked!r}:
+    assert entry(driver, *question)[1]
 driver.cuInit(0)
 reach({str(work / "asked")!r})
 wait_for({str(work / "seen")!r})
-tell(same=answer[1] == address_of(real.cuMemAlloc_v9))
+""",
+            **env,
+        )
+    )
+    await reached(work / "asked", running)
+    (process,) = manager.usage(ALLOCATION).processes
+    (work / "seen").touch()
+    await running
+    return process.degraded, process.unlimited
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("cuMemAlloc", 99000), (0, True)),
+        (("cuMemGetInfo", 99000), (lib.VCUDA_DEGRADED_ENTRY, False)),
+        (("cuFutureFunction", 99000), (0, False)),
+    ],
+)
+async def test_a_variant_newer_than_the_shim_is_reported_by_what_goes_without_it(
+    container: Container, manager: VirtualSockets, asked: tuple[str, int], told: tuple[int, bool]
+) -> None:
+    assert await told_after([asked], container, manager) == told
+
+
+async def test_a_variant_newer_than_the_shim_is_handed_out(container: Container) -> None:
+    told = await container.run(
+        """
+driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+tell(same=entry(driver, "cuMemAlloc", 99000)[1] == address_of(real.cuMemAlloc_v9))
+"""
+    )
+
+    assert told == {"same": True}
+
+
+THUNKS = pytest.mark.parametrize("thunks", ["stable", "fresh"])
+"""How the stand-in's cuGetProcAddress answers with other pointers than its exports."""
+
+
+@THUNKS
+async def test_what_is_no_export_is_placed_by_name_and_version(
+    container: Container, manager: VirtualSockets, thunks: str
+) -> None:
+    await allocation(manager, cores=99)
+    asked = {
+        "cuGetProcAddress_v2": ("cuGetProcAddress", 12000, 0),
+        "cuMemAlloc": ("cuMemAlloc", 3010, 0),
+        "cuMemAlloc_v2": ("cuMemAlloc", 12050, 0),
+        "cuLaunchKernel": ("cuLaunchKernel", 12050, 1),
+        "cuLaunchKernel_ptsz": ("cuLaunchKernel", 12050, 2),
+    }
+
+    told = await container.run(
+        f"""
+driver = cuda()
+tell(wrong=[name for name, asked in {asked!r}.items()
+            if entry(driver, *asked) != (0, address_of(getattr(driver, name)), 0)],
+     others=[ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(
+         entry(driver, "cuFutureFunction", 13000)[1])(6, 7), entry(driver, "cuNothing", 13000)])
+""",
+        STAND_IN_THUNKS=thunks,
+    )
+
+    assert told == {"wrong": [], "others": [42, [0, None, 1]]}
+
+
+@THUNKS
+async def test_what_is_placed_by_name_is_limited(
+    container: Container, manager: VirtualSockets, thunks: str
+) -> None:
+    asked = [("cuMemAlloc", 12050), ("cuMemCreate", 13000), ("cuFutureFunction", 13000)]
+
+    told = await told_after(asked, container, manager, STAND_IN_THUNKS=thunks)
+
+    assert told == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("thunks", "version", "unlimited"),
+    [
+        ("stable", 80000, False),  # the variant of before: it has the same thunk
+        ("stable", 99000, True),
+        ("fresh", 80000, True),
+    ],
+)
+async def test_a_variant_that_name_and_version_cannot_place_is_reported(
+    container: Container,
+    manager: VirtualSockets,
+    thunks: str,
+    version: int,
+    unlimited: bool,  # noqa: FBT001
+) -> None:
+    asked = [("cuMemAlloc", version)]
+
+    told = await told_after(asked, container, manager, STAND_IN_THUNKS=thunks)
+
+    assert told == (0, unlimited)
+
+
+async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
+    work: Path, manager: VirtualSockets
+) -> None:
+    node = SimulatedNode(work, manager, cuda_version=13050)
+    container = await node.container("one", LIMIT, cores=99)
+    asked = [("cuCtxSynchronize", 13000), ("cuMulticastBindMem", 13010)]
+    asked += [("cuMulticastBindAddr", 13010), ("cuStreamBeginRecaptureToGraph", 13030)]
+    running = asyncio.create_task(
+        container.run(
+            f"""
+driver = cuda()
+begin(driver)
+names = {{address_of(getattr(driver, name)): name for name in {hooked("cuda")!r}}}
+hooks = [names.get(entry(driver, *question, 0)[1]) for question in {asked!r}]
+synchronised = driver.cuCtxSynchronize_v2(None)
+reach({str(work / "asked")!r})
+wait_for({str(work / "seen")!r})
+tell(hooks=hooks, synchronised=synchronised)
 """
         )
     )
@@ -128,8 +250,16 @@ tell(same=answer[1] == address_of(real.cuMemAlloc_v9))
     (process,) = manager.usage(ALLOCATION).processes
     (work / "seen").touch()
 
-    assert await running == {"same": True}
-    assert process.degraded == lib.VCUDA_DEGRADED_ENTRY
+    assert await running == {
+        "hooks": [
+            "cuCtxSynchronize_v2",
+            "cuMulticastBindMem_v2",
+            "cuMulticastBindAddr_v2",
+            "cuStreamBeginRecaptureToGraph",
+        ],
+        "synchronised": 0,
+    }
+    assert process.degraded & lib.VCUDA_DEGRADED_ENTRY == 0
 
 
 async def test_dlvsym_with_the_librarys_version_finds_the_hook(container: Container) -> None:

@@ -182,19 +182,33 @@ async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own
     assert peaks == [[32, 64, 0], [0, 5, 40]]
 
 
-async def test_multicast_binds_memory_of_each_gpu_and_gives_each_its_own_back(node: Node) -> None:
+@pytest.mark.parametrize(
+    "bind",
+    [
+        "vm.bind(object, memory, 4 * P)",
+        "vm.bind_on(device, object, memory, 4 * P)",
+        "vm.bind_at_on(device, object, address, 4 * P)",
+    ],
+)
+async def test_multicast_binds_memory_of_each_gpu_and_gives_each_its_own_back(
+    node: Node, bind: str
+) -> None:
     container = await node.container(LIMITS)
 
     told = await container.run(
         WAYS
-        + """
+        + f"""
 vm.cuda.cuInit(0)
 _, object = vm.multicast(8 * P, 2)
 codes = []
 for device in (0, 1):
-    _, memory = vm.create((4 + device) * P, device)
-    codes += [vm.join(object, device)]
-    codes += [vm.bind(object, memory, 4 * P), vm.release(memory)]
+    size = (4 + device) * P
+    _, memory = vm.create(size, device)
+    address = vm.reserve(size)
+    assert vm.map_at(address, size, memory) == 0
+    codes += [vm.join(object, device), {bind}]
+    assert vm.unmap(address, size) == 0
+    codes += [vm.release(memory)]
 held = lambda: [(vm.begin(device), vm.held())[1] for device in (0, 1)]
 seen = [held()]
 codes.append(vm.unbind(object, 1, 4 * P))

@@ -45,6 +45,7 @@ tell(held=held, kept=kept, gone=pools.both())
         "cuStreamSynchronize(None)",
         "cuStreamSynchronize_ptsz(None)",
         "cuCtxSynchronize()",
+        "cuCtxSynchronize_v2(None)",
         "cuEventSynchronize(event)",
         "cuMemPoolTrimTo(default, ctypes.c_size_t(0))",
     ],

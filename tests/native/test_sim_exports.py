@@ -3,11 +3,12 @@
 import ctypes
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from sim_box import SimBox, sim_box
+from sim_box import SimBox, machine, sim_box
 
 import vcuda_shim
 
@@ -54,7 +55,7 @@ print(json.dumps([answers, addresses]))
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[SimBox]:
-    with sim_box() as made:
+    with sim_box(replace(machine(), cuda_version=13050)) as made:
         yield made
 
 
@@ -146,6 +147,13 @@ def test_every_row_of_the_table_is_found_at_its_version_and_not_before(box: SimB
     found, missing = answers[: len(starts)], answers[len(starts) :]
     assert [answer[:3] for answer in found] == [[0, addresses[row[0]], 0] for row in starts]
     assert missing == [[0, None, 2, 500]] * len(early)
+
+
+def test_a_driver_of_cuda_12_has_no_entry_points_of_cuda_13() -> None:
+    with sim_box(replace(machine(), cuda_version=12050)) as older:
+        answers, addresses = ask(older, [("cuCtxSynchronize", 13000, 0)], ["cuCtxSynchronize"])
+
+    assert answers == [[0, addresses["cuCtxSynchronize"], 0, 0]]
 
 
 @pytest.mark.parametrize(

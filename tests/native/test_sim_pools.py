@@ -44,7 +44,13 @@ tell(grown=grown, more=more, kept=kept, gone=pools.held(default))
 
 
 @pytest.mark.parametrize(
-    "wait", ["cuStreamSynchronize(None)", "cuStreamSynchronize_ptsz(None)", "cuCtxSynchronize()"]
+    "wait",
+    [
+        "cuStreamSynchronize(None)",
+        "cuStreamSynchronize_ptsz(None)",
+        "cuCtxSynchronize()",
+        "cuCtxSynchronize_v2(None)",
+    ],
 )
 def test_what_is_held_above_the_release_threshold_goes_at_a_synchronisation(
     box: SimBox, wait: str

@@ -184,9 +184,20 @@ def bind(handle: int, memory: int, size: int, offset: int = 0) -> int:
     return int(cuda.cuMulticastBindMem(*where))
 
 
+def bind_on(device: int, handle: int, memory: int, size: int) -> int:
+    """As a program of CUDA 13 does it."""
+    where = U64(handle), device, SIZE(0), U64(memory), SIZE(0), SIZE(size), U64(0)
+    return int(cuda.cuMulticastBindMem_v2(*where))
+
+
 def bind_at(handle: int, address: int, size: int, offset: int = 0) -> int:
     where = U64(handle), SIZE(offset), U64(address), SIZE(size), U64(0)
     return int(cuda.cuMulticastBindAddr(*where))
+
+
+def bind_at_on(device: int, handle: int, address: int, size: int) -> int:
+    where = U64(handle), device, SIZE(0), U64(address), SIZE(size), U64(0)
+    return int(cuda.cuMulticastBindAddr_v2(*where))
 
 
 def unbind(handle: int, device: int, size: int, offset: int = 0) -> int:

@@ -1,7 +1,7 @@
 """A test as a measured process of a container, and a driver that tells what it is told to."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ class Driver:
     def __init__(self) -> None:
         self.held: dict[GpuUUID, dict[int, Bytes | None]] = {GPU: {}}
         self.passes = 0
+        self.asked_about: list[frozenset[GpuUUID]] = []
         self.broken = False
         self.meanwhile: Any = lambda: None
 
-    def __call__(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
+    def __call__(self, gpus: Collection[GpuUUID]) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
         self.passes += 1
+        self.asked_about.append(frozenset(gpus))
         self.meanwhile()
         if self.broken:
             raise GpuManagerError("no driver")

@@ -11,7 +11,7 @@ from container_process import SECONDS, eventually
 from hello_client import connect, receive
 from measured import GPU, MEASURE, NAME, Driver, Process
 
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.measuring import (
@@ -24,6 +24,9 @@ from gpumanager.virtual.values import Limit
 from vcuda_shim._shim import lib
 
 pytest_plugins = ["virtual_fixtures", "measured_fixtures"]
+
+
+ALL = frozenset({bare(GPU)})
 
 
 async def test_what_is_held_beyond_what_is_used_is_overhead(
@@ -186,11 +189,11 @@ async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(
 ) -> None:
     hanging = threading.Event()
     driver.meanwhile = lambda: hanging.wait(SECONDS)
-    measuring = Measuring(driver, pass_seconds=0.05)
+    measuring = Measuring(driver, pass_seconds=0.05, apart_seconds=0)
 
     for _ in range(3):
         with pytest.raises(MeasuringUnavailable, match="no answer in time"):
-            await measuring.fresh()
+            await measuring.fresh(ALL)
 
     assert driver.passes == 1
     assert caplog.text.count("not measured: no answer in time") == 1
@@ -204,17 +207,17 @@ async def in_the_end(measuring: Measuring) -> Held:
     """What it tells, once a busy machine comes to ask the driver in time."""
     while True:
         with contextlib.suppress(MeasuringUnavailable):
-            return await measuring.fresh()
+            return await measuring.fresh(ALL)
 
 
 async def test_an_answer_is_never_older_than_its_question(driver: Driver) -> None:
     release = threading.Event()
     driver.meanwhile = lambda: release.wait(SECONDS)
     measuring = Measuring(driver, pass_seconds=SECONDS)
-    early = asyncio.create_task(measuring.fresh())
+    early = asyncio.create_task(measuring.fresh(ALL))
     assert await eventually(lambda: driver.passes == 1)
 
-    late = [asyncio.create_task(measuring.fresh()) for _ in range(5)]
+    late = [asyncio.create_task(measuring.fresh(ALL)) for _ in range(5)]
     await asyncio.sleep(0)
     release.set()
     await asyncio.gather(early, *late)
@@ -270,6 +273,7 @@ async def test_a_regular_measurement_enters_all_processes_and_survives_a_broken_
 
     assert await eventually(lambda: process.overhead == 7 * MIB)
     driver.held[GPU][pid] = Bytes(5 * MIB)
+    process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
     assert await eventually(lambda: process.overhead == 5 * MIB)
     sampling.cancel()
 
@@ -296,4 +300,4 @@ async def test_an_instance_of_a_gpu_is_found_by_its_uuid(
 
 def test_a_meter_is_any_callable() -> None:
     nothing: Held = {}
-    assert asyncio.run(Measuring(lambda: nothing, pass_seconds=SECONDS).fresh()) == {}
+    assert asyncio.run(Measuring(lambda _: nothing, pass_seconds=SECONDS).fresh(ALL)) == {}

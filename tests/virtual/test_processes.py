@@ -4,11 +4,12 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from container_process import eventually
 
-from gpumanager.virtual.processes import Deaths, Process, Watcher, alive, find
+from gpumanager.virtual.processes import Deaths, Process, Watcher, alive, command_of, find
 
 PROGRAM = ["sleep", "60"]
 
@@ -65,6 +66,14 @@ def test_this_process_is_found_and_a_pid_that_cannot_be_is_not() -> None:
     assert alive(mine)
     assert not alive(Process(mine.pid, mine.start_time - 1))
     assert find(2**32 - 1) is None
+
+
+def test_a_process_has_the_name_of_its_program(sleeper: subprocess.Popen[bytes]) -> None:
+    running = find(sleeper.pid)
+    assert running is not None
+
+    assert command_of(running) == Path(f"/proc/{sleeper.pid}/comm").read_text().strip()
+    assert command_of(Process(running.pid, running.start_time + 1)) == ""
 
 
 def test_a_program_name_full_of_brackets_does_not_mislead() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hello_client import exchange, hello
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answer, Answers, Sample
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.manager import VirtualSockets
@@ -25,6 +25,9 @@ pytest_plugins = ["virtual_fixtures"]
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 
 
+ALL = frozenset({bare(GPU)})
+
+
 class Driver:
     """Answers what it is told to, from a thread."""
 
@@ -34,8 +37,9 @@ class Driver:
         self.meanwhile.set()
         self.broken = False
 
-    def __call__(self) -> Answers:
+    def __call__(self, gpus: Collection[GpuUUID]) -> Answers:
         self.passes += 1
+        self.asked_about = frozenset(gpus)
         number = self.passes
         self.meanwhile.wait(SECONDS)
         if self.broken:
@@ -49,8 +53,8 @@ def pids(answers: Answers) -> list[int]:
 
 async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> None:
     sampling = Sampling(Driver(), pass_seconds=SECONDS)
-    await sampling.sample()
-    await sampling.sample()
+    await sampling.sample(ALL)
+    await sampling.sample(ALL)
 
     assert pids(sampling.take()) == [1, 2]
     assert sampling.take() == {}
@@ -63,14 +67,14 @@ async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost(
     driver.meanwhile.clear()
     sampling = Sampling(driver, pass_seconds=0.02)
 
-    await sampling.sample()
-    await sampling.sample()
+    await sampling.sample(ALL)
+    await sampling.sample(ALL)
     assert (driver.passes, sampling.take()) == (1, {})
     assert caplog.text.count("is not known: no answer in time") == 1
 
     driver.meanwhile.set()
     while not (found := sampling.take()):
-        await sampling.sample()
+        await sampling.sample(ALL)
     assert pids(found) == [1]
 
 
@@ -81,13 +85,13 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     sampling = Sampling(driver, pass_seconds=SECONDS)
     driver.broken = True
     for _ in range(3):
-        await sampling.sample()
+        await sampling.sample(ALL)
     assert caplog.text.count("is not known: no driver") == 1
 
     driver.broken = False
-    await sampling.sample()
+    await sampling.sample(ALL)
     driver.broken = True
-    await sampling.sample()
+    await sampling.sample(ALL)
 
     assert caplog.text.count("is not known: no driver") == 2
 
@@ -117,8 +121,8 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
 async def test_no_thread_is_left_when_the_manager_has_stopped(root: Path) -> None:
     asked: dict[str, threading.Thread] = {}
 
-    def ask(what: str) -> Callable[[], dict[GpuUUID, Any]]:
-        return lambda: asked.update({what: threading.current_thread()}) or {}
+    def ask(what: str) -> Callable[[object], dict[GpuUUID, Any]]:
+        return lambda _: asked.update({what: threading.current_thread()}) or {}
 
     manager = VirtualSockets(root, meter=ask("held"), utilization=ask("busy"))
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])

@@ -70,6 +70,21 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
                  REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, nodes, edges, count, mode));
 }
 
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                       void *mismatch, void *user)
+{
+    struct process *process = begin();
+    return begun(process, REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, mismatch, user));
+}
+
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                            CUgraph graph, void *mismatch, void *user)
+{
+    struct process *process = begin();
+    return begun(process,
+                 REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, mismatch, user));
+}
+
 /* A capture that is being ended. process: NULL if there is none that we count. */
 struct ending {
     struct process *process;

@@ -5,6 +5,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+enum {
+    HOOKS_CHECKED = 13050, /* the newest CUDA whose variants the table was checked against */
+};
+
 /* One hooked export. The table of them is generated (native/table/generate.py). */
 struct hook {
     void *_Atomic entry;  /* the driver's own; NULL: it has none, or the table is not resolved */

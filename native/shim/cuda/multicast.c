@@ -42,6 +42,18 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
     return settle(process, result, object, offset, bytes, physical);
 }
 
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset,
+                               size_t bytes, unsigned long long flags)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_hold(&process->physicals, memory) : NULL;
+    CUresult result =
+        REAL(cuMulticastBindMem_v2)(object, device, offset, memory, memory_offset, bytes, flags);
+    return settle(process, result, object, offset, bytes, physical);
+}
+
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
                              CUdeviceptr address, size_t bytes, unsigned long long flags)
 {
@@ -49,6 +61,16 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
     struct physical *physical =
         process != NULL ? physicals_hold_at(&process->physicals, address) : NULL;
     CUresult result = REAL(cuMulticastBindAddr)(object, offset, address, bytes, flags);
+    return settle(process, result, object, offset, bytes, physical);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    struct process *process = virtual_enter();
+    struct physical *physical =
+        process != NULL ? physicals_hold_at(&process->physicals, address) : NULL;
+    CUresult result = REAL(cuMulticastBindAddr_v2)(object, device, offset, address, bytes, flags);
     return settle(process, result, object, offset, bytes, physical);
 }
 

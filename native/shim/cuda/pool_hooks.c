@@ -202,6 +202,18 @@ CUresult cuCtxSynchronize(void)
     return pause_end(pause, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
+/* Of another context than the current one only what its pools gave back is seen, as behind an
+ * event. */
+CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    CUcontext current = NULL;
+    struct pause pause = pause_begin();
+    CUresult result = REAL(cuCtxSynchronize_v2)(context);
+    if (pause.wait.process != NULL && context != NULL)
+        REAL(cuCtxGetCurrent)(&current);
+    return pause_end(pause, result, context == current ? GAP_ANY : GAP_CLOSED);
+}
+
 CUresult cuStreamSynchronize(CUstream stream)
 {
     struct pause pause = pause_begin();

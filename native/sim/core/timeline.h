@@ -3,12 +3,17 @@
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
  * by slot, for driver.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
  * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
- * slice is used up by then. After a pause of all a new slice begins. Within a process: work.h.
+ * slice is used up by then. After a pause of all a new slice begins. Whenever another process than
+ * the last gets the GPU, nothing runs for driver.switch_ns; the slice begins after that. Within a
+ * process: work.h.
  *
  * Nobody advances the timeline in the background; whoever looks at it first settles the past up to
  * now. A host that is late therefore delays its own next launch and never distorts what was
  * received. Whose turn is next is decided when time moves on, not when work ends: a process that
  * queues more at the very moment its last work ends keeps its turn.
+ *
+ * GPUs know nothing of one another, but for collectives (collective.h): while there are any, what
+ * happens on all of them is settled in the order in which it happens.
  *
  * What it is not: see docs/simulated-gpu.md.
  */
@@ -26,8 +31,8 @@ void timeline_settle(struct sim_state *state, uint64_t now);
  * fault on a file falls between two launches. */
 void timeline_prepare(struct sim_state *state, const struct sim_process *process, unsigned gpu);
 
-/* Queue work. 0 and its position, or -EAGAIN when the queue is full. The GPU must be settled up to
- * now. */
+/* Queue work. 0 and its position, or -EAGAIN when the queue is full, or for a collective too many
+ * are under way. The GPU must be settled up to now. */
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
                     const struct sim_task *task, uint64_t *position);
 

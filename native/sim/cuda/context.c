@@ -218,6 +218,22 @@ API CUresult cuCtxGetDevice(CUdevice *out)
     return result;
 }
 
+API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext context)
+{
+    struct driver *driver;
+    if (context == NULL)
+        return cuCtxGetDevice(out);
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_context(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *out = context->device;
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuCtxGetFlags(unsigned *out)
 {
     struct driver *driver;
@@ -259,11 +275,13 @@ API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *out)
     return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxSynchronize(void)
+/* `context`: NULL for the current one. */
+API CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     struct driver *driver;
-    struct context *context;
-    CUresult result = driver_context(&driver, &context);
+    CUresult result = context == NULL ? driver_context(&driver, &context) : driver_get(&driver);
+    if (result == CUDA_SUCCESS && !is_context(context))
+        result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
         result = capture_any(driver, context->device);
     if (result != CUDA_SUCCESS)
@@ -271,6 +289,11 @@ API CUresult cuCtxSynchronize(void)
     queue_finish(driver, context->device);
     pool_synchronised(driver, context->device);
     return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSynchronize(void)
+{
+    return cuCtxSynchronize_v2(NULL);
 }
 
 API CUresult cuCtxGetCacheConfig(int *out)

@@ -111,10 +111,13 @@ static bool occupied(const struct physical *object, int device, uint64_t offset,
     return false;
 }
 
-static CUresult bind(struct physical *object, struct physical *memory, uint64_t offset,
+enum { ANY_DEVICE = -1 }; /* whichever the memory is on */
+
+static CUresult bind(struct physical *object, int device, struct physical *memory, uint64_t offset,
                      uint64_t memory_offset, uint64_t bytes)
 {
     if (object == NULL || memory == NULL || memory->multicast || memory->device == ON_HOST ||
+        (device != ANY_DEVICE && device != memory->device) ||
         (object->team >> memory->device & 1) == 0 || bytes == 0 ||
         !virtual_aligned(offset | memory_offset | bytes) || !within(offset, bytes, object->bytes) ||
         !within(memory_offset, bytes, memory->bytes) ||
@@ -129,9 +132,9 @@ static CUresult bind(struct physical *object, struct physical *memory, uint64_t 
     return CUDA_SUCCESS;
 }
 
-API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
-                                CUmemGenericAllocationHandle memory, size_t memory_offset,
-                                size_t bytes, unsigned long long flags)
+static CUresult bind_memory(CUmemGenericAllocationHandle handle, int device, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                            unsigned long long flags)
 {
     struct driver *driver;
     CUresult result = driver_get(&driver);
@@ -140,14 +143,29 @@ API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offs
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
-    result = bind(object_of(driver, handle), physical_find(driver, memory), offset, memory_offset,
-                  bytes);
+    result = bind(object_of(driver, handle), device, physical_find(driver, memory), offset,
+                  memory_offset, bytes);
     pthread_mutex_unlock(&driver->mutex);
     return result;
 }
 
-API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
-                                 CUdeviceptr address, size_t bytes, unsigned long long flags)
+API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                                CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                size_t bytes, unsigned long long flags)
+{
+    return bind_memory(handle, ANY_DEVICE, offset, memory, memory_offset, bytes, flags);
+}
+
+API CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                   size_t offset, CUmemGenericAllocationHandle memory,
+                                   size_t memory_offset, size_t bytes, unsigned long long flags)
+{
+    return device < 0 ? CUDA_ERROR_INVALID_VALUE
+                      : bind_memory(handle, device, offset, memory, memory_offset, bytes, flags);
+}
+
+static CUresult bind_address(CUmemGenericAllocationHandle handle, int device, size_t offset,
+                             CUdeviceptr address, size_t bytes, unsigned long long flags)
 {
     struct driver *driver;
     CUresult result = driver_get(&driver);
@@ -157,10 +175,24 @@ API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t off
     pthread_mutex_lock(&driver->mutex);
     const struct allocation *item = flags == 0 ? mapping_at(driver, address) : NULL;
     if (item != NULL && within(address - item->start, bytes, item->bytes))
-        result = bind(object_of(driver, handle), item->mapping->physical, offset,
+        result = bind(object_of(driver, handle), device, item->mapping->physical, offset,
                       item->mapping->offset + (address - item->start), bytes);
     pthread_mutex_unlock(&driver->mutex);
     return result;
+}
+
+API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
+                                 CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    return bind_address(handle, ANY_DEVICE, offset, address, bytes, flags);
+}
+
+API CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                    size_t offset, CUdeviceptr address, size_t bytes,
+                                    unsigned long long flags)
+{
+    return device < 0 ? CUDA_ERROR_INVALID_VALUE
+                      : bind_address(handle, device, offset, address, bytes, flags);
 }
 
 static struct binding **binding_of(struct physical *object, int device, uint64_t offset,

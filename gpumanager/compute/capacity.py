@@ -1,0 +1,68 @@
+"""How much GPU time a GPU yields: all of it, less what it loses by switching between processes.
+
+A GPU that gives processes time slices in turn loses some of each to the switch. Nobody is charged
+for that. So where promises sum up to the whole GPU they cannot all be met, and the loss falls on
+whoever has the largest, for it alone is not held back by its limit.
+
+    capacity = (Δcharged + Δretired) / 2Δt, summed over all containers, while one is starved
+
+A container is starved (`History.starved`) when it has work on the GPU all the time and its limiter
+does not hold it back. Then the GPU was never idle, so what all had together is what it can yield.
+Charges lead what the GPU has done by what is in flight, and retired charges lag behind it, so that
+their middle is taken. Example: promises of 30 and 70 % with switches of 50 µs between slices of
+1,024 µs: they get 30 and 65 %, the capacity is 95 %, and each is granted 0.95 of its promise.
+
+While nobody is starved nothing is measured, and the capacity grows until somebody is or it is
+whole: a load that left, or that causes fewer switches, is not paid for any longer.
+
+Pure: times and amounts are ns; times are of CLOCK_MONOTONIC.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumanager.compute.values import SECOND, Holder, Reading
+
+FIRST_NS: Final = SECOND // 2
+"""For so long somebody is starved before anything is measured."""
+
+WINDOW_NS: Final = 4 * SECOND
+"""Over the last so long the capacity is measured."""
+
+SPARE: Final = 0.003
+"""Granted beyond what was measured: so who is starved stays so, and the measuring goes on."""
+
+RECOVERY: Final = 0.03
+"""By which the capacity grows in a second in which nobody is starved."""
+
+LEAST: Final = 0.5
+"""No GPU loses more by switching. Less is somebody whom no container's meter shows."""
+
+
+@dataclass(slots=True)
+class Capacity:
+    """Of one GPU. part: of its time, that containers can have together. at: of the last look, and
+    who was there. sums: of charged and retired at the looks at which somebody was starved, without
+    a look in between at which nobody was."""
+
+    part: float = 1.0
+    at: int = 0
+    there: frozenset[Holder] = frozenset()
+    sums: list[tuple[int, int]] = field(default_factory=list)
+
+    def update(self, now: int, readings: Sequence[Reading], starved: Collection[Holder]) -> None:
+        """A look at all containers of the GPU; times must not run backwards."""
+        elapsed, self.at = now - self.at, now
+        before, self.there = self.there, frozenset(one.holder for one in readings)
+        if not starved:
+            self.sums.clear()
+            self.part = min(1.0, self.part + RECOVERY * elapsed / SECOND)
+            return
+        if before != self.there:
+            self.sums.clear()
+        self.sums = [one for one in self.sums if one[0] >= now - WINDOW_NS]
+        self.sums.append((now, sum(one.charged_ns + one.retired_ns for one in readings)))
+        (first, begin), (last, end) = self.sums[0], self.sums[-1]
+        if last - first >= FIRST_NS:
+            self.part = min(1.0, max(LEAST, (end - begin) / (2 * (last - first)) + SPARE))

@@ -1,0 +1,55 @@
+"""Of which GPUs NVML is asked: of those that somebody wants to know about."""
+
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nvml_answers import answers
+
+from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.values import GpuUUID
+
+ASKED = (
+    "DeviceGetComputeRunningProcesses",
+    "DeviceGetGraphicsRunningProcesses",
+    "DeviceGetProcessUtilization",
+)
+"""What NVML has to ask the driver for."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the driver was asked of each of eight GPUs."""
+    calls: Counter[str] = Counter()
+
+    def counted(*arguments: Any) -> list[Any]:
+        calls[arguments[0]] += 1
+        return []
+
+    def rates(handle: str) -> SimpleNamespace:
+        counted(handle)
+        return SimpleNamespace(gpu=0)
+
+    functions: dict[str, Callable[..., Any]] = dict.fromkeys(ASKED, counted)
+    answers(monkeypatch, DeviceGetCount=lambda: 8, DeviceGetUtilizationRates=rates, **functions)
+    return calls
+
+
+@pytest.mark.parametrize("meter", [NvmlMeter, NvmlUtilization])
+def test_only_gpus_that_are_named_are_asked(
+    asked: Counter[str], meter: type[NvmlMeter | NvmlUtilization]
+) -> None:
+    found = meter()([GpuUUID("2"), GpuUUID("5")])
+
+    assert found.keys() == asked.keys() == {"GPU-2", "GPU-5"}
+    assert max(asked.values()) == 2
+
+
+@pytest.mark.parametrize("meter", [NvmlMeter, NvmlUtilization])
+def test_all_are_asked_where_none_is_named(
+    asked: Counter[str], meter: type[NvmlMeter | NvmlUtilization]
+) -> None:
+    assert len(meter()()) == len(asked) == 8
