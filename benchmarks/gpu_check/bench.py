@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ PROGRAMS: Final = ROOT / "programs"
 WORKLOADS: Final = Path(__file__).resolve().parent / "workloads"
 
 LOOK_SECONDS: Final = 0.2
+
+SLOWNESS: Final = "GPU_CHECK_SLOWNESS"
+"""Variable by which all bounds are multiplied, for a machine that is busy with other things."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,11 @@ class Bench:
             await asyncio.sleep(LOOK_SECONDS)
         told = json.loads(self.torch.read_text())
         return None if told["error"] is None else f"PyTorch cannot be imported: {told['error']}"
+
+
+def patient(seconds: float) -> float:
+    """A bound on this machine."""
+    return seconds * float(os.environ.get(SLOWNESS, "1"))
 
 
 def program(name: str) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_check.bench import Bench
+from gpu_check.bench import Bench, patient
 from gpu_check.outcome import Finding, Outcome, Verdict
 from gpumanager.errors import GpuManagerError
 
@@ -43,18 +43,18 @@ async def conduct(bench: Bench, stage: str, checks: Sequence[Check]) -> list[Out
 async def _findings(bench: Bench, check: Check) -> list[Finding]:
     """What was found, the trouble it ended with included."""
     findings: list[Finding] = []
-    seconds = check.seconds
+    bound = seconds = patient(check.seconds)
     try:
         if (lacking := await _lacking(bench, check)) is not None:
             return [Finding(Verdict.SKIP, lacking)]
-        if bench.left < LEAST_PART * check.seconds:
+        if bench.left < LEAST_PART * bound:
             return [Finding(Verdict.SKIP, "no time is left for it")]
-        seconds = min(check.seconds, bench.left)
+        seconds = min(bound, bench.left)
         async with asyncio.timeout(seconds):
             async for finding in check.run(bench):
                 findings.append(finding)  # noqa: PERF401 - those before the trouble count
     except TimeoutError:
-        findings.append(_cut_off(check, seconds))
+        findings.append(_cut_off(bound, seconds))
     except GpuManagerError as error:
         findings.append(Finding(Verdict.FAIL, " ".join(str(error).split())))
     except Exception as error:  # noqa: BLE001 - a run on a GPU is too dear to end here
@@ -74,8 +74,8 @@ async def _lacking(bench: Bench, check: Check) -> str | None:
     return await bench.torch_imported() if "torch" in check.needs else None
 
 
-def _cut_off(check: Check, seconds: float) -> Finding:
+def _cut_off(bound: float, seconds: float) -> Finding:
     """A failure where it had all of its time."""
-    if seconds < check.seconds:
+    if seconds < bound:
         return Finding(Verdict.SKIP, "no time was left to finish it")
     return Finding(Verdict.FAIL, f"not finished within {seconds:.3g} s")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_check.bench import WORKLOADS
+from gpu_check.bench import WORKLOADS, patient
 from gpu_check.outcome import CheckFailed
 from gpu_check.place import Place, Room
 from gpu_check.process import last_words, started
@@ -32,7 +32,9 @@ class Player:
         asked = sum(float(word) for word in words.values() if isinstance(word, float))
         try:
             self.writing.write(json.dumps({"do": do, **words}).encode() + b"\n")
-            line = await asyncio.wait_for(self.reading.readline(), ANSWER_SECONDS + 2 * asked)
+            line = await asyncio.wait_for(
+                self.reading.readline(), patient(ANSWER_SECONDS + 2 * asked)
+            )
         except TimeoutError:
             raise CheckFailed(f"player: no answer to {do!r}") from None
         except ConnectionError:
@@ -78,7 +80,7 @@ async def _connected(
     connection, end = asyncio.create_task(coming.get()), asyncio.create_task(process.wait())
     try:
         await asyncio.wait(
-            (connection, end), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            (connection, end), timeout=patient(START_SECONDS), return_when=asyncio.FIRST_COMPLETED
         )
         if connection.done():
             return connection.result()

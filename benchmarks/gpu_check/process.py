@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from gpu_check.bench import patient
 from gpu_check.outcome import CheckFailed
 
 LAST_WORDS: Final = 3
@@ -55,7 +56,7 @@ async def lines_of(
     """What a program printed; raises CheckFailed, also when it does not end in time."""
     async with started(command, environment, output) as process:
         try:
-            status = await asyncio.wait_for(process.wait(), seconds)
+            status = await asyncio.wait_for(process.wait(), patient(seconds))
         except TimeoutError:
             raise CheckFailed(f"{_name(command)} did not end within {seconds:.0f} s") from None
     lines = _lines(output)

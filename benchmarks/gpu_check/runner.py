@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_check.bench import Bench
+from gpu_check.bench import Bench, patient
 from gpu_check.conductor import conduct
 from gpu_check.outcome import Finding, Outcome, Verdict
 from gpu_check.results import CHECKS, FACTS, Results
@@ -93,7 +93,7 @@ def run(options: Options) -> bool:
         with first_import(options, work / TORCH):
             for stage in options.stages:
                 left = options.seconds - (time.monotonic() - begun)
-                _run_stage(options, stage, work, min(SECONDS[stage], left))
+                _run_stage(options, stage, work, min(patient(SECONDS[stage]), left))
             seen = json.loads((work / TORCH).read_text()) if (work / TORCH).exists() else {}
             results.fact("first import of PyTorch", **(seen or {"error": "it has not ended"}))
     finally:

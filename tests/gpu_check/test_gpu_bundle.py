@@ -78,7 +78,9 @@ def run(
 ) -> Run:
     """On a simulated GPU, from a folder that is not the bundle's."""
     with sim_box() as box:
-        inherited = box.environment(OUT=str(out), PYTHON=str(bundle.python))
+        inherited = box.environment(
+            OUT=str(out), PYTHON=str(bundle.python), GPU_CHECK_SLOWNESS="10"
+        )
         inherited = {name: inherited[name] for name in inherited if name != "PYTHONPATH"}
         finished = subprocess.run(
             [*ISOLATED, str(bundle.folder / "gpu-check.sh"), *stages],
@@ -152,12 +154,9 @@ def test_what_is_to_be_recorded_of_a_driver_is_in_the_archive(bare: Run) -> None
         "libnvidia-ml-555.58.02.txt",
         "cuGetProcAddress-555.58.02.txt",
     }
-    for name, text in texts.items():
-        ours = "cuSimulatorOnlyFunction"
-        lines = [line for line in text.splitlines()[1:] if not line.startswith(ours)]
+    for name, text in texts.items():  # the simulated driver has some newer functions, too
         known = (recorded / name).read_text().splitlines()
-        assert set(lines) <= set(known), name
-        assert len(lines) > 300, name
+        assert {line for line in known if not line.startswith("#")} <= set(text.splitlines()), name
 
 
 def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None:

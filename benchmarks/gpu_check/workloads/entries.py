@@ -1,10 +1,9 @@
-"""Ask cuGetProcAddress for all names, versions and kinds of streams: `entries.py TABLE RECORD`.
+"""Ask cuGetProcAddress for all names, versions and kinds of streams: `entries.py TABLE [RECORD]`.
 
-TABLE: a file of JSON, {"exports": […], "hooks": {symbol: kind}}. RECORD: where the answers of the
-driver go, one line per transition, as tests/native/recorded has them.
-
-Are the answers the driver's exports? The shim recognises them by that. Behind the shim: which
-hooked functions are answered with the driver's own all the same?
+TABLE: a file of JSON, {"exports": […], "hooks": {symbol: kind}}. With RECORD, of a bare driver: are
+the answers its exports? The shim recognises them by that. They go there, one line per transition,
+as tests/native/recorded has them. Without, behind the shim: which hooked functions are answered
+with the driver's own all the same?
 """
 
 import ctypes
@@ -86,28 +85,22 @@ def unhooked(shim, driver, bases, exported, hooks):
     return bypassed, exchanged
 
 
-def main(table, record):
+def main(table, record=None):
     told = json.loads(Path(table).read_text())
-    shim = ctypes.CDLL("libcuda.so.1")
-    real = ctypes.CDLL("libvcuda-real.so.1") if shim_loaded() else shim
-    exported = addresses(real, told["exports"])
+    library = ctypes.CDLL("libcuda.so.1")
     bases = sorted({VARIANT.sub("", name) for name in told["exports"] if name.startswith("cu")})
-    lines, foreign, answered = transitions(Asked(real), bases, exported)
-    head = "# Base name, flags (1 stands for 0 too), from this version on, symbol.\n"
-    Path(record).write_text(head + "".join(f"{line}\n" for line in lines))
-    bypassed, exchanged = set(), set()
-    if real is not shim:
-        hooks = told["hooks"]
-        bypassed, exchanged = unhooked(Asked(shim), Asked(real), bases, exported, hooks)
-    say(
-        shim=shim_loaded(),
-        names=len(bases),
-        answered=answered,
-        foreign=len(foreign),
-        examples=foreign[:SHOWN],
-        bypassed=sorted(bypassed),
-        exchanged=len(exchanged),
-    )
+    if record is not None:
+        exported = addresses(library, told["exports"])
+        lines, foreign, answered = transitions(Asked(library), bases, exported)
+        head = "# Base name, flags (1 stands for 0 too), from this version on, symbol.\n"
+        Path(record).write_text(head + "".join(f"{line}\n" for line in lines))
+        say(names=len(bases), answered=answered, foreign=len(foreign), examples=foreign[:SHOWN])
+        return
+    driver = ctypes.CDLL("libvcuda-real.so.1")
+    exported = addresses(driver, told["exports"])
+    asked = Asked(library), Asked(driver)
+    bypassed, exchanged = unhooked(*asked, bases, exported, told["hooks"])
+    say(shim=shim_loaded(), bypassed=sorted(bypassed), exchanged=len(exchanged))
 
 
 if __name__ == "__main__":
