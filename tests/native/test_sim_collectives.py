@@ -1,6 +1,9 @@
 """Kernels that wait for one another, as NCCL's do: on the timeline, and in a program."""
 
+import json
+
 import pytest
+from sim_box import SimBox, machine, sim_box
 from timeline import COLLECTIVE, SLICE, Timeline, timeline
 
 MS = 1_000_000
@@ -93,3 +96,38 @@ def test_no_more_of_them_at_once_than_there_is_room_for() -> None:
 
         assert line.submit(0, 1, kind=COLLECTIVE, group=256, members=2) is None
         assert line.submit(0, 1, kind=COLLECTIVE, group=255, members=2) is not None
+
+
+def started(box: SimBox, text: str, *words: str) -> dict[str, float]:
+    finished = box.work("--json", *words, text)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    told: dict[str, float] = json.loads(finished.stdout)
+    return told
+
+
+@pytest.mark.parametrize(("processes", "gpus"), [(1, 2), (2, 1), (2, 2)])
+def test_a_program_reduces_over_all_its_gpus_round_by_round(processes: int, gpus: int) -> None:
+    ranks = processes * gpus
+    text = f"kernel=1ms pattern=allreduce processes={processes} gpus={gpus} for=200ms"
+    with sim_box(machine(ranks)) as box:
+        told = started(box, text)
+        devices = box.gpus.tenants()[0].devices.values()
+
+    rounds, rest = divmod(told["kernels"], 2 * ranks)
+    assert rest == 0
+    assert rounds > 4
+    assert {device.launches for device in devices} == {2 * rounds}
+    assert all(device.busy_ns >= rounds * (MS + MS // 10) for device in devices)
+
+
+def test_who_waits_for_a_late_neighbour_spins_meanwhile() -> None:
+    """Rank 1 shares its GPU with a long kernel of another program: rank 0 spins for it."""
+    with sim_box(machine(2)) as box:
+        other = box.client()
+        assert other("[init(1), spin(600_000_000_000)]") == [0, 0]
+        told = started(box, "kernel=1ms pattern=allreduce gpus=2 for=300ms")
+        program = box.gpus.tenants()[0].devices
+        first = program[box.machine.topology.gpus[0].uuid].busy_ns
+
+    rounds = told["kernels"] / 4
+    assert first > 1.5 * rounds * (MS + MS // 10)
