@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumanager.compute import account, correction
 from gpumanager.compute.account import Account
+from gpumanager.compute.audit import GROSS, Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
 from gpumanager.compute.history import History, Mark, Rates
@@ -19,6 +20,9 @@ from gpumanager.compute.values import MILLION, SECOND, Reading
 LATELY_NS: Final = SECOND // 2
 """Over how long it is told what others took. Who took nothing itself is told what they may begin to
 take: all may begin at once, and the first that it measures is not to pass for its own time."""
+
+LEFT_NS: Final = SECOND
+"""What a process took that has ended, samples show within this time."""
 
 REMEMBERED_NS: Final = 5 * SECOND
 """Processes that have ended are known for so long, where a sample may be as old."""
@@ -114,8 +118,8 @@ class Member:
         """Whether the driver saw none of its processes."""
         return bool(self.seen) and not any(period.percents.get(pid) for pid in self.seen)
 
-    def learn(self, now: int, period: Period) -> None:
-        """What the driver saw it use."""
+    def learn(self, now: int, period: Period, *, at_least: bool = False) -> None:
+        """What the driver saw it use; at_least: give or take what counts as gross."""
         unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
         if unseen and self.sampled_until > 0:  # and nobody can say what it used meanwhile
             self.account = Account(scale=self.account.scale)
@@ -129,6 +133,8 @@ class Member:
             return
         busy = min(100, percent) * period.length // 100
         whole = self.listed and (not self.departed or self.departed < period.begin)
+        if at_least:
+            busy, whole = max(0, busy - round(GROSS * period.length)), False
         parts = max(1, len(percents))
         sample = account.Sample(period.begin, period.end, busy, whole, parts)
         contact = self.account.contact
@@ -158,12 +164,30 @@ class Member:
         before, self.paid = self.paid, self.reading.charged_ns - self.owed
         return max(0, self.paid - before - seen)
 
-    def flee(self, now: int, span: int, debt: int) -> None:
-        """Its processes that have ended took so much and did not pay."""
+    def owe(self, now: int, span: int, debt: int) -> None:
+        """It, or its processes that have ended, took so much and did not pay; below 0: get back."""
         self.debt_rate = self.rates.mean(now - span, now)
         self.debt += debt
         self.owed += debt
         self.fleeing += debt
+
+    def may_work(self, since: int) -> bool:
+        """Whether it may have had work on the GPU after a moment that is not long ago."""
+        reading = self.reading
+        going = reading.unpaid or any(not flight.ended for flight in reading.flights)
+        return going or self.moved > since - SECOND
+
+    def payer(self, now: int) -> Payer:
+        reading = self.reading
+        return Payer(
+            reading.holder,
+            frozenset(self.seen),
+            reading.charged_ns,
+            max(0, reading.charged_ns - reading.retired_ns),
+            unpaid=reading.unpaid,
+            left=self.departed > now - LEFT_NS,
+            listed=self.listed,
+        )
 
     def visit(self) -> Visit:
         return Visit(self.reading, self.owed, self.long_scale)

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from gpumanager.compute.audit import Audit
 from gpumanager.compute.capacity import Capacity
 from gpumanager.compute.fair import Claim, offers
-from gpumanager.compute.member import Member
+from gpumanager.compute.member import LATELY_NS, Member
 from gpumanager.compute.overlap import Overlap
 from gpumanager.compute.periods import LONGEST_NS, Periods
 from gpumanager.compute.self_test import BUSY, SelfTest
@@ -38,6 +39,7 @@ class SharedGpu:
         self._leavers = Leavers()
         self._overlap = Overlap()
         self._capacity = Capacity()
+        self._audit = Audit()
         self._unknown_processes = UnknownProcesses()
         self._strangers = 0.0
         self._stranger_count = 0
@@ -92,6 +94,8 @@ class SharedGpu:
             for member in self._members.values():
                 member.note_listed(now, listed)
             self._estimate_strangers(now, answer)
+            self._learn_alone(now, answer)
+            self._collect(now, answer)
             return
         for period in self._periods.enter(answer):
             for holder, member in self._members.items():
@@ -105,6 +109,7 @@ class SharedGpu:
     def _begin_anew(self, now: int) -> None:
         """What samples said until now was meant otherwise."""
         self._periods, self._unlisted, self._leavers = Periods(), Unlisted(), Leavers()
+        self._audit = Audit()
         for member in self._members.values():
             member.begin_anew(now)
 
@@ -122,7 +127,7 @@ class SharedGpu:
         debt = self._leavers.enter(span, taken, paid)
         fled = [one for one in left if one.fled > lately] or left
         for member in fled if debt else ():
-            member.flee(now, span, debt // len(fled))
+            member.owe(now, span, debt // len(fled))
 
     def _note_strangers(self, percents: Mapping[int, int]) -> None:
         """What processes took that nobody limits: not those that may be ours by another number."""
@@ -138,12 +143,30 @@ class SharedGpu:
         """What containers take whose processes the driver may know by other numbers."""
         return sum(member.took() for member in self._members.values() if not member.listed)
 
+    def _learn_alone(self, now: int, answer: Answer) -> None:
+        """Who was alone on the GPU had all that it was busy, whatever a sample names."""
+        for period in self._periods.enter(answer):
+            there = [one for one in self._members.values() if one.may_work(period.begin)]
+            named = {pid for pid, percent in period.percents.items() if percent > 0}
+            if len(there) == 1 and named <= there[0].seen.keys():
+                there[0].learn(now, period, at_least=True)
+
+    def _collect(self, now: int, answer: Answer) -> None:
+        """What containers took that they paid much too little for."""
+        payers = [member.payer(now) for member in self._members.values()]
+        for holder, debt in self._audit.enter(answer, payers).items():
+            self._members[holder].owe(now, LATELY_NS, debt)
+
     def _estimate_strangers(self, now: int, answer: Answer) -> None:
         """Where each sample names one process: the mean of the last seconds."""
         unknown = self._unknown_processes.enter(answer, self._known_pids())
         self._strangers = max(0.0, unknown - self._of_unlisted())
         self._stranger_count = self._unknown_processes.count if self._strangers else 0
         self._strangers_until = now + FORGOTTEN_NS
+
+    @property
+    def collected(self) -> Mapping[Holder, int]:
+        return self._audit.collected
 
     @property
     def believes_samples(self) -> bool:
@@ -208,9 +231,14 @@ class Shares:
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
 
     @property
-    def believes_samples(self) -> bool:
-        """Whether samples of any GPU correct what is charged."""
-        return any(shared.believes_samples for shared in self._gpus.values())
+    def believed(self) -> frozenset[GpuUUID]:
+        """The GPUs of which samples correct what is charged."""
+        return frozenset(gpu for gpu, shared in self._gpus.items() if shared.believes_samples)
+
+    @property
+    def collected(self) -> Mapping[Holder, int]:
+        """ns of GPU time that containers took and had not paid, as far as it was noticed."""
+        return {who: ns for shared in self._gpus.values() for who, ns in shared.collected.items()}
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""

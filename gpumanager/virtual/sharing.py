@@ -4,17 +4,21 @@ What is written is a lease: whoever reads it after its end holds to the plain pr
 generosity of a manager ends with it, and so do its corrections.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpumanager.compute.values import SECOND, Grant, Holder
 from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
 if TYPE_CHECKING:
     from gpumanager.compute.shares import Shares
+
+log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
 GLANCES: Final = 4
@@ -28,6 +32,8 @@ class Sharing:
 
     def __init__(self) -> None:
         self._lenders: frozenset[AllocationID] = frozenset()
+        self._believed: frozenset[GpuUUID] = frozenset()
+        self._noticed: set[Holder] = set()
 
     @cached_property
     def _shares(self) -> "Shares":
@@ -42,6 +48,7 @@ class Sharing:
         readings = [reading for one in allocations.values() for reading in one.readings()]
         self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
         self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
+        self._report()
 
     def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
         """Who lends is seen to want it back before the next look."""
@@ -55,8 +62,22 @@ class Sharing:
 
     @property
     def believes_samples(self) -> bool:
-        """Whether the driver tells of every process, so that each sample is needed."""
-        return self._shares.believes_samples
+        """Whether a driver tells of every process, so that each sample is needed."""
+        return bool(self._believed)
+
+    def _report(self) -> None:
+        """Once each: what samples say of processes, and who was noticed by them."""
+        believed = self._shares.believed
+        for gpu in sorted(believed - self._believed):
+            log.info("GPU %s: samples tell of every process: they correct what is charged", gpu)
+        self._believed = believed
+        for holder in sorted(self._shares.collected.keys() - self._noticed):
+            log.warning(
+                "%s: NVML shows that it uses more of its GPU %d than it is charged for: "
+                "what is beyond a tenth of the time is charged, too",
+                *holder,
+            )
+        self._noticed |= self._shares.collected.keys()
 
     @property
     def lends(self) -> bool:

@@ -250,6 +250,20 @@ async def test_what_the_driver_saw_beyond_what_was_charged_is_charged(node: Node
     assert node.meter("a").virtual_time > 0
 
 
+async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.open("a", limit(30))
+    await node.open("b", limit(30))
+    for _ in range(400):
+        node.use("b", 0.3, waits=1)
+        sample = Sample(os.getpid(), node.now + TICK, 60)
+        node.tick({GPU: Answer(node.now + TICK, (sample,), 60)})
+
+    assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
+    assert node.meter("a").charged_ns > 10 * TICK
+
+
 async def test_what_is_charged_before_a_launch_is_paid_for_is_given_back_then(node: Node) -> None:
     await node.open("a", limit(30))
     await node.believe()
