@@ -51,7 +51,7 @@ class Meter:
             gpu.uuid: {} for gpu in self._gpus.machine.topology.gpus
         }
         for process in self._gpus.processes():
-            held[process.gpu][process.pid + self.shift] = Bytes(process.bytes_now)
+            held[process.gpu][process.pid + self.shift] = Bytes(process.bytes_told)
         return held
 
 

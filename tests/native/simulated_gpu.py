@@ -59,7 +59,7 @@ class SimulatedNode:
 
     def meter(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
         """What each process holds, as NVML says it."""
-        return {GPU: {one.pid: Bytes(one.bytes_now) for one in self.gpus.processes()}}
+        return {GPU: {one.pid: Bytes(one.bytes_told) for one in self.gpus.processes()}}
 
     def peaks(self) -> list[int]:
         """The most that each container had at once."""

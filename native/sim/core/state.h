@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 6,
+    SIM_VERSION = 7,
     SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
     SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
     SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */
@@ -87,6 +87,8 @@ struct sim_process {
     uint64_t image;
     uint32_t contexts[SIM_GPUS];
     uint64_t bytes[SIM_GPUS];
+    uint64_t managed[SIM_GPUS];  /* of these */
+    uint64_t imported[SIM_GPUS]; /* not of these: made by other processes, opened by this one */
     uint64_t allocations[SIM_GPUS];
     uint64_t busy_ns[SIM_GPUS];
     uint64_t sm_ns[SIM_GPUS];

@@ -3,6 +3,7 @@
  * DEFAULT_KERNEL_NS.
  */
 #include "cuda/capture.h"
+#include "cuda/limits.h"
 #include "cuda/module.h"
 #include "cuda/queue.h"
 #include "cuda/tasks.h"
@@ -84,6 +85,8 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
         return capture_launch(driver, stream, shape, function, parameters, extra);
     if (result == CUDA_SUCCESS)
         result = module_enter(driver, function->module);
+    if (result == CUDA_SUCCESS)
+        result = limits_launch(driver, context_current(driver), function->needs.local);
     if (result == CUDA_SUCCESS)
         result = launch_duration(function, parameters, extra, &duration_ns);
     if (result == CUDA_SUCCESS)
