@@ -26,7 +26,8 @@ from gpumanager.units import GIB, Bytes
 ANSWER_WITHIN = 120.0
 
 
-PAGED = DriverBehaviour(page_bytes=2 << 20, slab_most_bytes=1 << 20)
+PAGE = 2 << 20
+PAGED = DriverBehaviour(page_bytes=PAGE, slab_most_bytes=PAGE // 2)
 """Memory comes in pages, as from real drivers."""
 
 
@@ -125,8 +126,8 @@ class SimBox:
     def pages(self, gpu: int = 0) -> int:
         """Used of a GPU, by the ledger, in pages of 2 MiB."""
         found = self.gpus.device_bytes(self.machine.topology.gpus[gpu].uuid)
-        assert found % (2 << 20) == 0
-        return found // (2 << 20)
+        assert found % PAGE == 0
+        return found // PAGE
 
     def environment(self, **more: str) -> dict[str, str]:
         here = {
