@@ -46,7 +46,7 @@ SONAMES: Final = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccount:
-    """One tenant on one GPU; bytes exactly as asked for, times of CLOCK_MONOTONIC, 0 for never.
+    """One tenant on one GPU; bytes as the driver takes them, times of CLOCK_MONOTONIC, 0 for never.
 
     refused: allocations that the GPU had no room for. busy_ns: GPU time received. sm_ns: the same,
     times the SMs that worked. launches: of kernels.
@@ -73,12 +73,16 @@ class TenantAccount:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """One process on one GPU; allocations: how many it has now."""
+    """One process on one GPU; allocations: how many it has now.
+
+    bytes_now: what it holds. bytes_told: what NVML says that it holds.
+    """
 
     pid: int
     gpu: GpuUUID
     mount_namespace: int
     bytes_now: int
+    bytes_told: int
     allocations: int
     busy_ns: int
 
@@ -186,6 +190,7 @@ class SimulatedGpus:
             gpu=self.machine.topology.gpus[row.gpu].uuid,
             mount_namespace=row.mount_namespace,
             bytes_now=row.bytes,
+            bytes_told=row.told_bytes,
             allocations=row.allocations,
             busy_ns=row.busy_ns,
         )

@@ -44,8 +44,8 @@ class DriverBehaviour:
     around nothing; event_idle_ns: the same, more, where the stream was idle at the first.
     page_bytes: allocations larger than slab_most_bytes take whole pages, smaller ones share pages;
     0: bytes as asked for. queue_depth: launches that can wait; 0: 1024. hides_managed: NVML's
-    figure of a process lacks managed memory. local_memory: stacks of resident threads take memory
-    at launch.
+    figure of a process lacks managed memory. counts_imports: it contains what another process made
+    and this one opened. local_memory: stacks of resident threads take memory at launch.
     """
 
     slice_ns: int = 0
@@ -57,6 +57,7 @@ class DriverBehaviour:
     queue_depth: int = 0
     samples: UtilizationSamples = UtilizationSamples.EVERY_PROCESS
     hides_managed: bool = False
+    counts_imports: bool = False
     local_memory: bool = False
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpumanager.compute.values import Grant
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
+from gpumanager.virtual.figures import FigureContents
 from gpumanager.virtual.mapping import Layout, Region, begin, create, lost_with_the_machine
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import DeviceUsage, ProcessUsage
@@ -115,13 +116,27 @@ class Books(Region):
         """Whether its owner says that the driver took something of this device."""
         return bool(self.words.context[device][slot])
 
-    def enter_measured(self, slot: int, mark: int, measured: Sequence[Bytes | None]) -> bool:
+    def managed(self, device: int, slot: int, devices: int) -> Bytes:
+        """Of what is used, managed memory. devices: the allocation's; here and below."""
+        return Bytes(lib.region_managed(self.words, device, slot, devices))
+
+    def imported(self, device: int, slot: int, devices: int) -> Bytes:
+        """Memory of other processes that its owner has opened; not in what it uses."""
+        return Bytes(lib.region_imported(self.words, device, slot, devices))
+
+    def enter_measured(
+        self, slot: int, mark: int, measured: Sequence[Bytes | None], contents: FigureContents
+    ) -> bool:
         """What is measured beyond what is used is overhead; None where that cannot be told.
 
-        False, and nothing is entered, if memory moved since its activity was `mark`.
+        measured: of all devices. False, and nothing is entered, if memory moved since its activity
+        was `mark`.
         """
         figures = [_UNTOLD if figure is None else figure for figure in measured]
-        answer: int = lib.region_overheads_enter(self.words, slot, mark, figures, len(figures))
+        known = [-1 if one.known is None else int(one.known) for one in contents]
+        answer: int = lib.region_overheads_enter(
+            self.words, slot, mark, figures, len(figures), known
+        )
         return answer == 0
 
     def enter_sample(self, slot: int) -> None:

@@ -23,6 +23,7 @@ from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
+from gpumanager.virtual.figures import FigureContents
 
 log = logging.getLogger(__name__)
 
@@ -141,10 +142,12 @@ def _read(done: "asyncio.Task[Held]") -> None:
 class ContextSizes:
     """What one context takes, by GPU model; of a GPU without a known model for itself alone.
 
-    model_of: asked anew each time, because a GPU may appear late.
+    model_of: asked anew each time, because a GPU may appear late. contents: what else is learnt of
+    the driver: what its figure of a process contains.
     """
 
     model_of: ModelOf = unknown_model
+    contents: FigureContents = field(default_factory=FigureContents)
     _known: dict[str, Bytes] = field(default_factory=dict)
     _assumed: set[str] = field(default_factory=set)
 

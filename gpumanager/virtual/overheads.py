@@ -8,7 +8,7 @@ cannot be measured, and what was known stands.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -16,6 +16,7 @@ from gpumanager.gpu.values import bare
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.config import Config
+from gpumanager.virtual.figures import Beside
 from gpumanager.virtual.measuring import ContextSizes, Held
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class Overheads:
         self._unlisted = False
         self._listed: dict[int, int] = {}
         """Slot → the pid that the driver has listed."""
+        self._last: dict[int, tuple[int, dict[int, Beside]]] = {}
+        """Slot → whose it was, and by device what was found last."""
 
     def mark(self, slot: int) -> Mark:
         """To be taken before a measurement."""
@@ -72,8 +75,14 @@ class Overheads:
             self._figure(slot, pid, device, held.get(bare(limit.gpu)))
             for device, limit in enumerate(self._config.limits())
         ]
-        if not self._books.enter_measured(slot, mark.activity, figures):
+        beside = self._beside(slot, figures)
+        contents = self._sizes.contents
+        if not self._books.enter_measured(slot, mark.activity, figures, contents):
             return Outcome.MOVED
+        before = self._last.get(slot)
+        if before is not None and before[0] == pid:
+            contents.compare(before[1], beside)
+        self._last[slot] = pid, beside
         self._learn(slot, mark.fresh)
         if any(
             figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
@@ -85,6 +94,18 @@ class Overheads:
         self._books.enter_sample(slot)
         return Outcome.ENTERED
 
+    def _beside(self, slot: int, figures: Sequence[Bytes | None]) -> dict[int, Beside]:
+        """By device; holds only if no memory moved until the figures are entered."""
+        books, count = self._books, len(figures)
+        found = {}
+        for device, figure in enumerate(figures):
+            if figure is None:
+                continue
+            managed = books.managed(device, slot, count)
+            plain = books.used(device, slot) - managed
+            found[device] = Beside(figure - plain, managed, books.imported(device, slot, count))
+        return found
+
     def _learn(self, slot: int, fresh: tuple[int, ...]) -> None:
         """Whoever measures a first context, asked to or by turns: there is no second chance."""
         gpus = [limit.gpu for limit in self._config.limits()]
@@ -94,7 +115,13 @@ class Overheads:
             self._on_size()
 
     def assume(self, pid: int) -> None:
-        """The contexts of a process are not told of."""
+        """The contexts of a process are not told of.
+
+        One that was listed before has ended meanwhile, or become another program by exec: that says
+        nothing of the driver.
+        """
+        if pid in self._listed.values():
+            return
         self._complain(pid)
         news = [self._sizes.assume(limit.gpu) for limit in self._config.limits()]
         if any(news):

@@ -32,6 +32,10 @@ typedef int CUstreamCaptureStatus;
 typedef int CUstreamCaptureMode;
 typedef int CUdriverProcAddressQueryResult;
 
+typedef struct { /* opaque */
+    char reserved[64];
+} CUipcMemHandle;
+
 typedef struct {
     unsigned char bytes[16];
 } CUuuid;

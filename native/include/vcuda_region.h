@@ -13,6 +13,8 @@
  * alone, but for peers that empty the words of a dead process while the manager is away (peers.h);
  *   - a slot holds `used`, and of `context` and `overhead` whichever is more: what the driver takes
  *     by itself is estimated by the process before it happens and measured by the manager after;
+ *   - what the driver's figure of a process may not contain, or may contain although another one is
+ *     charged for it, lies in words of devices that the container does not have (VCUDA_BESIDE);
  *   - a total is never stored, always summed (books.h says in which order);
  *   - a process holds, for its life, an OFD write lock on byte VCUDA_ALIVE_BYTE + slot of the
  * books, and the manager gives no slot away whose byte is locked (peers.h);
@@ -45,6 +47,12 @@ enum {
     VCUDA_NAME_SIZE = 96,
     VCUDA_ALIVE_BYTE = 16, /* in the books file: of slot 0 */
     VCUDA_LOGGED = 64,     /* long launches that are remembered of a device */
+
+    /* Where a container has no more devices than this, used[VCUDA_BESIDE + device] says how much of
+     * used[device] is managed memory, and context[VCUDA_BESIDE + device] how much memory of other
+     * processes is open, which is not in used[device]; both by the slot's owner. Whoever does not
+     * know of them sums what he always did, and empties them with the slot. */
+    VCUDA_BESIDE = VCUDA_DEVICES / 2,
 };
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */

@@ -19,5 +19,6 @@
 #include "core/pools.h"
 #include "core/region.h"
 #include "core/residents.h"
+#include "core/slabs.h"
 #include "core/spread.h"
 #include "core/turn.h"

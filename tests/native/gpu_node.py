@@ -37,6 +37,7 @@ class SimulatedMachine:
         machine: Any = ffi.new("struct sim_machine *")
         machine.gpu_count, machine.cuda_version = count, 12050
         machine.driver_version = b"555.58.02"
+        machine.driver.page_bytes, machine.driver.slab_most_bytes = 2 << 20, 1 << 20
         for index in range(count):
             gpu = machine.gpus[index]
             gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", identity(index).bytes, PHYSICAL

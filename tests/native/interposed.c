@@ -50,7 +50,7 @@ static void ask(void)
 {
     int (*begin)(unsigned) = find("cuInit");
     begin(0);
-    int refused = allocate((size_t)65 << 20), granted = allocate(1 << 20);
+    int refused = allocate((size_t)65 << 20), granted = allocate(2 << 20);
     printf("{\"refused\": %d, \"granted\": %d, \"reached\": %d}\n", refused, granted, reached());
     fflush(stdout);
 }
@@ -71,7 +71,7 @@ static void two_namespaces(const char *name)
     ask();
     library = dlmopen(LM_ID_NEWLM, name, RTLD_NOW);
     ((int (*)(unsigned))find("cuInit"))(0);
-    int over = allocate((size_t)64 << 20), within = allocate((size_t)63 << 20);
+    int over = allocate((size_t)63 << 20), within = allocate((size_t)62 << 20);
     int full = allocate(1);
     printf("{\"over\": %d, \"within\": %d, \"full\": %d}\n", over, within, full);
 }
@@ -83,7 +83,7 @@ static void linked(void)
     unsigned long long address;
     cuInit(0);
     int refused = cuMemAlloc_v2(&address, (size_t)65 << 20);
-    int granted = cuMemAlloc_v2(&address, 1 << 20);
+    int granted = cuMemAlloc_v2(&address, 2 << 20);
     int result = cuCtxGetDevice(&device);
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     printf("{\"refused\": %d, \"granted\": %d, \"reached\": %d, \"device\": [%d, %d]}\n", refused,

@@ -7,19 +7,20 @@ from typing import Any
 
 from shim_client import soon
 from shim_container import Container
-from sim_box import machine
+from sim_box import PAGED, machine
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
 from gpumanager.sim.libraries import lay_out
+from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SIMULATED_DRIVER
 
-CONTEXT = 300 * MIB
+CONTEXT = 304 * MIB
 LIMIT = 2 * GIB
 NAME = AllocationID("one")
 
@@ -52,15 +53,15 @@ class Meter:
             gpu.uuid: {} for gpu in self._gpus.machine.topology.gpus
         }
         for process in self._gpus.processes():
-            held[process.gpu][process.pid + self.shift] = Bytes(process.bytes_now)
+            held[process.gpu][process.pid + self.shift] = Bytes(process.bytes_told)
         return held
 
 
 class MeasuredNode:
     """One simulated GPU whose contexts take memory, a manager that measures, one container."""
 
-    def __init__(self, work: Path) -> None:
-        gpus = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT))
+    def __init__(self, work: Path, driver: DriverBehaviour = PAGED) -> None:
+        gpus = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT, driver=driver))
         self.work, self.gpus = work, gpus
         self.gpu = gpus.machine.topology.gpus[0].uuid
         self.meter = Meter(gpus)

@@ -25,6 +25,7 @@ class SimulatedGpu:
         machine: Any = ffi.new("struct sim_machine *")
         machine.gpu_count, machine.cuda_version = 1, 12050
         machine.driver_version = b"555.58.02"
+        machine.driver.page_bytes, machine.driver.slab_most_bytes = 2 << 20, 1 << 20
         gpu = machine.gpus[0]
         gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), PHYSICAL
         gpu.memory_bandwidth = memory_bandwidth

@@ -11,6 +11,7 @@ from typing import Any
 
 from shim_client import OUT_OF_MEMORY, SUCCESS, allocate, cuda, free, memory, soon
 
+PAGE = 2 << 20
 LONGEST_SECONDS = 120.0
 """For a turn, of a program that others leave nothing."""
 
@@ -190,7 +191,7 @@ def history(seed: int, limit: int, truth: Callable[[], int], turns: int = 150) -
         result = getattr(work, name)()
         if result not in (SUCCESS, OUT_OF_MEMORY):
             wrong.append([turn, name, result])
-        if not soon(lambda: memory(driver)[0] == limit - truth(), 5):
+        if not soon(lambda: memory(driver)[0] == (limit - truth()) // PAGE * PAGE, 5):
             wrong.append([turn, name, memory(driver)[0], limit - truth()])
     return wrong
 

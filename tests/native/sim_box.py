@@ -21,14 +21,25 @@ from typing import Any, Self
 import vcuda_shim
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.sim.gpu import SimulatedGpus, install_driver
-from gpumanager.sim.machine import IDEAL, GpuModel, Machine
+from gpumanager.sim.machine import IDEAL, DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 
 ANSWER_WITHIN = 120.0
 
 
+PAGE = 2 << 20
+PAGED = DriverBehaviour(page_bytes=PAGE, slab_most_bytes=PAGE // 2)
+"""Memory comes in pages, as from real drivers."""
+
+
 def machine(
-    count: int = 2, *, nvlinks: int = 0, context_bytes: int = 0, capability: int = 7
+    count: int = 2,
+    *,
+    nvlinks: int = 0,
+    context_bytes: int = 0,
+    reserved_bytes: int = 0,
+    capability: int = 7,
+    driver: DriverBehaviour = IDEAL,
 ) -> Machine:
     """GPUs of 16 GiB in pairs under one switch, each pair on its own NUMA node."""
     gpus = [
@@ -46,8 +57,8 @@ def machine(
     bonds = [
         [None if a == b else Bond(level(a, b), nvlinks) for b in range(count)] for a in range(count)
     ]
-    model = GpuModel("Tesla T4", 40, (capability, 5), 1024, context_bytes)
-    return Machine("box", topology(gpus, bonds), {"T4": model})
+    model = GpuModel("Tesla T4", 40, (capability, 5), 1024, context_bytes, reserved_bytes)
+    return Machine("box", topology(gpus, bonds), {"T4": model}, driver=driver)
 
 
 def level(a: int, b: int) -> Level:
@@ -116,8 +127,8 @@ class SimBox:
     def pages(self, gpu: int = 0) -> int:
         """Used of a GPU, by the ledger, in pages of 2 MiB."""
         found = self.gpus.device_bytes(self.machine.topology.gpus[gpu].uuid)
-        assert found % (2 << 20) == 0
-        return found // (2 << 20)
+        assert found % PAGE == 0
+        return found // PAGE
 
     def environment(self, **more: str) -> dict[str, str]:
         here = {

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shim_container import GPU, Container
+from sim_box import PAGED
 
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.libraries import lay_out
-from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
@@ -19,11 +20,13 @@ from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
 PHYSICAL = Bytes(16 * GIB)
 
 
-def one_gpu(context_bytes: int = 0, cuda_version: int = 12050) -> Machine:
+def one_gpu(
+    context_bytes: int = 0, driver: DriverBehaviour = PAGED, cuda_version: int = 12050
+) -> Machine:
     model = GpuModel("Simulated", 40, (7, 5), 1024, context_bytes)
     gpu = Gpu(0, 0, GPU, "00000000:10:00.0", "T4", PHYSICAL, 0)
     described = topology([gpu], [[None]])
-    return Machine("one", described, {"T4": model}, cuda_version=cuda_version)
+    return Machine("one", described, {"T4": model}, cuda_version, driver)
 
 
 class SimulatedNode:
@@ -61,7 +64,7 @@ class SimulatedNode:
 
     def meter(self) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:
         """What each process holds, as NVML says it."""
-        return {GPU: {one.pid: Bytes(one.bytes_now) for one in self.gpus.processes()}}
+        return {GPU: {one.pid: Bytes(one.bytes_told) for one in self.gpus.processes()}}
 
     def peaks(self) -> list[int]:
         """The most that each container had at once."""

@@ -14,7 +14,12 @@ from gpumanager.virtual.values import AllocationID
 
 pytestmark = pytest.mark.namespaces
 
-PAGE = 65536
+PAGE = 2 * MIB
+"""What the driver takes for an array, or for several small ones."""
+SPARSE_PAGES = 4 * PAGE
+"""By how much pages that small arrays share may be emptier than the books think: nobody tells in
+what page one of them lies."""
+
 PRELUDE = """
 from array_words import *
 driver, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
@@ -52,8 +57,7 @@ tell(**found)
 """,
     )
 
-    rows, level = -(-1001 * 8 // 64) * 64, 704
-    first = -(-rows * level // PAGE) * PAGE
+    first = 3 * PAGE  # 1001 * 8 bytes in 704 rows
     flat = [0, first, first, 0, 0, 0]
     assert {form: told[form] for form in told if form != "cuMipmappedArrayCreate"} == dict.fromkeys(
         ("cuArrayCreate", "cuArrayCreate_v2", "cuArray3DCreate", "cuArray3DCreate_v2"), flat
@@ -110,7 +114,7 @@ tell(found=found)
 """,
     )
 
-    assert told["found"] == 4 * [[0, 512 * 512, 512 * 512, 0, 0, 0]]
+    assert told["found"] == 4 * [[0, PAGE, PAGE, 0, 0, 0]]
 
 
 async def test_arrays_are_refused_at_the_limit_to_the_page_and_the_program_lives_on(
@@ -218,7 +222,7 @@ tell(code=code, during=during, freed=driver.cuMemFree(at), after=both(),
 """,
     )
 
-    assert told == {"code": 0, "during": [512000, 512000], "freed": 0, "after": [0, 0], "beyond": 2}
+    assert told == {"code": 0, "during": [PAGE, PAGE], "freed": 0, "after": [0, 0], "beyond": 2}
 
 
 async def test_host_memory_is_never_charged_nor_refused_when_the_limit_is_reached(
@@ -261,7 +265,7 @@ async def test_a_driver_that_cannot_be_asked_is_charged_for_at_most_what_it_may_
 ) -> None:
     told = await container.run(OLD_DRIVER)
 
-    assert told["charged"] == 1024 * 768  # rows of 512 bytes, blocks of 256 rows, whole pages
+    assert told["charged"] == PAGE  # rows of 512 bytes, blocks of 256 rows, in a page with others
     assert (told["code"], told["destroyed"], told["after"], told["huge"]) == (0, 0, 0, 2)
     assert told["fits"] == [0, 0, 0, 0, 2]
     assert told["calls"] == 2  # the twin that was refused, and the array
@@ -270,7 +274,7 @@ async def test_a_driver_that_cannot_be_asked_is_charged_for_at_most_what_it_may_
 async def test_an_array_is_charged_once_although_the_driver_calls_itself(
     plain_container: Container,
 ) -> None:
-    assert (await plain_container.run(OLD_DRIVER))["charged"] == 1024 * 768
+    assert (await plain_container.run(OLD_DRIVER))["charged"] == PAGE
 
 
 HISTORY = """
@@ -300,7 +304,8 @@ def end():
 wrong = []
 for step in range(600):
     chance.choice([one, one, plain, end if alive else one, end if alive else plain])()
-    if books() != held(real) - driver_before:
+    charged, took = both()
+    if not 0 <= took - charged <= {SPARSE_PAGES}:
         wrong.append((step, both()))
 while alive:
     end()
@@ -309,13 +314,16 @@ tell(wrong=wrong[:3], codes=sorted(codes), after=both())
 
 
 @pytest.mark.parametrize("seed", random.Random(4).sample(range(10**6), 3))
-async def test_whatever_is_made_and_destroyed_the_books_are_the_drivers_ledger(
+async def test_whatever_is_made_and_destroyed_the_books_are_the_drivers_ledger_but_for_sparse_pages(
     simulated: Container, gpu: SimulatedGpu, manager: VirtualSockets, seed: int
 ) -> None:
-    told = await run(simulated, HISTORY.replace("{seed}", str(seed)).replace("{MIB}", str(MIB)))
+    script = HISTORY.replace("{seed}", str(seed)).replace("{MIB}", str(MIB))
+
+    told = await run(simulated, script.replace("{SPARSE_PAGES}", str(SPARSE_PAGES)))
 
     assert told == {"wrong": [], "codes": [0, 2], "after": [0, 0]}
     (account,) = gpu.tenants()
-    assert LIMIT - 512 * MIB < account.peak_bytes <= LIMIT
+    assert LIMIT - 512 * MIB < account.peak_bytes <= LIMIT + SPARSE_PAGES
     (usage,) = manager.usage(AllocationID("one")).devices
-    assert usage.peak == account.peak_bytes
+    assert usage.peak <= LIMIT
+    assert 0 <= account.peak_bytes - usage.peak <= SPARSE_PAGES

@@ -32,8 +32,10 @@ seen, calls = memory(driver)[0], waits() - before
 reach({str(measured.work / "seen")!r})
 wait_for({str(measured.work / "back")!r})
 create()
-soon(lambda: memory(driver)[0] == {LIMIT - CONTEXT - CONTEXT // 4}, 2)
-tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
+def is_exact():
+    assert driver.cuModuleUnload(load(0)) == SUCCESS
+    return memory(driver)[0] == {LIMIT - CONTEXT - CONTEXT // 4}
+tell(first=first, seen=seen, calls=calls, back=soon(is_exact, 2))
 """
     running = asyncio.create_task(container.run(CLIENT + script))
     await reached(measured.work / "begun", running)
@@ -46,7 +48,7 @@ tell(first=first, seen=seen, calls=calls, back=memory(driver)[0])
     told = await running
 
     assert told["seen"] == LIMIT - CONTEXT
-    assert told["back"] == LIMIT - CONTEXT - CONTEXT // 4
+    assert told["back"]  # once it did something: under an idle program free memory does not grow
     assert told["first"] < 8  # of which it waits one
     assert told["calls"] < 10  # times that one of two hundred waits
 

@@ -13,7 +13,7 @@ from gpumanager.virtual.values import Limit
 pytestmark = pytest.mark.namespaces
 
 
-async def test_allocations_are_refused_at_the_limit_to_the_byte_and_the_program_lives_on(
+async def test_allocations_are_refused_at_the_limit_to_the_page_and_the_program_lives_on(
     container: Container, manager: VirtualSockets
 ) -> None:
     told = await container.run(
@@ -21,12 +21,13 @@ async def test_allocations_are_refused_at_the_limit_to_the_byte_and_the_program_
 driver = cuda()
 driver.cuInit(0)
 whole = allocate(driver, {LIMIT} + 1)[0]
-result, first = allocate(driver, {LIMIT} - 1)
+result, first = allocate(driver, {LIMIT - 3 * MIB})
 second, address = allocate(driver, 1)
-third = allocate(driver, 1)[0]
+third = allocate(driver, {2 * MIB})[0]
 freed = free(driver, first)
 tell(whole=whole, first=result, second=second, third=third, freed=freed,
-     again=allocate(driver, {LIMIT} - 1)[0], driver_calls=driver.stand_in_calls(b"cuMemAlloc_v2"))
+     again=allocate(driver, {LIMIT - 3 * MIB})[0],
+     driver_calls=driver.stand_in_calls(b"cuMemAlloc_v2"))
 """
     )
 
@@ -65,19 +66,20 @@ async def test_every_way_to_allocate_is_charged_once_although_the_driver_calls_i
 driver = cuda()
 driver.cuInit(0)
 address, pitch = ctypes.c_uint64(), ctypes.c_size_t()
-size = ctypes.c_size_t({MIB})
+size = ctypes.c_size_t({2 * MIB})
 left, by = [memory(driver)[0]], ctypes.byref(address)
 for call in (lambda: driver.cuMemAlloc_v2(by, size), lambda: driver.cuMemAllocManaged(by, size, 1),
-             lambda: driver.cuMemAllocAsync(by, size, None), lambda: driver.cuMemAlloc(by, {MIB}),
+             lambda: driver.cuMemAllocAsync(by, size, None),
+             lambda: driver.cuMemAlloc(by, {2 * MIB}),
              lambda: driver.cuMemAllocPitch_v2(by, ctypes.byref(pitch), ctypes.c_size_t(1000),
-                                               ctypes.c_size_t(1024), 4)):
+                                               ctypes.c_size_t(2000), 4)):
     assert call() == SUCCESS
     left.append(memory(driver)[0])
 tell(taken=[before - after for before, after in zip(left, left[1:])])
 """
     )
 
-    assert told["taken"] == [MIB, MIB, MIB, MIB, MIB]
+    assert told["taken"] == [2 * MIB] * 5
 
 
 async def test_what_is_not_freed_stays_charged(container: Container) -> None:
@@ -109,7 +111,7 @@ async def test_what_is_allocated_while_a_context_ends_does_not_end_with_it(
 import threading
 driver, meanwhile = cuda(), []
 driver.cuInit(0)
-assert allocate(driver, {MIB})[0] == 0
+assert allocate(driver, {2 * MIB})[0] == 0
 @ctypes.CFUNCTYPE(None)
 def other_thread_allocates():
     thread = threading.Thread(target=lambda: meanwhile.append(allocate(driver, {4 * MIB})))
@@ -127,7 +129,7 @@ tell(result=result, after=after, freed=freed, left={LIMIT} - memory(driver)[0])
 """
     )
 
-    kept = refused * MIB
+    kept = refused * 2 * MIB
     assert told == {"result": refused, "after": 4 * MIB + kept, "freed": 0, "left": kept}
 
 
@@ -138,7 +140,7 @@ driver = cuda()
 driver.cuInit(0)
 total, half = ctypes.c_size_t(), ctypes.c_size_t()
 driver.cuDeviceTotalMem_v2(ctypes.byref(total), 0)
-allocate(driver, {MIB})
+allocate(driver, {MIB + 1})
 tell(total=total.value, view=memory(driver),
      null_total=driver.cuMemGetInfo_v2(ctypes.byref(half), None), half=half.value,
      null_free=driver.cuMemGetInfo_v2(None, ctypes.byref(total)))
@@ -146,8 +148,8 @@ tell(total=total.value, view=memory(driver),
     )
 
     assert told["total"] == LIMIT
-    assert told["view"] == [LIMIT - MIB, LIMIT]
-    assert (told["null_total"], told["half"], told["null_free"]) == (0, LIMIT - MIB, 1)
+    assert told["view"] == [LIMIT - 2 * MIB, LIMIT]
+    assert (told["null_total"], told["half"], told["null_free"]) == (0, LIMIT - 2 * MIB, 1)
 
 
 async def test_a_gpu_that_was_not_granted_has_no_memory(

@@ -1,8 +1,9 @@
-"""Modules and libraries, through the shim over the simulated driver: in the books to the byte, or
-undone."""
+"""Modules and libraries, through the shim over the simulated driver: in the books to the page that
+the driver takes, or undone."""
 
 import pytest
 from measured_node import CONTEXT, LIMIT, MeasuredNode
+from sim_box import PAGE
 
 from gpumanager.units import MIB
 
@@ -22,9 +23,8 @@ tell(loaded=loaded, unloaded=memory(driver)[0])
 """
     )
 
-    code = 64 * 1024
     assert told == {
-        "loaded": LIMIT - CONTEXT - 100 * MIB - code,
+        "loaded": LIMIT - CONTEXT - 102 * MIB,  # the variable, and a page for the code
         "unloaded": LIMIT - CONTEXT,
     }
 
@@ -54,7 +54,7 @@ tell(big=big, small=small[0], between=free - between, after=free - memory(driver
 """
     )
 
-    assert told == {"big": [2, None], "small": 0, "between": MIB + 64 * 1024, "after": 0}
+    assert told == {"big": [2, None], "small": 0, "between": PAGE, "after": 0}
     assert measured.account().bytes_peak <= LIMIT
 
 
@@ -73,12 +73,12 @@ async def test_what_no_image_tells_is_measured_and_undone_beyond_the_limit(
     told = await measured.run(
         f"""
 make()
-assert allocate(driver, memory(driver)[0] - {MIB})[0] == SUCCESS
-tell(big=try_load_image(fat({2 * MIB}))[0], free=memory(driver)[0])
+assert allocate(driver, memory(driver)[0] - {2 * MIB})[0] == SUCCESS
+tell(big=try_load_image(fat({3 * MIB}))[0], free=memory(driver)[0])
 """
     )
 
-    assert told == {"big": 2, "free": MIB}
+    assert told == {"big": 2, "free": 2 * MIB}
 
 
 async def test_a_library_loaded_without_a_context_counts_when_a_kernel_is_asked_for(
@@ -95,7 +95,7 @@ tell(before=before, after=memory(driver)[0])
 """
     )
 
-    assert told["before"] - told["after"] == 10 * MIB + 64 * 1024
+    assert told["before"] - told["after"] == 12 * MIB
 
 
 async def test_a_burst_of_modules_costs_few_measurements_and_is_exact_after(
@@ -110,7 +110,7 @@ tell(taken=free - memory(driver)[0])
 """
     )
 
-    assert told["taken"] == 200 * 64 * 1024
+    assert told["taken"] == 14 * MIB  # 32 of them share a page
     assert measured.meter.passes < 100
 
 
@@ -132,4 +132,4 @@ tell(taken=before - loaded)
 """
     )
 
-    assert told == {"taken": MIB + 64 * 1024}
+    assert told == {"taken": PAGE}

@@ -15,7 +15,7 @@ async def test_nvml_shows_the_limit_and_what_the_container_holds(container: Cont
         f"""
 driver, management = cuda(), nvml()
 driver.cuInit(0)
-allocate(driver, {MIB})
+allocate(driver, {2 * MIB})
 plain, full, wrong = ((ctypes.c_ulonglong * 5)() for _ in range(3))
 full[0], wrong[0] = 40 | 2 << 24, 7
 device, other = ctypes.c_void_p(1), ctypes.c_void_p(2)
@@ -29,8 +29,8 @@ tell(results=results, plain=list(plain)[:3], full=list(full), calls=calls,
     )
 
     assert told["results"] == [0, 0]
-    assert told["plain"] == [LIMIT, LIMIT - MIB, MIB]
-    assert told["full"] == [40 | 2 << 24, LIMIT, 0, LIMIT - MIB, MIB]
+    assert told["plain"] == [LIMIT, LIMIT - 2 * MIB, 2 * MIB]
+    assert told["full"] == [40 | 2 << 24, LIMIT, 0, LIMIT - 2 * MIB, 2 * MIB]
     assert told["calls"] == 2  # one look for each call, none for the library's call of itself
     assert (told["mismatch"], told["untouched"]) == (25, [0, 0, 0, 0])
     assert told["stranger"] == [0, 1024 * MIB, 1024 * MIB - 4096 - 12288, 12288]

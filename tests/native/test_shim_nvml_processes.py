@@ -1,7 +1,7 @@
 """Who is on a GPU, as NVML behind the shim says it: the container's own processes.
 
-Each program holds 1 MiB; its neighbour, which calls itself 1 in a pid namespace of its own, holds
-2 MiB. What the driver lists is up to the test.
+Each program holds 2 MiB, a page; its neighbour, which calls itself 1 in a pid namespace of its own,
+holds 4 MiB. What the driver lists is up to the test.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ PRELUDE = f"""
 from nvml_client import *
 driver, management = cuda(), nvml()
 driver.cuInit(0)
-assert allocate(driver, {MIB})[0] == SUCCESS
+assert allocate(driver, {2 * MIB})[0] == SUCCESS
 gpu, other_gpu, own, foreign = ctypes.c_void_p(1), ctypes.c_void_p(2), own_pid(), {FOREIGN}
 def occupy(kind, *pids):
     for pid in pids:
@@ -31,7 +31,7 @@ def occupy(kind, *pids):
 async def run(container: Container, script: str) -> dict[str, Any]:
     """The script, with a neighbour at hand, whose host pid is `beside`."""
     lines = "\n".join(f"    {line}" for line in script.strip().splitlines())
-    return await container.run(f"{PRELUDE}\nwith neighbour({2 * MIB}) as beside:\n{lines}\n")
+    return await container.run(f"{PRELUDE}\nwith neighbour({4 * MIB}) as beside:\n{lines}\n")
 
 
 ALL_LISTS = (
@@ -54,7 +54,7 @@ tell(own=own, seen=seen)
 """,
     )
 
-    expected = [7, 2, 0, [[1, 2 * MIB], [told["own"], MIB]]]
+    expected = [7, 2, 0, [[1, 4 * MIB], [told["own"], 2 * MIB]]]
     assert len(told["seen"]) == 12
     assert all(answer == expected for answer in told["seen"].values()), told["seen"]
 
@@ -72,7 +72,7 @@ tell(own=own, seen=seen)
 """,
     )
 
-    expected = [7, 2, 0, [[1, 2 * MIB], [told["own"], MIB]]]
+    expected = [7, 2, 0, [[1, 4 * MIB], [told["own"], 2 * MIB]]]
     assert all(answer == expected for answer in told["seen"].values()), told["seen"]
 
 
@@ -91,7 +91,7 @@ tell(own=own, seen=seen, instances=rows(entries, 2, ["instance", "part"]))
 """,
     )
 
-    both = [[told["own"], MIB], [1, 2 * MIB]]
+    both = [[told["own"], 2 * MIB], [1, 4 * MIB]]
     for name, (sized, needed, filled, processes) in told["seen"].items():
         if name.startswith("0"):
             assert (sized, needed, filled) == (7, 2, 0)
@@ -134,7 +134,7 @@ tell(own=own, short=short, needed=needed, untouched=untouched, exact=exact, coun
 
     assert (told["short"], told["needed"], told["untouched"]) == (7, 2, [[5, 6], [7, 8]])
     assert (told["exact"], told["count"]) == (0, 2)
-    assert told["rows"] == [[told["own"], MIB], [1, 2 * MIB]]
+    assert told["rows"] == [[told["own"], 2 * MIB], [1, 4 * MIB]]
 
 
 async def test_on_a_gpu_of_others_no_foreign_process_shows(container: Container) -> None:
@@ -230,7 +230,7 @@ tell(results=results)
     )
 
     assert told["results"] == [
-        [0, 64 * MIB, 61 * MIB, 3 * MIB],  # of the container's 64 MiB, 1 and 2 are held
+        [0, 64 * MIB, 58 * MIB, 6 * MIB],  # of the container's 64 MiB, 2 and 4 are held
         [0, 128 * MIB, 120 * MIB, 8 * MIB],
     ]
 

@@ -6,6 +6,7 @@ import pytest
 from one_gpu import LIMIT, GpuNode, SimulatedGpu
 from pool_scripts import CHUNK, told
 from shim_container import Container
+from sim_box import PAGE
 
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
@@ -152,8 +153,8 @@ async def test_room_for_less_than_a_pool_grows_by_is_refused(
     answer = await told(
         container,
         f"""
-pools.fill({CHUNK} - 1)
-tell(result=pools.alloc(1)[0], plain=pools.plain({CHUNK} - 1)[0])
+pools.fill({CHUNK} - {PAGE})
+tell(result=pools.alloc(1)[0], plain=pools.plain({CHUNK} - {PAGE})[0])
 """,
     )
 

@@ -33,12 +33,12 @@ async def test_two_containers_of_one_allocation_share_its_limit(container: Conta
 import subprocess, sys
 driver = cuda()
 driver.cuInit(0)
-allocate(driver, {LIMIT} - {MIB})
+allocate(driver, {LIMIT - 2 * MIB})
 child = subprocess.run([sys.executable, "-c", '''
 from shim_client import *
 driver = cuda()
 driver.cuInit(0)
-tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
+tell(too_much=allocate(driver, {2 * MIB + 1})[0], fits=allocate(driver, {2 * MIB})[0])
 '''], capture_output=True, text=True)
 print(child.stdout, end="")
 """
@@ -53,19 +53,19 @@ async def test_a_forked_child_is_a_process_of_its_own(container: Container) -> N
 import os
 driver = cuda()
 driver.cuInit(0)
-allocate(driver, {LIMIT} - {MIB})
+allocate(driver, {LIMIT - 2 * MIB})
 child = os.fork()
 if child == 0:
     driver.cuInit(0)
-    tell(too_much=allocate(driver, {MIB} + 1)[0], fits=allocate(driver, {MIB})[0])
+    tell(too_much=allocate(driver, {2 * MIB + 1})[0], fits=allocate(driver, {2 * MIB})[0])
     os._exit(0)
 os.waitpid(child, 0)
-soon(lambda: memory(driver)[0] == {MIB}, 5)
-tell(left=memory(driver)[0], mine=allocate(driver, {MIB})[0])
+soon(lambda: memory(driver)[0] == {2 * MIB}, 5)
+tell(left=memory(driver)[0], mine=allocate(driver, {2 * MIB})[0])
 """
     )
 
-    assert told == {"too_much": 2, "fits": 0, "left": MIB, "mine": 0}
+    assert told == {"too_much": 2, "fits": 0, "left": 2 * MIB, "mine": 0}
 
 
 async def test_a_forked_child_holds_none_of_its_parents_locks_or_descriptors(
@@ -219,11 +219,11 @@ async def test_a_second_copy_of_the_library_in_one_process_shares_the_limit(
         f"""
 driver, libc = cuda(), ctypes.CDLL(None)
 driver.cuInit(0)
-allocate(driver, {LIMIT} - {MIB})
+allocate(driver, {LIMIT - 2 * MIB})
 libc.dlmopen.restype = ctypes.c_void_p
 copy = ctypes.CDLL("copy", handle=libc.dlmopen(ctypes.c_long(-1), b"libcuda.so.1", 2))
 copy.cuInit(0)
-too_much, fits = allocate(copy, {MIB} + 1)[0], allocate(copy, {MIB})[0]
+too_much, fits = allocate(copy, {2 * MIB + 1})[0], allocate(copy, {2 * MIB})[0]
 tell(too_much=too_much, fits=fits, first=allocate(driver, 1)[0])
 """
     )
@@ -266,7 +266,7 @@ os.closerange(3, 1024)
 mine = os.open({str(work / "mine")!r}, os.O_RDWR | os.O_CREAT)
 for number in range(64, 80):
     os.dup2(mine, number)
-results = [allocate(driver, {LIMIT} - 1)[0], allocate(driver, 2)[0], allocate(driver, 1)[0]]
+results = [allocate(driver, size)[0] for size in ({LIMIT - 3 * MIB}, {2 * MIB + 1}, 1)]
 if (child := os.fork()) == 0:
     os._exit(sum(os.path.realpath(f"/proc/self/fd/{{n}}").endswith("mine") for n in range(64, 80)))
 kept = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from measured_node import CONTEXT, LIMIT, MeasuredNode, eventually
 from shim_container import reached
+from sim_box import PAGE
 
 from gpumanager.units import MIB
 
@@ -126,7 +127,8 @@ tell(did=did)
     sampling.cancel()
     assert sum(did["granted"] for did in told["did"]) > 100
     assert sum(did["refused"] for did in told["did"]) > 10
-    assert limit // 2 < measured.account().bytes_peak <= limit
+    beyond = 4 * PAGE  # each has several contexts: in whose pages there is room is a guess
+    assert limit // 2 < measured.account().bytes_peak <= limit + beyond
     assert await eventually(lambda: measured.held() == 0)
 
 

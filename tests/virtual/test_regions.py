@@ -13,6 +13,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.books import MAX_PROCESSES, Books
 from gpumanager.virtual.config import MAX_DEVICES, Config
+from gpumanager.virtual.figures import Contained, FigureContents
 from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.region import read_usage
@@ -21,6 +22,7 @@ from vcuda_shim._shim import ffi, lib
 
 NAME = AllocationID("a1")
 BOOT = bytes(range(16))
+UNKNOWN = FigureContents()
 
 
 def gpu(number: int) -> GpuUUID:
@@ -219,10 +221,81 @@ def test_a_measurement_counts_only_beside_what_was_used_when_it_was_made(books: 
     books.words.used[0][slot] = 30
     books.words.activity[slot] += lib.VCUDA_ACTIVITY_BEGUN
 
-    assert not books.enter_measured(slot, mark, [Bytes(100)])
+    assert not books.enter_measured(slot, mark, [Bytes(100)], UNKNOWN)
     assert books.overhead(0, slot) == 0
-    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(100)])
+    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(100)], UNKNOWN)
     assert books.overhead(0, slot) == 70
+
+
+BESIDE = lib.VCUDA_BESIDE
+MANAGED, OPENED = 1000, 40
+"""Of one process that has 300 plain bytes, 200 of the driver's own, and this besides."""
+
+
+def described(books: Books, devices: int = 1) -> int:
+    slot = books.claim(Process(7, 70))
+    assert slot is not None
+    words = books.words
+    words.used[0][slot], words.overhead[0][slot] = 300 + MANAGED, 200
+    if devices <= BESIDE:
+        words.used[BESIDE][slot], words.context[BESIDE][slot] = MANAGED, OPENED
+    return slot
+
+
+@pytest.mark.parametrize("managed", [False, True])
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_the_drivers_own_bytes_are_told_from_managed_and_opened_memory(
+    books: Books, *, managed: bool, opened: bool, known: bool
+) -> None:
+    """Whatever its figure contains; where that is not known they stay as they were."""
+    slot = described(books)
+    figure = Bytes(300 + 200 + managed * MANAGED + opened * OPENED)
+    contents = FigureContents(Contained(managed), Contained(opened)) if known else UNKNOWN
+
+    assert books.enter_measured(slot, books.activity(slot) or 0, [figure], contents)
+
+    assert books.overhead(0, slot) == 200
+    assert (books.managed(0, slot, 1), books.imported(0, slot, 1)) == (MANAGED, OPENED)
+
+
+def test_what_the_driver_takes_more_counts_although_managed_memory_is_not_in_its_figure(
+    books: Books,
+) -> None:
+    slot = described(books)
+    hidden = FigureContents(Contained(known=False), Contained(known=False))
+
+    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(300 + 700)], hidden)
+
+    assert books.overhead(0, slot) == 700
+
+
+def test_a_process_that_does_not_know_of_such_words_is_measured_as_ever(books: Books) -> None:
+    """Its shim is older than this manager: all that it uses is in the figure."""
+    slot = described(books, devices=MAX_DEVICES)
+
+    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(1600)], UNKNOWN)
+
+    assert books.overhead(0, slot) == 300
+    assert (books.managed(0, slot, 1), books.imported(0, slot, 1)) == (0, 0)
+
+
+def test_a_manager_that_does_not_know_of_such_words_sums_and_empties_as_ever(books: Books) -> None:
+    """They lie where it has no device; a slot that it gives away has none of them."""
+    slot = described(books)
+
+    assert lib.region_device_bytes(books.words, 0) == 300 + MANAGED + 200
+    assert books.device(0, limit()).held == 300 + MANAGED + 200
+    books.free(slot)
+    assert (books.words.used[BESIDE][slot], books.words.context[BESIDE][slot]) == (0, 0)
+
+
+def test_where_all_places_are_devices_nothing_is_said_besides(books: Books) -> None:
+    slot = described(books)
+    count = BESIDE + 1
+
+    assert books.managed(0, slot, count) == books.imported(0, slot, count) == 0
+    assert books.used(BESIDE, slot) == MANAGED  # of the ninth device
 
 
 def test_a_pid_that_came_back_does_not_inherit_what_the_dead_one_held(books: Books) -> None:

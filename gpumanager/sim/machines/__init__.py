@@ -25,6 +25,7 @@
       queue-depth: 1024            # launches that can wait
       samples: one-process         # NVML's, of utilisation; every-process, none
       hides-managed: true          # NVML's figure of a process lacks managed memory
+      counts-imports: true         # it contains what others made and this process opened
       local-memory: true           # stacks of resident threads take memory at launch
 
 A pair in several groups has the tightest PCIe level and the NVLinks of all; a pair in none is SYS.
@@ -85,7 +86,11 @@ _MICROSECONDS: Final = {
     "event-floor-idle": "event_idle_ns",
 }
 _SIZES: Final = {"page": "page_bytes", "slab-most": "slab_most_bytes"}
-_SWITCHES: Final = {"hides-managed": "hides_managed", "local-memory": "local_memory"}
+_SWITCHES: Final = {
+    "hides-managed": "hides_managed",
+    "counts-imports": "counts_imports",
+    "local-memory": "local_memory",
+}
 _DRIVER_FIELDS: Final = frozenset(
     {*_MICROSECONDS, *_SIZES, *_SWITCHES, "like", "queue-depth", "samples"}
 )

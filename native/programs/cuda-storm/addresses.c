@@ -1,7 +1,7 @@
 /* Memory that is known by its address, in the forms of either width. */
 #include "kinds.h"
 
-enum { ROW = 512, ATTACH_GLOBAL = 1, PAGE = 2 << 20, PINNED = 1, ON_DEVICE = 1, ELEMENT = 4 };
+enum { ROW = 512, ATTACH_GLOBAL = 1, PINNED = 1, ON_DEVICE = 1, ELEMENT = 4 };
 
 static bool plain_there(void)
 {
@@ -102,12 +102,15 @@ static int give32(struct block *block)
     return cuMemFree((unsigned)block->address);
 }
 
-const struct kind kind_plain = {"plain", plain_there, plain_take, give, 1, 0, 1, 1, false};
-const struct kind kind_managed = {"managed", managed_there, managed_take, give, 1, 0, 1, 1, false};
-const struct kind kind_pitch = {"pitch", pitch_there, pitch_take, give, ROW, 0, 1, 1, false};
-const struct kind kind_virtual = {"virtual", virtual_there, virtual_take, virtual_give, PAGE, 0, 1,
-                                  1,         false};
-const struct kind kind_plain32 = {"plain32", legacy_there, plain32_take, give32, 1, UINT32_MAX, 1,
-                                  1,         false};
-const struct kind kind_pitch32 = {"pitch32", legacy_there, pitch32_take, give32, ROW, UINT32_MAX, 1,
-                                  1,         false};
+const struct kind kind_plain = {"plain", plain_there, plain_take,  give, 1,
+                                0,       DEVICE_PAGE, DEVICE_PAGE, false};
+const struct kind kind_managed = {"managed", managed_there, managed_take, give, 1,
+                                  0,         DEVICE_PAGE,   DEVICE_PAGE,  false};
+const struct kind kind_pitch = {"pitch", pitch_there, pitch_take,  give, ROW,
+                                0,       DEVICE_PAGE, DEVICE_PAGE, false};
+const struct kind kind_virtual = {
+    "virtual", virtual_there, virtual_take, virtual_give, DEVICE_PAGE, 0, 1, 1, false};
+const struct kind kind_plain32 = {"plain32",  legacy_there, plain32_take, give32, 1,
+                                  UINT32_MAX, DEVICE_PAGE,  DEVICE_PAGE,  false};
+const struct kind kind_pitch32 = {"pitch32",  legacy_there, pitch32_take, give32, ROW,
+                                  UINT32_MAX, DEVICE_PAGE,  DEVICE_PAGE,  false};

@@ -1,4 +1,4 @@
-/* Arrays of shapes that fill the pages and tiles they lie in, so that nothing is added. */
+/* Arrays of shapes that fill the tiles they lie in, so that nothing is added but to whole pages. */
 #include "kinds.h"
 
 enum {
@@ -59,18 +59,18 @@ static int mipmap_give(struct block *block)
     return cuMipmappedArrayDestroy(block->object);
 }
 
-const struct kind kind_array = {"array",    array_there, array_take,
-                                array_give, PAGE,        (uint64_t)PAGE * MOST_ROWS / ROWS,
-                                1,          1,           false};
-const struct kind kind_array3d = {
-    "array3d", array3d_there, array3d_take, array_give, PAGE, (uint64_t)PAGE * MOST_SLICES, 1,
-    1,         false};
+const struct kind kind_array = {"array",     array_there, array_take,
+                                array_give,  PAGE,        (uint64_t)PAGE * MOST_ROWS / ROWS,
+                                DEVICE_PAGE, DEVICE_PAGE, false};
+const struct kind kind_array3d = {"array3d",   array3d_there, array3d_take,
+                                  array_give,  PAGE,          (uint64_t)PAGE * MOST_SLICES,
+                                  DEVICE_PAGE, DEVICE_PAGE,   false};
 const struct kind kind_mipmap = {"mipmap",
                                  mipmap_there,
                                  mipmap_take,
                                  mipmap_give,
                                  LEVELS_ROW * LEVELS_ROWS,
                                  (uint64_t)LEVELS_ROW * MOST_ROWS,
-                                 1,
-                                 1,
+                                 DEVICE_PAGE,
+                                 DEVICE_PAGE,
                                  false};

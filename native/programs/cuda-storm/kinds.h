@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 
+/* In what the device takes memory: what is small may have one to itself. */
+#define DEVICE_PAGE (UINT64_C(2) << 20)
+
 /* What was taken, for the way that took it to give back. */
 struct block {
     const struct kind *kind;

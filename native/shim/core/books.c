@@ -229,6 +229,26 @@ uint32_t books_looks(const struct books *books)
     return atomic_load(&books->page->looks[books->slot]); /* decided by, as the words */
 }
 
+static void add_beside(VCUDA_ATOMIC(uint64_t) * word, int64_t bytes)
+{
+    if (word == NULL)
+        return;
+    if (bytes >= 0)
+        atomic_fetch_add(word, (uint64_t)bytes);
+    else
+        lower(word, -(uint64_t)bytes);
+}
+
+void books_manage(struct books *books, unsigned device, int64_t bytes, uint32_t devices)
+{
+    add_beside(slot_beside(books->page->used, device, (uint32_t)books->slot, devices), bytes);
+}
+
+void books_import(struct books *books, unsigned device, int64_t bytes, uint32_t devices)
+{
+    add_beside(slot_beside(books->page->context, device, (uint32_t)books->slot, devices), bytes);
+}
+
 void books_deny(struct books *books, unsigned device)
 {
     atomic_fetch_add(&books->page->meters[device].memory_denied, 1);

@@ -75,6 +75,11 @@ uint32_t books_samples(const struct books *books);
  * slot_move_end(), none is entered. */
 uint32_t books_looks(const struct books *books);
 
+/* Say that of what is reserved so much more, or less, is managed memory, or that so much more of
+ * other processes' is open here. While memory moves. devices: the container's. */
+void books_manage(struct books *books, unsigned device, int64_t bytes, uint32_t devices);
+void books_import(struct books *books, unsigned device, int64_t bytes, uint32_t devices);
+
 /* Count a request that was refused at the limit. */
 void books_deny(struct books *books, unsigned device);
 

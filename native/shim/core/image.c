@@ -36,7 +36,8 @@ static int is_shared(const char *names, const Elf64_Shdr *section)
     return names != NULL && strncmp(names + section->sh_name, prefix, strlen(prefix)) == 0;
 }
 
-static uint64_t cubin_bytes(const char *image)
+/* Of the sections that have none of these flags. */
+static uint64_t cubin_bytes(const char *image, uint64_t without)
 {
     uint64_t bytes = 0;
     const char *names = NULL;
@@ -49,7 +50,8 @@ static uint64_t cubin_bytes(const char *image)
         names = image + section_at(image, &header, header.e_shstrndx).sh_offset;
     for (unsigned index = 0; index < header.e_shnum; index++) {
         Elf64_Shdr section = section_at(image, &header, index);
-        if ((section.sh_flags & SHF_ALLOC) && !is_shared(names, &section))
+        if ((section.sh_flags & SHF_ALLOC) && !(section.sh_flags & without) &&
+            !is_shared(names, &section))
             bytes = sum(bytes, section.sh_size);
     }
     return bytes;
@@ -123,14 +125,25 @@ static int is_text(const char *image)
     return image[0] != '\0' && (image[0] == '.' || image[0] == '/' || is_space(image[0]));
 }
 
-uint64_t image_bytes(const void *image)
+static uint64_t bytes_without(const void *image, uint64_t flags)
 {
     const char *bytes = image;
     if (image == NULL || bytes[0] == '\0')
         return 0;
     if (is_text(bytes))
         return sum(variable_bytes(bytes, ".global"), variable_bytes(bytes, ".const"));
-    return bytes[0] == ELFMAG0 && memcmp(image, ELFMAG, SELFMAG) == 0 ? cubin_bytes(bytes) : 0;
+    return bytes[0] == ELFMAG0 && memcmp(image, ELFMAG, SELFMAG) == 0 ? cubin_bytes(bytes, flags)
+                                                                      : 0;
+}
+
+uint64_t image_bytes(const void *image)
+{
+    return bytes_without(image, 0);
+}
+
+uint64_t image_variables(const void *image)
+{
+    return bytes_without(image, SHF_EXECINSTR);
 }
 
 uint64_t image_estimate(const void *image)

@@ -11,6 +11,9 @@
  * far as it says it goes, as for the driver. */
 uint64_t image_bytes(const void *image);
 
+/* The same without the code of a cubin, which the driver may load only when it is launched. */
+uint64_t image_variables(const void *image);
+
 /* What to have room for before it is loaded: as above, with the code of a text, which the driver
  * compiles, taken to be no longer than the text; in pages of 64 KiB. */
 uint64_t image_estimate(const void *image);

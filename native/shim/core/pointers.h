@@ -12,10 +12,21 @@
 #include <stdint.h>
 #endif
 
+/* What the bytes are. */
+enum pointer_kind {
+    POINTER_PLAIN,    /* the process's own */
+    POINTER_LOW,      /* the same, at an address of 32 bit */
+    POINTER_MANAGED,  /* the same, and where they lie is the driver's choice */
+    POINTER_ARRAY,    /* the same, at an address that nobody knows */
+    POINTER_IMPORTED, /* another process's, which is charged for them */
+    POINTER_KINDS,
+};
+
 struct pointer {
     uint64_t address; /* 0: the place is empty; the driver never gives address 0 */
     uint64_t bytes;
-    uint32_t device;  /* index in the configuration */
+    uint32_t device; /* index in the configuration */
+    enum pointer_kind kind;
     uint64_t context; /* the one it ends with; 0 if with none */
     uint64_t owner;   /* what else it is counted under, its pool say; 0 for nothing */
 };

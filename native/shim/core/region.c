@@ -173,28 +173,76 @@ static void raise_peak(struct vcuda_meter *meter, uint64_t total)
         ;
 }
 
+/* What a process says of a device, at one moment. */
+struct said {
+    uint64_t used, managed, imported;
+};
+
+static uint64_t less(uint64_t bytes, uint64_t by)
+{
+    return bytes > by ? bytes - by : 0;
+}
+
+/* Of what was measured, the driver's own. Example: 300 MiB of a context and 1 GiB managed. If the
+ * figure is 300 MiB, managed memory is not in it; if it is 1.3 GiB, it is; the driver's own is the
+ * same. If one does not know and it was 300 MiB before, it lies between 0 and 300, or between 300
+ * and 1.3 GiB: it is 300 MiB still. */
+static uint64_t own_bytes(uint64_t measured, struct said said, struct region_figure figure,
+                          uint64_t before)
+{
+    uint64_t most = less(measured, said.used - said.managed), least;
+    least = less(most, figure.managed != 0 ? said.managed : 0);
+    least = less(least, figure.imported != 0 ? said.imported : 0);
+    most = less(most, figure.managed == 1 ? said.managed : 0);
+    most = less(most, figure.imported == 1 ? said.imported : 0);
+    return before < least ? least : before > most ? most : before;
+}
+
 static void overhead_store(struct vcuda_books *books, uint32_t device, uint32_t slot,
-                           uint64_t measured, uint64_t used)
+                           uint64_t measured, struct said said, struct region_figure figure)
 {
     if (measured == REGION_UNTOLD)
         return;
-    atomic_store(&books->overhead[device][slot], measured > used ? measured - used : 0);
+    uint64_t before = slot_driver_bytes(books, device, slot);
+    atomic_store(&books->overhead[device][slot], own_bytes(measured, said, figure, before));
     raise_peak(&books->meters[device], region_device_bytes(books, device));
 }
 
-int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
-                           const uint64_t *measured, uint32_t devices)
+static uint64_t beside(VCUDA_ATOMIC(uint64_t) words[VCUDA_DEVICES][VCUDA_SLOTS], uint32_t device,
+                       uint32_t slot, uint32_t devices)
 {
-    uint64_t used[VCUDA_DEVICES];
+    VCUDA_ATOMIC(uint64_t) *word = slot_beside(words, device, slot, devices);
+    return word == NULL ? 0 : atomic_load(word);
+}
+
+uint64_t region_managed(struct vcuda_books *books, uint32_t device, uint32_t slot, uint32_t devices)
+{
+    uint64_t managed = beside(books->used, device, slot, devices);
+    uint64_t used = atomic_load(&books->used[device][slot]);
+    return managed < used ? managed : used;
+}
+
+uint64_t region_imported(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                         uint32_t devices)
+{
+    return beside(books->context, device, slot, devices);
+}
+
+int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
+                           const uint64_t *measured, uint32_t devices, struct region_figure figure)
+{
+    struct said said[VCUDA_DEVICES];
     if (atomic_load(&books->activity[slot]) != mark)
         return -EBUSY; /* then the owner need not hear of it */
     atomic_fetch_add(&books->looks[slot], 1);
     for (uint32_t device = 0; device < devices; device++)
-        used[device] = atomic_load(&books->used[device][slot]);
+        said[device] = (struct said){atomic_load(&books->used[device][slot]),
+                                     region_managed(books, device, slot, devices),
+                                     region_imported(books, device, slot, devices)};
     if (atomic_load(&books->activity[slot]) != mark)
         return -EBUSY;
     for (uint32_t device = 0; device < devices; device++)
-        overhead_store(books, device, slot, measured[device], used[device]);
+        overhead_store(books, device, slot, measured[device], said[device], figure);
     return 0;
 }
 

@@ -64,12 +64,26 @@ uint32_t region_activity(const struct vcuda_books *books, uint32_t slot);
 /* Of a device of which a measurement does not tell. */
 #define REGION_UNTOLD UINT64_MAX
 
+/* What the driver's figure of a process contains: -1 if that is not known, else 0 or 1. */
+struct region_figure {
+    int managed;  /* the process's managed memory, */
+    int imported; /* other processes' memory that it has opened */
+};
+
 /* Enter a measurement that began when a slot's activity was `mark`: `measured[]` bytes on each of
- * `devices`, of which `used` are not the driver's own. Returns 0, or -EBUSY and nothing changed:
- * memory has moved since. That is looked for after `used` is read, and after the owner can see that
- * it is: of a measurement and an owner that begins to move memory, one sees the other. */
+ * all `devices`, of which `used` are not the driver's own. Where it is not known what the figure
+ * contains, the driver's own bytes stay as they were, as near as any answer allows. Returns 0, or
+ * -EBUSY and nothing changed: memory has moved since. That is looked for after `used` is read, and
+ * after the owner can see that it is: of a measurement and an owner that begins to move memory, one
+ * sees the other. */
 int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
-                           const uint64_t *measured, uint32_t devices);
+                           const uint64_t *measured, uint32_t devices, struct region_figure figure);
+
+/* Of a slot: managed bytes, and those of other processes that are open; 0 where nobody says. */
+uint64_t region_managed(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                        uint32_t devices);
+uint64_t region_imported(struct vcuda_books *books, uint32_t device, uint32_t slot,
+                         uint32_t devices);
 
 /* A slot's overheads are all entered, by one measurement. */
 void region_sample_publish(struct vcuda_books *books, uint32_t slot);

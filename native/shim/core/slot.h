@@ -20,6 +20,15 @@ static inline uint64_t slot_driver_bytes(const struct vcuda_books *books, unsign
     return estimated > measured ? estimated : measured;
 }
 
+/* Of a device's words, the one that says what lies beside the driver's own figure (VCUDA_BESIDE):
+ * managed or imported bytes. NULL where there is no room for it. `devices`: the container's. */
+static inline VCUDA_ATOMIC(uint64_t) * slot_beside(VCUDA_ATOMIC(uint64_t)
+                                                       words[VCUDA_DEVICES][VCUDA_SLOTS],
+                                                   unsigned device, uint32_t slot, uint32_t devices)
+{
+    return devices <= VCUDA_BESIDE && device < devices ? &words[VCUDA_BESIDE + device][slot] : NULL;
+}
+
 /* Around whatever moves bytes of a slot: reserve, let the driver allocate, or let it free, release.
  * Sequentially consistent: seen before the bytes move, and after they have. */
 static inline void slot_move_begin(struct vcuda_books *books, int32_t slot)

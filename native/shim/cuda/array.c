@@ -68,7 +68,7 @@ static CUresult begin(struct charge *charge, const struct array_shape *shape, as
     *charge = (struct charge){0};
     if (process_gate(&process) == GATE_LIMITED && (bytes = needed(process, shape, ask)) == 0)
         return CUDA_SUCCESS;
-    return charge_begin(charge, bytes);
+    return charge_begin(charge, bytes, POINTER_ARRAY);
 }
 
 static CUresult settle_array(struct charge *charge, CUresult result, const CUarray *array)

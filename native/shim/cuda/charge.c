@@ -44,26 +44,30 @@ static int try_to_reserve(struct charge *charge)
 {
     struct books *books = books_of(charge);
     slot_move_begin(books->page, books->slot);
-    int error = reserve_more(charge, charge->bytes);
+    bool shares = charge->small > 0 && charge->bytes == 0; /* what is there already */
+    int error = shares ? 0 : reserve_more(charge, charge->bytes);
     if (error != 0)
         slot_move_end(books->page, books->slot);
     return error;
 }
 
-/* Before a refusal an estimate is put right that may be too high. */
+static struct slab_key key_of(const struct charge *charge)
+{
+    return (struct slab_key){charge->device, charge->kind, charge->small};
+}
+
+/* Before a refusal it is measured what may be less than the books say. */
 static CUresult reserve(struct charge *charge, int device)
 {
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
+    if (charge->small > 0 && slabs_room(&charge->process->slabs, key_of(charge)))
+        charge->bytes = 0;
     overhead_refresh(charge->process, device, false);
-    if (try_to_reserve(charge) == 0)
+    if (try_to_reserve(charge) == 0 ||
+        (overhead_reconsider(charge->process, charge->device) && try_to_reserve(charge) == 0))
         return CUDA_SUCCESS;
-    if (overhead_unsettled(charge->process, charge->device)) {
-        overhead_refresh(charge->process, device, true);
-        if (try_to_reserve(charge) == 0)
-            return CUDA_SUCCESS;
-    }
     books_deny(books_of(charge), charge->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -86,9 +90,11 @@ static CUresult begin(struct charge *charge, uint64_t bytes)
     return process_enter_limited(&charge->process);
 }
 
-CUresult charge_begin(struct charge *charge, uint64_t bytes)
+CUresult charge_begin(struct charge *charge, uint64_t bytes, enum pointer_kind kind)
 {
-    CUresult result = begin(charge, bytes);
+    CUresult result = begin(charge, slab_whole(bytes));
+    charge->kind = kind;
+    charge->small = bytes <= SLAB_MOST ? bytes : 0;
     if (charge->process == NULL || result != CUDA_SUCCESS)
         return result;
     result = reserve_current(charge);
@@ -123,33 +129,101 @@ int charge_correct(struct charge *charge, uint64_t bytes)
 {
     if (charge->process == NULL)
         return 0;
-    if (bytes > charge->bytes) {
-        uint64_t more = bytes - charge->bytes;
+    bool small = bytes <= SLAB_MOST;
+    uint64_t pages = slab_whole(bytes);
+    if (small && charge->small > 0) /* whether it shares a page is seen when it is recorded */
+        return 0;
+    if (pages > charge->bytes) {
+        uint64_t more = pages - charge->bytes;
         int error = reserve_more(charge, more);
         if (error != 0)
             return error;
     } else {
-        books_release(books_of(charge), charge->device, charge->bytes - bytes);
+        books_release(books_of(charge), charge->device, charge->bytes - pages);
     }
-    charge->bytes = bytes;
+    charge->bytes = pages;
+    charge->small = small ? bytes : 0;
     return 0;
 }
 
+/* A page that was not expected to be a new one is paid for now. */
+static int pay(struct charge *charge)
+{
+    if (charge->bytes > 0)
+        return 0;
+    int error = reserve_more(charge, SLAB_PAGE);
+    if (error == 0)
+        charge->bytes = SLAB_PAGE;
+    else
+        books_deny(books_of(charge), charge->device);
+    return error;
+}
+
+/* It is to be freed: its page goes, unless others have come to share it meanwhile. Then that is
+ * charged, whatever the limit. */
+static void leave_page(struct charge *charge, uint64_t address)
+{
+    uint64_t paid = charge->bytes;
+    if (slabs_leave(&charge->process->slabs, key_of(charge), address))
+        return;
+    charge->bytes = 0;
+    if (paid == 0)
+        books_admit(books_of(charge), charge->device, SLAB_PAGE);
+}
+
+/* In which page it lies shows only now. */
+static int enter_page(struct charge *charge, uint64_t address)
+{
+    int taken = slabs_enter(&charge->process->slabs, key_of(charge), address);
+    if (taken < 0)
+        return taken;
+    if (taken == 0) {
+        books_release(books_of(charge), charge->device, charge->bytes);
+        charge->bytes = 0;
+        return 0;
+    }
+    int error = pay(charge);
+    if (error != 0)
+        leave_page(charge, address);
+    return error;
+}
+
 /* The driver gives out an address again only when what was there is gone, however that was. */
+static int remember(struct charge *charge, enum holding kind, uint64_t address)
+{
+    struct process *process = charge->process;
+    struct pointer earlier, pointer = {.address = address,
+                                       .bytes = charge->small > 0 ? charge->small : charge->bytes,
+                                       .context = charge->context,
+                                       .device = charge->device,
+                                       .kind = charge->kind};
+    if (pointers_replace(&process->holdings[kind], pointer, &earlier) != 0)
+        return -ENOMEM;
+    if (earlier.address != 0)
+        release_stale(process, &earlier);
+    return 0;
+}
+
+static uint32_t devices_of(const struct process *process)
+{
+    return process->session.config->device_count;
+}
+
 int charge_record(struct charge *charge, enum holding kind, uint64_t address)
 {
     if (charge->process == NULL)
         return 0;
-    struct pointers *pointers = &charge->process->holdings[kind];
-    struct pointer earlier, pointer = {.address = address,
-                                       .bytes = charge->bytes,
-                                       .context = charge->context,
-                                       .device = charge->device};
-    if (pointers_replace(pointers, pointer, &earlier) != 0)
-        return -ENOMEM;
-    if (earlier.address != 0)
-        release_stale(charge->process, &earlier);
-    return 0;
+    int error = charge->small > 0 ? enter_page(charge, address) : 0;
+    if (error == 0 && (error = remember(charge, kind, address)) != 0 && charge->small > 0) {
+        if (slabs_leave(&charge->process->slabs, key_of(charge), address))
+            charge->bytes = SLAB_PAGE; /* to be given back with an error */
+        else
+            charge->bytes = 0;
+    }
+    if (error == 0 && charge->kind == POINTER_MANAGED)
+        books_manage(books_of(charge), charge->device, (int64_t)charge->bytes,
+                     devices_of(charge->process));
+    return error;
 }
 
 CUresult charge_end(struct charge *charge, CUresult result)
@@ -213,19 +287,37 @@ CUresult release_settle(struct release *release, CUresult result)
     return result;
 }
 
+/* What is small gives its page back only if it was the last in it. */
+static void give_back(struct process *process, const struct pointer *gone)
+{
+    struct books *books = &process->session.books;
+    struct slab_key key = {gone->device, gone->kind, gone->bytes};
+    uint64_t bytes = gone->bytes;
+    if (bytes <= SLAB_MOST)
+        bytes = slabs_leave(&process->slabs, key, gone->address) ? SLAB_PAGE : 0;
+    books_release(books, gone->device, bytes);
+    if (gone->kind == POINTER_MANAGED)
+        books_manage(books, gone->device, -(int64_t)bytes, devices_of(process));
+    overhead_freed(process, gone->device);
+}
+
 /* Of what a pool is charged for, it is the pool that has it back. */
 void release_gone(struct process *process, const struct pointer *gone, uint64_t stream)
 {
-    if (gone->owner != 0)
+    if (gone->kind == POINTER_IMPORTED)
+        books_import(&process->session.books, gone->device, -(int64_t)gone->bytes,
+                     devices_of(process));
+    else if (gone->owner != 0)
         pool_given_back(process, gone, stream);
-    else
-        books_release(&process->session.books, gone->device, gone->bytes);
+    else if (gone->bytes > 0)
+        give_back(process, gone);
 }
 
+/* The page of what is small is still there: what has the address now lies in it. */
 void release_stale(struct process *process, const struct pointer *gone)
 {
     bool measured = books_looks(&process->session.books) > 0;
-    if (gone->owner == 0 && gone->bytes > 0 && measured)
+    if (gone->owner == 0 && gone->bytes > SLAB_MOST && measured)
         overhead_presume(process, gone->device, gone->bytes);
     release_gone(process, gone, GAP_ANY);
 }

@@ -5,7 +5,8 @@
  *
  * Memory is reserved before the driver is called and given back if it fails; what it gave is
  * forgotten before the driver frees it and its bytes are given back after. No lock is held in
- * between.
+ * between. Bytes are as the driver takes them: whole pages, which small allocations share
+ * (core/slabs.h).
  */
 #ifndef SHIM_CUDA_CHARGE_H
 #define SHIM_CUDA_CHARGE_H
@@ -15,21 +16,25 @@
 struct charge {
     struct process *process; /* NULL: not limited */
     unsigned device;         /* index in the configuration */
-    uint64_t bytes;
+    enum pointer_kind kind;
+    uint64_t bytes;   /* reserved */
+    uint64_t small;   /* what was asked for, where it shares a page; else 0 */
     uint64_t context; /* what is allocated ends with it; 0: with none */
 };
 
 /* Reserve on the current device, for something that ends with the current context. On an error of
  * the shim or the driver the call must not be made. */
-CUresult charge_begin(struct charge *charge, uint64_t bytes);
+CUresult charge_begin(struct charge *charge, uint64_t bytes, enum pointer_kind kind);
 
-/* The same on a device by its ordinal, for something that belongs to no context. */
+/* The same on a device by its ordinal, for whole pages that belong to no context. */
 CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes);
 
-/* Between begin and end: the driver took `bytes` in fact. 0, or -EDQUOT and nothing changed. */
+/* Between begin and end: the driver was asked for `bytes` in fact. 0, or -EDQUOT and nothing
+ * changed. */
 int charge_correct(struct charge *charge, uint64_t bytes);
 
-/* Between begin and end: remember under what it will be freed. 0, or -ENOMEM. */
+/* Between begin and end: remember under what it will be freed. 0, -ENOMEM, or -EDQUOT where it took
+ * a page that there is no room for: then it is to be freed. */
 int charge_record(struct charge *charge, enum holding kind, uint64_t address);
 
 /* The driver has answered: on an error gives back what was reserved. Returns `result`. */

@@ -63,6 +63,8 @@ static void count(struct process *process, unsigned device, uint64_t known, uint
                   uint64_t ticket)
 {
     struct graph_pool *pool = pool_of(process, device);
+    if (known < pool->known)
+        overhead_freed(process, device);
     if (known < pool->known && looks != pool->looks)
         overhead_presume(process, device, pool->known - known);
     pool->counted = ticket;
@@ -240,7 +242,7 @@ static unsigned take_off_all(struct graph_flight *flight)
     return device;
 }
 
-/* Before a refusal an estimate is put right that may be too high. */
+/* Before a refusal it is measured what may be less than the books say. */
 CUresult graph_flight_begin(struct graph_flight *flight, struct process *process,
                             struct graph_exec *exec, CUstream stream)
 {
@@ -248,10 +250,8 @@ CUresult graph_flight_begin(struct graph_flight *flight, struct process *process
     if (exec->need.foreign) /* as if the device had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned device = take_off_all(flight);
-    if (device < VCUDA_DEVICES && overhead_unsettled(process, device)) {
-        overhead_refresh(process, (int)device, true);
+    if (device < VCUDA_DEVICES && overhead_reconsider(process, device))
         device = take_off_all(flight);
-    }
     if (device == VCUDA_DEVICES)
         return CUDA_SUCCESS;
     books_deny(&process->session.books, device);

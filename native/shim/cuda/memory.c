@@ -9,7 +9,7 @@
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
+    CUresult result = charge_begin(&charge, bytes, POINTER_PLAIN);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAlloc_v2)(address, bytes);
@@ -19,7 +19,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
+    CUresult result = charge_begin(&charge, bytes, POINTER_LOW);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAlloc)(address, bytes);
@@ -29,7 +29,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, bytes);
+    CUresult result = charge_begin(&charge, bytes, POINTER_MANAGED);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAllocManaged)(address, bytes, flags);
@@ -55,7 +55,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
                             unsigned int element)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, area(pitched(width), height));
+    CUresult result = charge_begin(&charge, area(pitched(width), height), POINTER_PLAIN);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
@@ -70,7 +70,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
                          unsigned int height, unsigned int element)
 {
     struct charge charge;
-    CUresult result = charge_begin(&charge, area(pitched(width), height));
+    CUresult result = charge_begin(&charge, area(pitched(width), height), POINTER_LOW);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMemAllocPitch)(address, pitch, width, height, element);

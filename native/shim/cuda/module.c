@@ -10,11 +10,18 @@
 /* Programs load small modules by the hundred: those are not measured one by one. */
 enum { SMALL = 1 << 20 };
 
-/* `extent`: what it may take at most; 0 if that is not known. */
-static CUresult begin(struct overhead *overhead, uint64_t bytes, uint64_t extent)
+/* What an image takes: all at once, or its code only when it is launched. `extent`: at most; 0 if
+ * that is not known. */
+struct needs {
+    uint64_t bytes;
+    uint64_t variables;
+    uint64_t extent;
+};
+
+static CUresult begin(struct overhead *overhead, struct needs needs)
 {
-    CUresult result = overhead_begin(overhead, bytes);
-    overhead->often = extent < SMALL;
+    CUresult result = overhead_begin_loading(overhead, needs.bytes, needs.variables);
+    overhead->often = needs.extent < SMALL;
     return result;
 }
 
@@ -27,40 +34,44 @@ static bool code_counts(void)
            overhead_of_context(process, device) > 0;
 }
 
-static uint64_t bytes_of(const void *image)
+static struct needs needs_of(const void *image, uint64_t extent)
 {
-    return code_counts() ? image_estimate(image) : image_bytes(image);
+    return (struct needs){
+        .bytes = slab_whole(code_counts() ? image_estimate(image) : image_bytes(image)),
+        .variables = slab_whole(image_variables(image)),
+        .extent = extent};
 }
 
 static CUresult begin_image(struct overhead *overhead, const void *image)
 {
-    return begin(overhead, bytes_of(image), image_extent(image));
+    return begin(overhead, needs_of(image, image_extent(image)));
 }
 
 /* Of a file, mapped: the rest of its last page, which is zero, ends what is text. */
-static uint64_t mapped_bytes(int file, uint64_t *extent)
+static struct needs mapped_needs(int file)
 {
+    struct needs needs = {0};
     off_t size = lseek(file, 0, SEEK_END);
     void *mapping =
         size <= 0 ? MAP_FAILED : mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, file, 0);
     if (mapping == MAP_FAILED)
-        return 0;
-    bool ends = size % sysconf(_SC_PAGESIZE) != 0; /* else nothing would end it */
-    uint64_t bytes = ends ? bytes_of(mapping) : 0;
-    *extent = (uint64_t)size;
+        return needs;
+    if (size % sysconf(_SC_PAGESIZE) != 0) /* else nothing would end it */
+        needs = needs_of(mapping, (uint64_t)size);
+    needs.extent = (uint64_t)size;
     munmap(mapping, (size_t)size);
-    return bytes;
+    return needs;
 }
 
 static CUresult begin_file(struct overhead *overhead, const char *path)
 {
-    uint64_t bytes = 0, extent = 0;
+    struct needs needs = {0};
     int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (file >= 0) {
-        bytes = mapped_bytes(file, &extent);
+        needs = mapped_needs(file);
         close(file);
     }
-    return begin(overhead, bytes, extent);
+    return begin(overhead, needs);
 }
 
 static void remember(const struct overhead *overhead, const void *handle)

@@ -32,22 +32,6 @@ static bool leave_call(struct process *process, unsigned device)
     return last;
 }
 
-static CUresult reserve(struct overhead *overhead, int device)
-{
-    struct process *process = overhead->process;
-    if (device < 0) /* not granted: as if it had no memory */
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    overhead->device = (unsigned)device;
-    enter_call(process, &process->tallies[device]);
-    if (overhead->estimate == 0 ||
-        books_take(books_of(process), BOOKS_CONTEXT, overhead->device, overhead->estimate,
-                   process_memory_limit(process, overhead->device)) == 0)
-        return CUDA_SUCCESS;
-    books_deny(books_of(process), overhead->device);
-    overhead->estimate = 0;
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 /* The estimate goes. If it stood on top of a measurement, what is left of it is one, too. */
 static void give_back(struct overhead *overhead)
 {
@@ -77,13 +61,43 @@ static CUresult stand_aside(struct overhead *overhead)
     return CUDA_SUCCESS;
 }
 
-static CUresult begin_with(struct overhead *overhead, int device)
+/* Until it is given back, or the call ends, memory moves. */
+static bool reserve(struct overhead *overhead)
 {
-    CUresult result = reserve(overhead, device);
-    if (result == CUDA_SUCCESS)
-        return result;
-    if (device >= 0)
-        give_back(overhead);
+    struct process *process = overhead->process;
+    uint64_t estimate = overhead->estimate;
+    enter_call(process, &process->tallies[overhead->device]);
+    if (estimate == 0 || books_take(books_of(process), BOOKS_CONTEXT, overhead->device, estimate,
+                                    process_memory_limit(process, overhead->device)) == 0)
+        return true;
+    overhead->estimate = 0;
+    give_back(overhead);
+    overhead->estimate = estimate;
+    return false;
+}
+
+static CUresult refuse(struct overhead *overhead)
+{
+    books_deny(books_of(overhead->process), overhead->device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Before a refusal it is measured what may be less than the books say. */
+static CUresult begin_with(struct overhead *overhead, int device, uint64_t least)
+{
+    if (device < 0) { /* not granted: as if it had no memory */
+        process_leave();
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    overhead->device = (unsigned)device;
+    if (reserve(overhead) ||
+        (overhead_reconsider(overhead->process, overhead->device) && reserve(overhead)))
+        return CUDA_SUCCESS;
+    overhead->unpaid = least < overhead->estimate;
+    overhead->estimate = least;
+    if (overhead->unpaid && reserve(overhead))
+        return CUDA_SUCCESS;
+    CUresult result = refuse(overhead);
     process_leave();
     return result;
 }
@@ -95,19 +109,29 @@ CUresult overhead_begin_on(struct overhead *overhead, CUdevice ordinal, uint64_t
         return result;
     int device = process_device(overhead->process, ordinal);
     return device < 0 && !process_ordinal(ordinal) ? stand_aside(overhead)
-                                                   : begin_with(overhead, device);
+                                                   : begin_with(overhead, device, estimate);
 }
 
 /* Without a context nothing is taken yet: the driver may answer as it likes. */
-CUresult overhead_begin(struct overhead *overhead, uint64_t estimate)
+static CUresult begin_current(struct overhead *overhead, uint64_t estimate, uint64_t least)
 {
     int device;
     CUresult result = gate(overhead, estimate);
     if (overhead->process == NULL || result != CUDA_SUCCESS)
         return result;
     if (process_current(overhead->process, &device) == CUDA_SUCCESS)
-        return begin_with(overhead, device);
+        return begin_with(overhead, device, least);
     return stand_aside(overhead);
+}
+
+CUresult overhead_begin(struct overhead *overhead, uint64_t estimate)
+{
+    return begin_current(overhead, estimate, estimate);
+}
+
+CUresult overhead_begin_loading(struct overhead *overhead, uint64_t estimate, uint64_t least)
+{
+    return begin_current(overhead, estimate, least);
 }
 
 static bool over_limit(struct process *process, unsigned device)
@@ -118,14 +142,15 @@ static bool over_limit(struct process *process, unsigned device)
 static CUresult account(struct overhead *overhead)
 {
     struct process *process = overhead->process;
+    bool often = overhead->often && !overhead->unpaid;
     int error = leave_call(process, overhead->device)
-                    ? overhead_measure(process, overhead->device, overhead->often)
+                    ? overhead_measure(process, overhead->device, often)
                     : -EAGAIN;
+    if (overhead->unpaid &&
+        error != 0) /* nothing stands for it, and nobody has seen that it fits */
+        return refuse(overhead);
     bool settled = error == 0 || error == -ENODATA; /* measured, or never to be */
-    if (!settled || !over_limit(process, overhead->device))
-        return CUDA_SUCCESS;
-    books_deny(books_of(process), overhead->device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return settled && over_limit(process, overhead->device) ? refuse(overhead) : CUDA_SUCCESS;
 }
 
 CUresult overhead_end(struct overhead *overhead, CUresult result)

@@ -19,11 +19,17 @@ struct overhead {
     struct process *process; /* NULL: not limited */
     unsigned device;         /* index in the configuration */
     uint64_t estimate;
-    bool often; /* there are many of its kind: not each is measured at once */
+    bool often;  /* there are many of its kind: not each is measured at once */
+    bool unpaid; /* there was room for the least alone */
 };
 
 /* On the current device, or on one by its ordinal. On an error the driver must not be called. */
 CUresult overhead_begin(struct overhead *overhead, uint64_t estimate);
+
+/* The same for what may take less than is estimated, as code that is loaded lazily, but at least so
+ * much. Where there is room for that alone, the driver is called all the same, and it is undone
+ * unless a measurement shows that it fits. */
+CUresult overhead_begin_loading(struct overhead *overhead, uint64_t estimate, uint64_t least);
 CUresult overhead_begin_on(struct overhead *overhead, CUdevice ordinal, uint64_t estimate);
 
 /* The driver has answered. Returns what it said, or CUDA_ERROR_OUT_OF_MEMORY if that went over the
@@ -57,15 +63,23 @@ int overhead_measure(struct process *process, unsigned device, bool often);
 /* What the driver is known to take for one context. */
 uint64_t overhead_of_context(const struct process *process, int device);
 
+/* Before a refusal: is there reason to think that the driver holds less than the books say? Then it
+ * is measured, and to be tried again. There is if an estimate stands, or something was freed since
+ * the last measurement: what the driver had besides (a page with little in it) may be gone, too. */
+bool overhead_reconsider(struct process *process, unsigned device);
+
+/* By how much the driver's own bytes are fewer than they were in the last figure shown, although
+ * the program did nothing that could have made them so: free memory must not grow by a better
+ * measurement under a program that compares (vLLM does). */
+uint64_t overhead_withheld(struct process *process, unsigned device);
+
 /* For overhead_refresh(): notice what came into being without us, measure what was put off. */
 void overhead_look(struct process *process, unsigned device, bool exactly);
 
-/* May the books say more than there is, for lack of a measurement? */
-static inline bool overhead_unsettled(const struct process *process, unsigned device)
+/* The driver was given something back on this device. */
+static inline void overhead_freed(struct process *process, unsigned device)
 {
-    /* relaxed: a hint */
-    return atomic_load_explicit(&process->tallies[device].state, memory_order_relaxed) ==
-           TALLY_ESTIMATED;
+    atomic_fetch_add_explicit(&process->freed[device], 1, memory_order_relaxed); /* a hint */
 }
 
 /* Before a figure is used: what the driver took is in the books. `exactly`: the latest, too. */

@@ -1,6 +1,7 @@
 /* What the driver took by itself, as far as the manager has measured it. */
 #include "cuda/overhead.h"
 
+#include "core/slot.h"
 #include "cuda/graph_memory.h"
 #include "cuda/pool.h"
 #include "runtime/clock.h"
@@ -68,12 +69,18 @@ static void presume_contexts(struct process *process, unsigned device, const str
         books_presume(books, device, least - estimate);
 }
 
+static uint64_t freed_so_far(const struct process *process, unsigned device)
+{
+    /* relaxed: a hint */
+    return atomic_load_explicit(&process->freed[device], memory_order_relaxed);
+}
+
 /* Ask the manager; drop the estimate if nothing came meanwhile that it stands for. */
 static int ask(struct process *process, unsigned device, bool insist)
 {
     struct tally *tally = &process->tallies[device];
     pthread_mutex_lock(&tally->mutex);
-    uint64_t begun = tally->begun;
+    uint64_t begun = tally->begun, freed = freed_so_far(process, device);
     pthread_mutex_unlock(&tally->mutex);
     int error = session_measure(&process->session, insist ? patience_ns : again_ns, insist);
     note_silence(process, error);
@@ -81,6 +88,8 @@ static int ask(struct process *process, unsigned device, bool insist)
     bool alone = tally->begun == begun && tally->under_way == 0;
     if (error == 0 && alone)
         books_settle(books_of(process), device);
+    if (is_final(error))
+        atomic_store_explicit(&tally->freed, freed, memory_order_relaxed);
     if (error == -ENODATA)
         presume_contexts(process, device, tally);
     tally_set(tally, is_final(error) && alone ? TALLY_MEASURED : TALLY_ESTIMATED);
@@ -203,5 +212,37 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
     }
     if (replaced(process, tally, device) || silent(process) || (!exactly && recently(process)))
         return;
-    measure(process, device, false);
+    measure(process, device, exactly);
+}
+
+bool overhead_reconsider(struct process *process, unsigned device)
+{
+    struct tally *tally = &process->tallies[device];
+    bool estimated = atomic_load_explicit(&tally->state, memory_order_relaxed) == TALLY_ESTIMATED;
+    bool freed =
+        atomic_load_explicit(&tally->freed, memory_order_relaxed) != freed_so_far(process, device);
+    if (!estimated && !freed)
+        return false;
+    if (!estimated)
+        overhead_outdated(process, device);
+    overhead_look(process, device, true);
+    return true;
+}
+
+uint64_t overhead_withheld(struct process *process, unsigned device)
+{
+    struct books *books = books_of(process);
+    struct tally *tally = &process->tallies[device];
+    uint64_t freed = freed_so_far(process, device);
+    pthread_mutex_lock(&tally->mutex);
+    uint64_t own = slot_driver_bytes(books->page, device, (uint32_t)books->slot);
+    bool idle = tally->shown_begun == tally->begun && tally->shown_freed == freed;
+    if (!idle || own > tally->shown) {
+        tally->shown = own;
+        tally->shown_begun = tally->begun;
+        tally->shown_freed = freed;
+    }
+    uint64_t withheld = tally->shown - own;
+    pthread_mutex_unlock(&tally->mutex);
+    return withheld;
 }

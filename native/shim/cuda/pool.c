@@ -21,6 +21,8 @@ static int enter(struct process *process, const struct pool *before, struct pool
                  struct pool_growth *mine, bool surely)
 {
     unsigned device = (unsigned)before->device;
+    if (answer.held < before->charged)
+        overhead_freed(process, device);
     if (answer.held < before->charged && answer.looks != before->looks)
         overhead_presume(process, device, before->charged - answer.held);
     return pools_enter(&process->pools, &process->session.books, before->handle, answer,

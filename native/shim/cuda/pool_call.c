@@ -129,7 +129,7 @@ static bool begin_moving(struct pool_call *call)
     return may;
 }
 
-/* Before a refusal an estimate is put right that may be too high. */
+/* Before a refusal it is measured what may be less than the books say. */
 static CUresult begin_charged(struct pool_call *call)
 {
     struct process *process = call->process;
@@ -140,13 +140,8 @@ static CUresult begin_charged(struct pool_call *call)
     call->device = (unsigned)call->pool.device;
     take_turn(call);
     overhead_refresh(process, call->pool.device, false);
-    if (begin_moving(call))
+    if (begin_moving(call) || (overhead_reconsider(process, call->device) && begin_moving(call)))
         return CUDA_SUCCESS;
-    if (overhead_unsettled(process, call->device)) {
-        overhead_refresh(process, call->pool.device, true);
-        if (begin_moving(call))
-            return CUDA_SUCCESS;
-    }
     pools_end_turn(&process->pools, call->pool.handle);
     return refuse(call);
 }
@@ -177,7 +172,7 @@ static CUresult begin_inside(struct pool_call *call, CUmemoryPool pool)
         return result;
     call->process = NULL;
     call->plain = true;
-    return charge_begin(&call->charge, call->growth.bytes);
+    return charge_begin(&call->charge, call->growth.bytes, POINTER_PLAIN);
 }
 
 CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, CUstream stream)

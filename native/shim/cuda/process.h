@@ -7,6 +7,7 @@
 #include "core/physical.h"
 #include "core/pointers.h"
 #include "core/pools.h"
+#include "core/slabs.h"
 #include "core/turn.h"
 #include "cuda/graph_state.h"
 #include "cuda/tally.h"
@@ -22,6 +23,7 @@ enum holding {
     HOLDING_ARRAY,   /* arrays and mipmapped arrays */
     HOLDING_CONTEXT, /* no bytes: which device a context is on */
     HOLDING_MODULE,  /* the same of a module or library */
+    HOLDING_IMPORT,  /* addresses of other processes' memory; owner: how often it was opened */
     HOLDINGS,
 };
 
@@ -33,7 +35,9 @@ struct process {
     struct session session;
     _Atomic uint64_t epoch; /* another in each process of a line of forks; 0: not attached yet */
     struct pointers holdings[HOLDINGS];
-    _Atomic uint64_t endings; /* of contexts, begun so far */
+    struct slabs slabs;
+    _Atomic uint64_t freed[VCUDA_DEVICES]; /* how often the driver was given something back */
+    _Atomic uint64_t endings;              /* of contexts, begun so far */
     struct pools pools;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */

@@ -3,6 +3,7 @@
  * The driver answers first and its errors stand; a figure only ever gets smaller. Pointers may be
  * NULL where the driver lets them.
  */
+#include "core/slot.h"
 #include "cuda/graph_memory.h"
 #include "cuda/overhead.h"
 #include "cuda/pool.h"
@@ -13,13 +14,16 @@ struct view {
     uint64_t left;
 };
 
-static struct view view_of(const struct process *process, int device)
+/* What is left can be had: the driver gives whole pages. */
+static struct view view_of(struct process *process, int device)
 {
     if (device < 0) /* not granted: as if it had no memory */
         return (struct view){0, 0};
     uint64_t limit = process_memory_limit(process, (unsigned)device);
-    uint64_t held = books_total(&process->session.books, (unsigned)device);
-    return (struct view){limit, limit > held ? limit - held : 0};
+    uint64_t held = slot_add(books_total(&process->session.books, (unsigned)device),
+                             overhead_withheld(process, (unsigned)device));
+    uint64_t left = limit > held ? limit - held : 0;
+    return (struct view){limit, left / SLAB_PAGE * SLAB_PAGE};
 }
 
 static CUresult view_current(struct process *process, struct view *view)

@@ -26,6 +26,7 @@ void virtual_drop(struct process *process, struct physical *physical)
     struct physical *gone = physicals_drop(&process->physicals, physical);
     for (const struct physical *each = gone; each != NULL; each = each->next) {
         books_release(&process->session.books, each->device, each->bytes);
+        overhead_freed(process, each->device);
         if (each->foreign) /* gone for us, or also for others: a measurement tells */
             overhead_outdated(process, each->device);
     }

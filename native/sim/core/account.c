@@ -2,6 +2,7 @@
 #include "core/ledger.h"
 #include "core/period.h"
 #include "core/pids.h"
+#include "core/share.h"
 #include "core/timeline.h"
 #include <errno.h>
 
@@ -40,6 +41,26 @@ static bool occupies(const struct sim_process *process, unsigned gpu)
     return process->pid != 0 && (process->contexts[gpu] > 0 || process->bytes[gpu] > 0);
 }
 
+/* What others pay for and this process holds, too. */
+static uint64_t shared_with(const struct sim_state *state, const struct sim_process *process,
+                            unsigned gpu)
+{
+    uint64_t bytes = process->imported[gpu];
+    for (unsigned index = 0; index < SIM_SHARES; index++)
+        if (state->shares[index].gpu == gpu && share_guest(state, process, &state->shares[index]))
+            bytes += state->shares[index].bytes;
+    return bytes;
+}
+
+static uint64_t told_bytes(const struct sim_state *state, const struct sim_process *process,
+                           unsigned gpu)
+{
+    const struct sim_driver *driver = &state->machine.driver;
+    uint64_t hidden = driver->hides_managed ? process->managed[gpu] : 0;
+    uint64_t imported = driver->counts_imports ? shared_with(state, process, gpu) : 0;
+    return process->bytes[gpu] - hidden + imported;
+}
+
 static struct sim_occupant occupant(const struct sim_state *state, struct sim_process *process,
                                     unsigned gpu)
 {
@@ -49,6 +70,7 @@ static struct sim_occupant occupant(const struct sim_state *state, struct sim_pr
         .gpu = gpu,
         .mount_namespace = state->tenants[process->tenant].mount_namespace,
         .bytes = process->bytes[gpu],
+        .told_bytes = told_bytes(state, process, gpu),
         .allocations = process->allocations[gpu],
         .busy_ns = process->busy_ns[gpu],
         .sm_ns = process->sm_ns[gpu],

@@ -19,9 +19,15 @@ uint64_t ledger_used_by_tenant(const struct sim_state *state, unsigned gpu, uint
     return sum;
 }
 
+uint64_t ledger_capacity(const struct sim_state *state, unsigned gpu)
+{
+    const struct sim_gpu *model = &state->machine.gpus[gpu];
+    return model->memory_bytes - model->reserved_bytes;
+}
+
 static bool fits(const struct sim_state *state, unsigned gpu, uint64_t bytes)
 {
-    uint64_t total = state->machine.gpus[gpu].memory_bytes;
+    uint64_t total = ledger_capacity(state, gpu);
     uint64_t used = ledger_used(state, gpu);
     return used <= total && bytes <= total - used;
 }

@@ -1,5 +1,5 @@
-/* Who holds how much memory. Exactly the bytes asked for are charged, without rounding, so that
- * other books can be compared with these to the byte. */
+/* Who holds how much memory. Exactly the bytes it is called with are charged; how the driver rounds
+ * is the caller's matter (cuda/taken.h). What the driver keeps for itself is nobody's. */
 #ifndef SIM_LEDGER_H
 #define SIM_LEDGER_H
 
@@ -27,6 +27,9 @@ void ledger_give(struct sim_process *process, unsigned gpu, uint64_t bytes);
 int ledger_open_context(struct sim_state *state, struct sim_process *process, unsigned gpu,
                         uint64_t now);
 void ledger_close_context(struct sim_state *state, struct sim_process *process, unsigned gpu);
+
+/* Bytes that processes can hold together: the card's, less what the driver keeps. */
+uint64_t ledger_capacity(const struct sim_state *state, unsigned gpu);
 
 /* Bytes all processes together hold. */
 uint64_t ledger_used(const struct sim_state *state, unsigned gpu);

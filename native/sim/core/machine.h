@@ -21,7 +21,7 @@ enum {
 struct sim_gpu {
     char name[SIM_NAME_SIZE];
     uint8_t uuid[16];
-    uint64_t memory_bytes;
+    uint64_t memory_bytes;   /* of the card */
     uint64_t context_bytes;  /* what a process's first context takes; 0: code is free too */
     uint64_t reserved_bytes; /* of memory_bytes: what the driver keeps from everybody */
     uint32_t pci_domain;
@@ -61,7 +61,8 @@ enum {
  * page_bytes: larger allocations than slab_most_bytes take whole pages, smaller ones share pages
  * ("slabs"); 0: bytes as asked. queue_depth: launches that can wait in a process's queue, at most
  * SIM_QUEUE_DEPTH; 0: that many. samples: SIM_SAMPLES_*. hides_managed: NVML's figure of a process
- * lacks managed memory. local_memory: it grows at launch, for stacks of all resident threads. */
+ * lacks managed memory. counts_imports: it contains memory that another process made and this one
+ * opened. local_memory: it grows at launch, for stacks of all resident threads. */
 struct sim_driver {
     uint64_t slice_ns;
     uint64_t switch_ns;
@@ -72,7 +73,9 @@ struct sim_driver {
     uint32_t queue_depth;
     uint32_t samples;
     uint32_t hides_managed;
+    uint32_t counts_imports;
     uint32_t local_memory;
+    uint32_t reserved;
 };
 
 /* GPUs by index. level: as nvmlGpuTopologyLevel_t (10 one switch … 50 across sockets). */
@@ -110,12 +113,14 @@ struct sim_tenant {
     struct sim_usage gpus[SIM_GPUS];
 };
 
-/* One process on one GPU. pid: as the reader has it, 0 where it has none. */
+/* One process on one GPU. pid: as the reader has it, 0 where it has none. bytes: what it holds;
+ * told_bytes: what NVML says of that. */
 struct sim_occupant {
     int32_t pid;
     uint32_t gpu;
     uint64_t mount_namespace;
     uint64_t bytes;
+    uint64_t told_bytes;
     uint64_t allocations;
     uint64_t busy_ns;
     uint64_t sm_ns;

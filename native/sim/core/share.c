@@ -52,6 +52,13 @@ uint64_t share_join(struct sim_state *state, struct sim_process *process, uint64
     return share_begin(state, process, gpu, bytes);
 }
 
+bool share_guest(const struct sim_state *state, const struct sim_process *process,
+                 const struct sim_share *share)
+{
+    uint32_t slot = slot_of(state, process);
+    return share->identity != 0 && share->payer != slot && holds(share, slot);
+}
+
 /* The first slot that still holds it; SIM_PROCESSES for none. */
 static uint32_t heir(const struct sim_share *share)
 {

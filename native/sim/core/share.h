@@ -19,6 +19,10 @@ uint64_t share_begin(struct sim_state *state, const struct sim_process *process,
 uint64_t share_join(struct sim_state *state, struct sim_process *process, uint64_t identity,
                     unsigned gpu, uint64_t bytes, uint64_t now);
 
+/* Does `process` hold it without paying for it? */
+bool share_guest(const struct sim_state *state, const struct sim_process *process,
+                 const struct sim_share *share);
+
 /* Let go of it. */
 void share_end(struct sim_state *state, struct sim_process *process, uint64_t identity);
 

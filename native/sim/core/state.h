@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 7,
+    SIM_VERSION = 8,
     SIM_SHARES = 1024,     /* physical memories that more than one process may hold at once */
     SIM_LANES = 64,        /* hardware queues of a process, as bits of a mask */
     SIM_ENGINES = 2,       /* copy engines: to the device, to the host */
@@ -89,6 +89,8 @@ struct sim_process {
     uint64_t image;
     uint32_t contexts[SIM_GPUS];
     uint64_t bytes[SIM_GPUS];
+    uint64_t managed[SIM_GPUS];  /* of these */
+    uint64_t imported[SIM_GPUS]; /* not of these: made by other processes, opened by this one */
     uint64_t allocations[SIM_GPUS];
     uint64_t busy_ns[SIM_GPUS];
     uint64_t sm_ns[SIM_GPUS];

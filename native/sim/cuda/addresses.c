@@ -85,10 +85,9 @@ static void *reserve(size_t size, bool managed, bool below_4g)
 }
 
 /* Addresses of a multiple of the quantum, whose size that is too. */
-static void *reserve_aligned(size_t size)
+static void *reserve_aligned(size_t size, size_t quantum, bool managed, bool below_4g)
 {
-    size_t quantum = (size_t)GRAPH_QUANTUM;
-    char *start = reserve(size + quantum, false, false);
+    char *start = reserve(size + quantum, managed, below_4g);
     if (start == NULL)
         return NULL;
     size_t before = (quantum - (uintptr_t)start % quantum) % quantum;
@@ -98,14 +97,26 @@ static void *reserve_aligned(size_t size)
     return start + before;
 }
 
+CUdeviceptr addresses_reserve(size_t size, enum memory_kind kind)
+{
+    return (uintptr_t)reserve_aligned(size, size, kind == MEMORY_MANAGED, kind == MEMORY_LOW);
+}
+
+void addresses_clear(CUdeviceptr start, size_t size, enum memory_kind kind)
+{
+    int access = kind == MEMORY_MANAGED ? PROT_READ | PROT_WRITE : PROT_NONE;
+    mmap((void *)(uintptr_t)start, size, access,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
                   CUdeviceptr *out)
 {
     size_t size = wanted->block != NULL ? wanted->block->size : page_round(wanted->bytes);
     if (size < wanted->bytes || make_room(map) != 0)
         return -ENOMEM;
-    void *start =
-        wanted->block != NULL ? reserve_aligned(size) : reserve(size, wanted->managed, below_4g);
+    void *start = wanted->block != NULL ? reserve_aligned(size, (size_t)GRAPH_QUANTUM, false, false)
+                                        : reserve(size, wanted->managed, below_4g);
     if (start == NULL)
         return -ENOMEM;
     struct allocation placed = *wanted;
@@ -141,7 +152,7 @@ bool addresses_remove(struct address_map *map, CUdeviceptr start, struct allocat
     if (found == NULL || found->start != start || found->mapping != NULL)
         return false;
     *out = *found;
-    if (found->mapped > 0)
+    if (found->mapped > 0 && found->taken.slab == NULL)
         munmap((void *)(uintptr_t)found->start, found->mapped);
     if (found->file > 0)
         close(found->file);

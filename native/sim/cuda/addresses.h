@@ -15,6 +15,12 @@
 int addresses_add(struct address_map *map, const struct allocation *wanted, bool below_4g,
                   CUdeviceptr *out);
 
+/* Reserve addresses that begin at a multiple of `size`, a power of two. 0 without memory. */
+CUdeviceptr addresses_reserve(size_t size, enum memory_kind kind);
+
+/* Make them as they were when they were reserved. */
+void addresses_clear(CUdeviceptr start, size_t size, enum memory_kind kind);
+
 /* Enter what has its addresses already; they must be free in the map. 0, or -ENOMEM. */
 int addresses_insert(struct address_map *map, const struct allocation *placed);
 

@@ -1,5 +1,5 @@
 #include "cuda/array.h"
-#include "cuda/memory.h"
+#include "cuda/taken.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -71,19 +71,21 @@ static CUresult describe(const struct array_shape *shape, bool mipmapped, unsign
     return CUDA_SUCCESS;
 }
 
-/* Charged already. */
+/* driver->mutex is held. */
 static CUresult enter(struct driver *driver, const struct array *described, struct array **out)
 {
     struct array *array = malloc(sizeof *array);
-    if (array == NULL) {
-        memory_release(driver, described->context->device, described->bytes);
+    if (array == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     *array = *described;
-    pthread_mutex_lock(&driver->mutex);
+    CUresult result =
+        taken_begin(driver, array->context, MEMORY_ARRAY, array->bytes, &array->taken);
+    if (result != CUDA_SUCCESS) {
+        free(array);
+        return result;
+    }
     array->next = driver->arrays;
     driver->arrays = array;
-    pthread_mutex_unlock(&driver->mutex);
     *out = array;
     return CUDA_SUCCESS;
 }
@@ -100,8 +102,10 @@ CUresult array_create(const struct array_shape *shape, bool mipmapped, unsigned 
     if (result != CUDA_SUCCESS)
         return result;
     described.context = context;
-    result = memory_charge(driver, context->device, described.bytes);
-    return result == CUDA_SUCCESS ? enter(driver, &described, out) : result;
+    pthread_mutex_lock(&driver->mutex);
+    result = enter(driver, &described, out);
+    pthread_mutex_unlock(&driver->mutex);
+    return result;
 }
 
 static void discard(struct array *array)
@@ -120,7 +124,7 @@ static void remove_at(struct driver *driver, struct array **place)
 {
     struct array *gone = *place;
     *place = gone->next;
-    memory_release(driver, gone->context->device, gone->bytes);
+    taken_end(driver, &gone->taken);
     discard(gone);
 }
 

@@ -20,8 +20,9 @@ struct array {
     struct array_format format;
     bool mipmapped;
     unsigned levels;
-    unsigned part;   /* number of the level or plane */
-    uint64_t bytes;  /* charged */
+    unsigned part;  /* number of the level or plane */
+    uint64_t bytes; /* that it needs */
+    struct taken taken;
     void *contents;  /* a mapping made for the first copy, rows without padding; NULL: all 0 */
     size_t capacity; /* of it */
 };

@@ -78,7 +78,8 @@ void context_close(struct driver *driver, struct context *context)
     context->kind = NO_OBJECT;
     pthread_mutex_unlock(&driver->mutex);
     sim_lock(driver->state);
-    ledger_give(driver->process, driver->gpus[context->device], context->heap_bytes);
+    ledger_give(driver->process, driver->gpus[context->device],
+                context->heap_bytes + context->stack_bytes);
     ledger_close_context(driver->state, driver->process, driver->gpus[context->device]);
     sim_unlock(driver->state);
 }

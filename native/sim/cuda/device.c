@@ -62,7 +62,7 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     const struct sim_gpu *gpu;
     CUresult result = gpu_for(device, bytes, &gpu);
     if (result == CUDA_SUCCESS)
-        *bytes = gpu->memory_bytes;
+        *bytes = gpu->memory_bytes - gpu->reserved_bytes;
     return result;
 }
 

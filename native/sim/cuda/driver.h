@@ -38,7 +38,8 @@ struct context {
     unsigned shared_config;
     uint64_t number;
     size_t limits[8];
-    uint64_t heap_bytes; /* taken for limits that were raised */
+    uint64_t heap_bytes;  /* taken for limits that were raised */
+    uint64_t stack_bytes; /* and for stacks, at launches */
 };
 
 /* A memory pool (pool.h). device: -1 for one in the host's memory. */
@@ -60,6 +61,24 @@ struct pool {
     struct pool *next; /* of driver->made_pools */
 };
 
+/* What device memory is for. */
+enum memory_kind {
+    MEMORY_PLAIN,
+    MEMORY_LOW, /* at addresses of 32 bit */
+    MEMORY_MANAGED,
+    MEMORY_ARRAY,
+    MEMORY_CODE,
+};
+
+/* What the driver took for something (taken.h). All zero: nothing. */
+struct taken {
+    struct context *context;
+    enum memory_kind kind;
+    uint64_t bytes; /* whole pages of its own, or */
+    struct slab *slab;
+    CUdeviceptr place; /* in the slab */
+};
+
 /* One allocation of device memory. Its pages become real when something is copied there. */
 struct allocation {
     CUdeviceptr start;
@@ -68,6 +87,7 @@ struct allocation {
     struct context *context;   /* NULL: it ends with none */
     struct pool *pool;         /* its pages are the pool's */
     struct graph_block *block; /* of a graph; its memory is counted there */
+    struct taken taken;        /* nothing where it has one of the two, or is not ours */
     uint64_t number;
     bool managed;
     bool committed;
@@ -130,6 +150,7 @@ struct driver {
     struct pool *pools[SIM_GPUS]; /* the current ones */
     struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
     struct address_map memory;
+    struct slab *slabs;
     struct reservations reservations;
     struct physical_table physicals;
     struct array *arrays;   /* of all contexts, mipmapped ones too */

@@ -84,6 +84,24 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
     return result;
 }
 
+/* What of another process's memory is open in this one: all of the pages it lies in. */
+static void count(struct driver *driver, const struct allocation *item, bool opened)
+{
+    unsigned gpu = driver->gpus[item->context->device];
+    uint64_t page = driver->state->machine.driver.page_bytes, bytes = item->bytes;
+    if (page > 0)
+        bytes = (bytes + page - 1) / page * page;
+    sim_lock(driver->state);
+    driver->process->imported[gpu] += opened ? bytes : -bytes;
+    sim_unlock(driver->state);
+}
+
+void ipc_closed(struct driver *driver, struct allocation *gone)
+{
+    count(driver, gone, false);
+    free(gone->opened);
+}
+
 static struct allocation *already_open(struct driver *driver, const struct context *context,
                                        const struct ipc_ticket *ticket)
 {
@@ -126,6 +144,8 @@ static CUresult open_new(struct driver *driver, struct context *context,
                                     .number = driver_number(driver),
                                     .opened = opened};
         result = enter(driver, &wanted, file, out);
+        if (result == CUDA_SUCCESS)
+            count(driver, &wanted, true);
     }
     if (file >= 0)
         close(file);
@@ -173,7 +193,7 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     struct allocation *item = addresses_find(&driver->memory, address);
     bool open = item != NULL && item->opened != NULL && item->start == address;
     if (open && --item->opened->count == 0 && addresses_remove(&driver->memory, address, &gone))
-        free(gone.opened);
+        ipc_closed(driver, &gone);
     pthread_mutex_unlock(&driver->mutex);
     return open ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

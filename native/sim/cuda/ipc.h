@@ -25,6 +25,9 @@ _Static_assert(sizeof(struct ipc_ticket) <= sizeof(CUipcMemHandle), "fits");
 /* Where others find the file. False if it is none. */
 bool ipc_address(const struct driver *driver, int file, struct ipc_ticket *out);
 
+/* Memory of another process is not open here any more; `gone` is out of the address map already. */
+void ipc_closed(struct driver *driver, struct allocation *gone);
+
 /* The exporter's file; below 0 if it, or the exporter, is gone. */
 int ipc_reach(const struct ipc_ticket *ticket);
 

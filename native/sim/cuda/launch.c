@@ -8,6 +8,7 @@
  * parameters come in a buffer, it is as long as it says and waits for nobody.
  */
 #include "cuda/capture.h"
+#include "cuda/limits.h"
 #include "cuda/module.h"
 #include "cuda/queue.h"
 #include "cuda/tasks.h"
@@ -110,6 +111,8 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
         return capture_launch(driver, stream, shape, function, parameters, extra);
     if (result == CUDA_SUCCESS)
         result = module_enter(driver, function->module);
+    if (result == CUDA_SUCCESS)
+        result = limits_launch(driver, context_current(driver), function->needs.local);
     if (result == CUDA_SUCCESS)
         result = task_of(driver, device, shape, function, parameters, extra, &task);
     if (result == CUDA_SUCCESS)

@@ -72,7 +72,7 @@ API CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
         return result;
     if (bytes == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *bytes = clamp(gpu->memory_bytes);
+    *bytes = clamp(gpu->memory_bytes - gpu->reserved_bytes);
     return CUDA_SUCCESS;
 }
 

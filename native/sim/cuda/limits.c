@@ -2,13 +2,15 @@
  *
  * What they are at first is covered by a context's own bytes; beyond that the stack takes its size
  * for each thread that the GPU can hold, the buffer of printf and the heap take theirs. Where the
- * model's contexts take nothing, so do these. Real drivers resize at the next launch; here it
- * happens at once.
+ * model's contexts take nothing, so do these. It happens at once; but with local_memory the stacks
+ * grow at the launch of a kernel that needs more, by the limit or by itself, and stay (what
+ * CU_CTX_LMEM_RESIZE_TO_MAX asked for is what drivers do).
  */
+#include "cuda/limits.h"
 #include "core/ledger.h"
 #include "cuda/driver.h"
 
-enum { LIMIT_COUNT = 8 };
+enum { LIMIT_COUNT = 8, STACK_FIRST = 1024 };
 
 API CUresult cuCtxGetLimit(size_t *value, int limit)
 {
@@ -28,12 +30,34 @@ static uint64_t heap_bytes(const struct driver *driver, const struct context *co
 {
     const struct sim_gpu *gpu = &driver->state->machine.gpus[driver->gpus[context->device]];
     uint64_t count[] = {(uint64_t)gpu->sm_count * gpu->threads_per_sm, 1, 1}, bytes = 0;
-    static const size_t first[] = {1024, 1048576, 8388608};
-    for (int index = 0; gpu->context_bytes > 0 && index < 3; index++) {
+    static const size_t first[] = {STACK_FIRST, 1048576, 8388608};
+    int from = driver->state->machine.driver.local_memory ? 1 : 0; /* without the stacks */
+    for (int index = from; gpu->context_bytes > 0 && index < 3; index++) {
         uint64_t wanted = index == limit ? value : context->limits[index];
         bytes += wanted > first[index] ? (wanted - first[index]) * count[index] : 0;
     }
     return bytes;
+}
+
+CUresult limits_launch(struct driver *driver, struct context *context, uint64_t local)
+{
+    if (context == NULL || !driver->state->machine.driver.local_memory)
+        return CUDA_SUCCESS;
+    unsigned gpu = driver->gpus[context->device];
+    const struct sim_gpu *model = &driver->state->machine.gpus[gpu];
+    uint64_t each = local > context->limits[0] ? local : context->limits[0];
+    if (model->context_bytes == 0 || each <= STACK_FIRST)
+        return CUDA_SUCCESS;
+    uint64_t bytes = (each - STACK_FIRST) * model->sm_count * model->threads_per_sm;
+    pthread_mutex_lock(&driver->mutex);
+    uint64_t more = bytes > context->stack_bytes ? bytes - context->stack_bytes : 0;
+    uint64_t now = sim_lock(driver->state);
+    int error = ledger_take(driver->state, driver->process, gpu, more, now);
+    sim_unlock(driver->state);
+    if (error == 0)
+        context->stack_bytes += more;
+    pthread_mutex_unlock(&driver->mutex);
+    return error == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult set_limit(struct driver *driver, struct context *context, int limit, size_t value)

@@ -2,25 +2,37 @@
 #include "core/ledger.h"
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
+#include "cuda/ipc.h"
 #include "cuda/queue.h"
-#include <stdlib.h>
+#include "cuda/taken.h"
 
 enum { PITCH = 512 };
 
-CUresult memory_charge(struct driver *driver, CUdevice device, uint64_t bytes)
+/* At the place it has in a slab. */
+static int add_in_slab(struct driver *driver, struct allocation *wanted, CUdeviceptr *out)
 {
-    uint64_t now = sim_lock(driver->state);
-    unsigned gpu = driver->gpus[device];
-    int result = ledger_charge(driver->state, driver->process, gpu, bytes, now);
-    sim_unlock(driver->state);
-    return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    wanted->start = wanted->taken.place;
+    wanted->mapped = wanted->taken.slab->place;
+    wanted->committed = wanted->managed;
+    *out = wanted->start;
+    return addresses_insert(&driver->memory, wanted);
 }
 
-void memory_release(struct driver *driver, CUdevice device, uint64_t bytes)
+/* driver->mutex is held. */
+static CUresult allocate_in(struct driver *driver, struct allocation *wanted, bool below_4g,
+                            CUdeviceptr *out)
 {
-    sim_lock(driver->state);
-    ledger_release(driver->process, driver->gpus[device], bytes);
-    sim_unlock(driver->state);
+    enum memory_kind kind = wanted->managed ? MEMORY_MANAGED : below_4g ? MEMORY_LOW : MEMORY_PLAIN;
+    CUresult result = taken_begin(driver, wanted->context, kind, wanted->bytes, &wanted->taken);
+    if (result != CUDA_SUCCESS)
+        return result;
+    wanted->number = driver_number(driver);
+    int error = wanted->taken.slab != NULL ? add_in_slab(driver, wanted, out)
+                                           : addresses_add(&driver->memory, wanted, below_4g, out);
+    if (error == 0)
+        return CUDA_SUCCESS;
+    taken_end(driver, &wanted->taken);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool below_4g,
@@ -28,27 +40,20 @@ CUresult memory_allocate(struct driver *driver, struct allocation wanted, bool b
 {
     if (out == NULL || wanted.bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    CUdevice device = wanted.context->device;
-    CUresult result = memory_charge(driver, device, wanted.bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
     pthread_mutex_lock(&driver->mutex);
-    wanted.number = driver_number(driver);
-    int added = addresses_add(&driver->memory, &wanted, below_4g, out);
+    CUresult result = allocate_in(driver, &wanted, below_4g, out);
     pthread_mutex_unlock(&driver->mutex);
-    if (added == 0)
-        return CUDA_SUCCESS;
-    memory_release(driver, device, wanted.bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
 }
 
-static void settle(struct driver *driver, const struct allocation *gone, struct pool_stream stream)
+static void settle(struct driver *driver, struct allocation *gone, struct pool_stream stream)
 {
     if (gone->pool != NULL)
         pool_give(driver, gone, stream);
-    else if (gone->opened == NULL) /* else the process that made it pays for it */
-        memory_release(driver, gone->context->device, gone->bytes);
-    free(gone->opened);
+    else if (gone->opened != NULL) /* the process that made it pays for it */
+        ipc_closed(driver, gone);
+    else
+        taken_end(driver, &gone->taken);
 }
 
 CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_stream stream)
@@ -106,7 +111,7 @@ void memory_figures(struct driver *driver, CUdevice device, uint64_t *free_bytes
     sim_reap(driver->state, now);
     uint64_t used = ledger_used(driver->state, gpu);
     sim_unlock(driver->state);
-    *total_bytes = driver->state->machine.gpus[gpu].memory_bytes;
+    *total_bytes = ledger_capacity(driver->state, gpu);
     *free_bytes = *total_bytes - used;
 }
 

@@ -13,10 +13,6 @@ CUresult memory_free(struct driver *driver, CUdeviceptr address);
 /* The same ordered by a stream, for what came from a pool. */
 CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_stream stream);
 
-/* Enter bytes in the ledger, of what has no address, and take them out. */
-CUresult memory_charge(struct driver *driver, CUdevice device, uint64_t bytes);
-void memory_release(struct driver *driver, CUdevice device, uint64_t bytes);
-
 /* Free everything a context holds; driver->mutex is held. */
 void memory_free_all(struct driver *driver, const struct context *context);
 

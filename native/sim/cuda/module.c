@@ -1,5 +1,5 @@
 #include "cuda/module.h"
-#include "core/ledger.h"
+#include "cuda/taken.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +15,21 @@ static uint64_t bytes_in(const struct driver *driver, const struct context *cont
     return sizes.variables + (costs ? code : 0);
 }
 
+/* driver->mutex is held. */
 static CUresult enter(struct driver *driver, struct context *context, struct module *module)
 {
     uint64_t bytes = bytes_in(driver, context, module->sizes);
-    uint64_t now = sim_lock(driver->state);
-    unsigned gpu = driver->gpus[context->device];
-    int taken = ledger_take(driver->state, driver->process, gpu, bytes, now);
-    sim_unlock(driver->state);
-    if (taken != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    module->context = context;
-    module->bytes = bytes;
-    return CUDA_SUCCESS;
+    CUresult result = taken_begin(driver, context, MEMORY_CODE, bytes, &module->taken);
+    if (result == CUDA_SUCCESS)
+        module->context = context;
+    return result;
 }
 
 static void leave(struct driver *driver, struct module *module)
 {
     if (module->context == NULL)
         return;
-    sim_lock(driver->state);
-    ledger_give(driver->process, driver->gpus[module->context->device], module->bytes);
-    sim_unlock(driver->state);
+    taken_end(driver, &module->taken);
     module->context = NULL;
 }
 
@@ -87,6 +81,13 @@ static int keep_cubin(struct module *module, const void *image)
     return 0;
 }
 
+/* What real drivers do by default since 12.2 happens here if the program asks for it. */
+static bool lazy(void)
+{
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return mode != NULL && strcmp(mode, "LAZY") == 0;
+}
+
 CUresult module_load(struct driver *driver, struct context *context, const void *image,
                      struct module **out)
 {
@@ -101,7 +102,7 @@ CUresult module_load(struct driver *driver, struct context *context, const void 
     }
     module->kind = MODULE;
     module->sizes = image_sizes(image);
-    CUresult result = context == NULL ? CUDA_SUCCESS : enter(driver, context, module);
+    CUresult result = context == NULL || lazy() ? CUDA_SUCCESS : module_enter(driver, module);
     if (result != CUDA_SUCCESS) {
         free(module->cubin);
         free(module);
@@ -259,9 +260,9 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule 
 
 API CUresult cuModuleGetLoadingMode(int *mode)
 {
-    enum { EAGER = 1 };
+    enum { EAGER = 1, LAZY = 2 };
     if (mode == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = EAGER;
+    *mode = lazy() ? LAZY : EAGER;
     return CUDA_SUCCESS;
 }

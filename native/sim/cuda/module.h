@@ -4,7 +4,9 @@
  * What an image takes (image.h) it takes from the context it is loaded in, until it is unloaded or
  * the context ends; code in steps of CODE_STEP, and nothing where contexts take nothing. A library
  * is loaded in the context that is current, or else in the first that one of its kernels is asked
- * or launched in. A simplification: a real driver loads it in each context that uses it.
+ * or launched in. A simplification: a real driver loads it in each context that uses it. With
+ * CUDA_MODULE_LOADING=LAZY in the environment no module is loaded before one of its kernels is
+ * launched.
  */
 #ifndef SIM_CUDA_MODULE_H
 #define SIM_CUDA_MODULE_H
@@ -40,7 +42,7 @@ struct module {
     struct function *functions;
     struct image_sizes sizes;
     struct context *context; /* that it is loaded in; NULL: in none yet */
-    uint64_t bytes;          /* taken there */
+    struct taken taken;      /* there */
     struct module *next;     /* of all that are loaded */
 };
 

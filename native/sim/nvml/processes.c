@@ -18,7 +18,7 @@ API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, un
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
         out[i] = (nvmlProcessInfo_t){.pid = (unsigned)found[i].pid,
-                                     .usedGpuMemory = found[i].bytes,
+                                     .usedGpuMemory = found[i].told_bytes,
                                      .gpuInstanceId = (unsigned)NO_INSTANCE,
                                      .computeInstanceId = (unsigned)NO_INSTANCE};
     return result;
@@ -31,8 +31,8 @@ API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsig
     struct sim_occupant found[OCCUPANTS];
     nvmlReturn_t result = occupants_for(device, count, out, found);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
-        out[i] =
-            (nvmlProcessInfo_v1_t){.pid = (unsigned)found[i].pid, .usedGpuMemory = found[i].bytes};
+        out[i] = (nvmlProcessInfo_v1_t){.pid = (unsigned)found[i].pid,
+                                        .usedGpuMemory = found[i].told_bytes};
     return result;
 }
 
@@ -57,7 +57,7 @@ ALSO(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningPro
 static void describe(const struct sim_occupant *occupant, nvmlProcessDetail_v1_t *out)
 {
     *out = (nvmlProcessDetail_v1_t){.pid = (unsigned)occupant->pid,
-                                    .usedGpuMemory = occupant->bytes,
+                                    .usedGpuMemory = occupant->told_bytes,
                                     .gpuInstanceId = (unsigned)NO_INSTANCE,
                                     .computeInstanceId = (unsigned)NO_INSTANCE};
 }

@@ -1,0 +1,74 @@
+"""What NVML's figure of a process contains: learnt, since drivers differ and none says it.
+
+Real drivers leave managed memory out of it (their kernel modules skip what clients of the kernel
+hold, as the one for managed memory is); the ideal simulated one has it in. Memory of another
+process that this one has opened may be in the figures of both. So processes say in their books how
+much they have of either, and two measurements of one process, between which that changed, tell:
+either the figure changed by as much, or it stayed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumanager.units import MIB
+
+_TELLING: Final = 4 * MIB
+"""A smaller change may be anything."""
+_PART: Final = 8
+"""Changes are alike that differ by less than such a part of them."""
+_VOTES: Final = 2
+"""What lowers a charge is believed when it was seen as often, one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One process on one device at one moment. figure: what the driver says, less the plain memory
+    that is charged."""
+
+    figure: int
+    managed: int
+    imported: int
+
+
+@dataclass(slots=True)
+class Contained:
+    """Whether some memory is in the figure. known: None while nobody knows."""
+
+    known: bool | None = None
+    _votes: int = 0
+
+    def observe(self, change: int, figure_change: int) -> None:
+        """The memory changed by so much, and the figure by so much."""
+        near = abs(change) // _PART
+        if abs(change) < _TELLING:
+            return
+        if abs(figure_change) <= near:
+            self.known, self._votes = False, 0
+        elif abs(figure_change - change) <= near:
+            self._votes += 1
+            if self._votes >= _VOTES:
+                self.known = True
+
+
+@dataclass(slots=True)
+class FigureContents:
+    """Of one driver."""
+
+    managed: Contained = field(default_factory=Contained)
+    imported: Contained = field(default_factory=Contained)
+
+    def __iter__(self) -> Iterator[Contained]:
+        """In the order of struct region_figure."""
+        yield self.managed
+        yield self.imported
+
+    def compare(self, before: Mapping[int, Beside], now: Mapping[int, Beside]) -> None:
+        """Two measurements of one process, by device. A change of both tells of neither."""
+        for device in before.keys() & now.keys():
+            old, new = before[device], now[device]
+            figure = new.figure - old.figure
+            if old.imported == new.imported:
+                self.managed.observe(new.managed - old.managed, figure)
+            elif old.managed == new.managed:
+                self.imported.observe(new.imported - old.imported, figure)

@@ -1,0 +1,148 @@
+"""Pages that small allocations share: the shim's idea of them, against drivers that divide them
+differently."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpumanager.units import KIB, MIB
+from vcuda_shim._shim import ffi, lib
+
+PAGE = 2 * MIB
+PLAIN, MANAGED, ARRAY = lib.POINTER_PLAIN, lib.POINTER_MANAGED, lib.POINTER_ARRAY
+
+
+@pytest.fixture
+def slabs() -> Iterator[Any]:
+    table: Any = ffi.new("struct slabs *")
+    yield table
+    lib.slabs_clear(table)
+
+
+def key(size: int, kind: int = PLAIN, device: int = 0) -> Any:
+    return (device, kind, size)
+
+
+class Driver:
+    """One that puts what is small into pages; how, `place` says: bytes asked to bytes taken.
+
+    apart: only such of one size share one.
+    """
+
+    def __init__(self, place: Callable[[int], int], *, apart: bool) -> None:
+        self._place, self._apart = place, apart
+        self._pages: dict[int, tuple[int, set[int]]] = {}
+        self._sizes: dict[int, int] = {}
+        self._next = 0x7F0000000000
+
+    @property
+    def pages(self) -> int:
+        return len(self._pages)
+
+    def allocate(self, size: int) -> int:
+        place = self._place(size)
+        for page, (of, taken) in self._pages.items():
+            if of in (place, 0):
+                for address in range(page, page + PAGE - place + 1, place):
+                    if not self._overlaps(address, place, taken):
+                        return self._give(page, address, place)
+        page = self._next
+        self._next += PAGE
+        self._pages[page] = (place if self._apart else 0, set())
+        return self._give(page, page, place)
+
+    def free(self, address: int) -> None:
+        page = address // PAGE * PAGE
+        self._pages[page][1].discard(address)
+        del self._sizes[address]
+        if not self._pages[page][1]:
+            del self._pages[page]
+
+    def _overlaps(self, address: int, place: int, taken: set[int]) -> bool:
+        return any(
+            other < address + place and address < other + self._sizes[other] for other in taken
+        )
+
+    def _give(self, page: int, address: int, place: int) -> int:
+        self._pages[page][1].add(address)
+        self._sizes[address] = place
+        return address
+
+
+def power(size: int) -> int:
+    place = 4 * KIB
+    while place < size:
+        place *= 2
+    return place
+
+
+DRIVERS = {
+    "powers of two, apart": lambda: Driver(power, apart=True),
+    "powers of two, together": lambda: Driver(power, apart=False),
+    "rounded up to 64 KiB": lambda: Driver(
+        lambda size: -(-size // (64 * KIB)) * 64 * KIB, apart=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_as_many_pages_are_charged_as_the_driver_has_however_it_divides_them(
+    slabs: Any, name: str
+) -> None:
+    driver, choice = DRIVERS[name](), random.Random(7)
+    held: list[tuple[int, int]] = []
+    charged = 0
+    for _ in range(1500):
+        if held and choice.random() < 0.45:
+            size, address = held.pop(choice.randrange(len(held)))
+            driver.free(address)
+            charged -= lib.slabs_leave(slabs, key(size), address)
+        else:
+            size = choice.choice([1, 5000, 70 * KIB, 300 * KIB, 600 * KIB, MIB])
+            address = driver.allocate(size)
+            charged += lib.slabs_enter(slabs, key(size), address)
+            held.append((size, address))
+        assert charged == driver.pages
+    for size, address in held:
+        charged -= lib.slabs_leave(slabs, key(size), address)
+    assert charged == 0
+
+
+def test_a_guess_is_right_where_sizes_have_pages_of_their_own(slabs: Any) -> None:
+    driver, choice = Driver(power, apart=True), random.Random(8)
+    held: list[tuple[int, int]] = []
+    for _ in range(1000):
+        if held and choice.random() < 0.45:
+            size, address = held.pop(choice.randrange(len(held)))
+            driver.free(address)
+            lib.slabs_leave(slabs, key(size), address)
+        else:
+            size = choice.choice([1, 70 * KIB, 300 * KIB, MIB])
+            room, address = lib.slabs_room(slabs, key(size)), driver.allocate(size)
+            assert lib.slabs_enter(slabs, key(size), address) == (not room)
+            held.append((size, address))
+
+
+def test_kinds_and_devices_have_room_of_their_own(slabs: Any) -> None:
+    lib.slabs_enter(slabs, key(5000), 0x7F0000000000)
+
+    assert lib.slabs_room(slabs, key(5000))
+    assert not lib.slabs_room(slabs, key(5000, MANAGED))
+    assert not lib.slabs_room(slabs, key(5000, device=1))
+    assert not lib.slabs_room(slabs, key(50000))
+
+
+def test_arrays_fill_pages_one_after_another(slabs: Any) -> None:
+    small = key(512 * KIB, ARRAY)
+
+    taken = [lib.slabs_enter(slabs, small, 0) for _ in range(5)]
+    gone = [lib.slabs_leave(slabs, small, 0) for _ in range(5)]
+
+    assert taken == [1, 0, 0, 0, 1]
+    assert gone == [1, 0, 0, 0, 1]
+
+
+def test_what_was_never_given_out_leaves_nothing(slabs: Any) -> None:
+    assert not lib.slabs_leave(slabs, key(1), 0x7F0000000000)
