@@ -32,7 +32,10 @@ struct flight {
     atomic_bool given_up;       /* it is waited for no more, nor counted as in flight */
     atomic_bool outdated;       /* its kind has changed since: it says nothing of the next one */
     void *start, *end;          /* the driver's events around it */
+    void *probe;                /* with one of those an empty pair (core/event_floor.h), or NULL */
+    bool idle;                  /* nothing ran in its stream when it was launched */
     atomic_ullong context;      /* they belong to it and die with it */
+    void *_Atomic stream;       /* never given to the driver again: it may be gone */
     _Atomic uint64_t begun_ns;
     uint64_t paid_ns;     /* for the launch itself */
     struct logged logged; /* if it may be longer than a time slice */

@@ -45,9 +45,9 @@ static void look(struct launch *launch, struct wait *wait)
 {
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
-    timing_poll(wait->process, launch->device,
-                waiting_crowded(wait, 2) || wait->several ? TIMING_ALL : TIMING_MEASURED,
-                wait->now);
+    wait->look.marks = waiting_crowded(wait, 2) || wait->several;
+    wait->look.now = wait->now;
+    timing_poll(wait->process, &wait->look);
     hold_turn(wait->process, launch->device, wait->now);
 }
 
@@ -69,20 +69,23 @@ static bool due(const struct launch *launch, const struct wait *wait, uint64_t d
 }
 
 /* Measure the launch, if it is time to, or let it carry a mark, or neither. */
-static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
+static void watch(struct launch *launch, struct wait *wait, uint64_t done)
 {
     uint64_t key = due(launch, wait, done) ? wait->key : 0;
     uint64_t least = key != 0 || wait->several ? 0 : waiting_room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
+    if (key == 0 && work == 0)
+        return;
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
     struct timing_subject subject = {
         .key = key,
         .paid_ns = launch->paid_ns,
         .work_ns = work,
         .device = launch->device,
         .stream = launch->stream,
+        .context = wait->look.context,
     };
-    if (key == 0 && work == 0)
-        return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
     launch->flight = timing_begin(wait->process, subject, wait->now);
     if (launch->flight == NULL)
@@ -106,6 +109,7 @@ static void pay(struct launch *launch, uint64_t key)
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
+        .look = {.device = launch->device, .every_ns = MILLISECOND},
     };
     look(launch, &wait);
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
@@ -114,6 +118,7 @@ static void pay(struct launch *launch, uint64_t key)
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
+        wait.look.every_ns = PAUSE_FIRST_NS;
         look(launch, &wait);
     }
     count_wait(&wait);
@@ -210,7 +215,8 @@ void throttle_waited(uint64_t begun)
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
         uint64_t now = clock_now();
         count_awaited(process, device, begun, now);
-        timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, now);
+        struct timing_look look = {.device = (unsigned)device, .marks = true, .now = now};
+        timing_poll(process, &look);
         hold_turn(process, (unsigned)device, now);
     }
     process_depth--;
