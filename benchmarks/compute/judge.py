@@ -8,6 +8,10 @@ On the real clock a program that waits for each launch is woken by the host befo
 GPU is not its own meanwhile (`woken`). Where neighbours work in just those moments nothing is lost;
 where they never do, it has that part of what they leave it which it has of the whole GPU alone. The
 host decides which, not the limiter: from that to the promise is the range.
+
+Where switches between processes cost GPU time, that is the GPU's loss and no tenant's: if what the
+tenants are promised, and can take, is more than is left, to each is due its promise times what is
+left / the sum. Example: 30 and 70 promised, 10 % lost: 27 and 63 are due. 30 and 60: just that.
 """
 
 import math
@@ -44,7 +48,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One phase. window: seconds; grain: points by which a window misses by where it begins."""
+    """One phase. window: seconds; grain: points by which a window misses by where it begins.
+
+    lost: percent of the GPU's time that went into switches between processes.
+    """
 
     case: str
     phase: str
@@ -53,6 +60,7 @@ class Verdict:
     window: float
     grain: float
     bars: Bars
+    lost: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -95,14 +103,17 @@ def judge(
     reports: Mapping[str, Mapping[str, float]],
     able: Mapping[str, Able],
     woken: Collection[str] = (),
+    *,
+    lost: Sequence[float] = (),
 ) -> list[Verdict]:
     """One verdict for each phase. reports: what each tenant's workload printed of itself.
 
-    woken: the tenants that the host wakes after each launch.
+    lost: GPU seconds of each interval that went into switches; empty: none did. woken: the
+    tenants that the host wakes after each launch.
     """
     borrow = {one.name for one in case.actors if one.ceiling is not None}
     return [
-        judge_phase(case, phase, busy, reports, beside(phase, able, woken, borrow))
+        judge_phase(case, phase, busy, reports, beside(phase, able, woken, borrow), lost=lost)
         for phase in case.phases
     ]
 
@@ -130,17 +141,28 @@ def judge_phase(
     busy: Mapping[str, Sequence[float]],
     reports: Mapping[str, Mapping[str, float]],
     able: Mapping[str, Able],
+    *,
+    lost: Sequence[float],
 ) -> Verdict:
+    steady = part(lost, case.interval, phase)[round(phase.bars.skip / case.interval) :]
+    gone = metrics.share(steady, case.interval) if steady else 0.0
     tenants = {
-        name: received(
-            part(busy[name], case.interval, phase), case, phase.bars, promised, able[name]
-        )
-        for name, promised in phase.due.items()
+        name: received(part(busy[name], case.interval, phase), case, phase.bars, due, able[name])
+        for name, due in scaled(phase.due, able, gone).items()
     }
     gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
     width = min(case.window, phase.end - phase.begin - phase.bars.skip)
     grain = metrics.grain(case.unit, width)
-    return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars)
+    return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars, gone)
+
+
+def scaled(
+    promised: Mapping[str, float], able: Mapping[str, Able], lost: float
+) -> Mapping[str, float]:
+    """The promises, or what is left of them: in percent, as `lost` is."""
+    wanted = math.fsum(min(share, able[name][1]) for name, share in promised.items())
+    scale = min(1.0, (100 - lost) / wanted)
+    return {name: share * scale for name, share in promised.items()}
 
 
 def part(busy: Sequence[float], interval: float, phase: Phase) -> Sequence[float]:

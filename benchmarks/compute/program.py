@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,19 @@ from compute.grid import QUICK, REAL, cases, chosen, compared
 from compute.judge import Verdict
 from compute.runner import Limiter, Ran, Runner
 from gpumanager.errors import GpuManagerError
+from gpumanager.sim.machine import (
+    BEHAVIOURS,
+    DEFAULT_BEHAVIOUR,
+    DriverBehaviour,
+    UtilizationSamples,
+)
 
 DESCRIPTION = "Compute shares on a simulated GPU: promised, and got."
-NOTE = """SIMULATED GPU: contexts take turns of 2 ms. Real processes, the real shim and manager.
+NOTE = """SIMULATED GPU. Real processes, the real shim and manager.
 It tests the control law against a model of a GPU, not how a real GPU divides its time."""
+SAMPLES = {one.name.lower().replace("_", "-"): one for one in UtilizationSamples}
+US = 1000
+MOST_US = 1_000_000
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
@@ -32,6 +41,10 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add("--case", action="append", default=[], metavar="NAME", help="only these; * and ? work")
     add("--quick", action="store_true", help="some of the cases, in about a minute")
     add("--clock", choices=("virtual", "real"), default="virtual")
+    add("--driver", choices=BEHAVIOURS, help="how it behaves in all that is not said otherwise")
+    add("--switch-cost", type=microseconds, metavar="US", help="lost at each switch of processes")
+    add("--samples", choices=SAMPLES, help="what NVML tells of processes' utilisation")
+    add("--event-floor", type=floor, metavar="US[:IDLE]", help="more in each pair of timing events")
     add("--rounds", type=int, help="how often each case is run; 3 on the real clock")
     add("--no-baselines", action="store_true", help="leave the comparison out")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -39,6 +52,42 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add("--strict", action="store_true", help="fail if a bar is missed")
     add("--list", action="store_true", help="say what cases there are, and end")
     return parser.parse_args(words)
+
+
+def microseconds(text: str) -> int:
+    """In nanoseconds."""
+    if not text.isdecimal() or int(text) > MOST_US:
+        raise argparse.ArgumentTypeError(f"{text!r} is not microseconds from 0 to {MOST_US}")
+    return int(text) * US
+
+
+def floor(text: str) -> tuple[int, int]:
+    """Behind other work, and what is added on an idle stream."""
+    busy, _, idle = text.partition(":")
+    return microseconds(busy), microseconds(idle or "0")
+
+
+def behaviour(given: argparse.Namespace) -> DriverBehaviour:
+    found = BEHAVIOURS[given.driver] if given.driver else DEFAULT_BEHAVIOUR
+    if given.switch_cost is not None:
+        found = replace(found, switch_ns=given.switch_cost)
+    if given.samples is not None:
+        found = replace(found, samples=SAMPLES[given.samples])
+    if given.event_floor is not None:
+        busy, idle = given.event_floor
+        found = replace(found, event_floor_ns=busy, event_idle_ns=idle)
+    return found
+
+
+def shown_behaviour(driver: DriverBehaviour) -> str:
+    """What matters to shares."""
+    samples = next(name for name, one in SAMPLES.items() if one == driver.samples)
+    slices = f"{driver.slice_ns / US:g} us" if driver.slice_ns else "2 ms"
+    return (
+        f"slices of {slices}, {driver.switch_ns / US:g} us for a "
+        f"switch of processes; event pairs +{driver.event_floor_ns / US:g} us, idle "
+        f"+{driver.event_idle_ns / US:g} us more; utilisation samples: {samples}"
+    )
 
 
 def wanted(given: argparse.Namespace) -> list[Case]:
@@ -81,10 +130,11 @@ class Bench:
             yield rounds
 
     async def grid(self, among: Sequence[Case]) -> list[Verdict]:
-        print(f"\n{report.HEADING}", flush=True)
+        loss = self.runner.driver.switch_ns > 0
+        print(f"\n{report.LOSS_HEADING if loss else report.HEADING}", flush=True)
         verdicts = []
         async for rounds in self.each([(case, "shim") for case in among]):
-            verdicts += list(shown(rounds))
+            verdicts += list(shown(rounds, loss=loss))
         print()
         for line in report.summary(verdicts):
             print(line)
@@ -101,11 +151,11 @@ class Bench:
                     print(report.beside(case.name, row), flush=True)
 
 
-def shown(rounds: Sequence[Ran]) -> Iterator[Verdict]:
+def shown(rounds: Sequence[Ran], *, loss: bool) -> Iterator[Verdict]:
     """Print a case, a row for each phase; the typical round of several."""
     for phase in zip(*(ran.verdicts for ran in rounds), strict=True):
         one = report.typical(phase)
-        print(report.row(one), flush=True)
+        print(report.row(one, loss=loss), flush=True)
         if len(phase) > 1:
             print(report.spread(phase), flush=True)
         yield one
@@ -136,13 +186,20 @@ def document(given: argparse.Namespace, runs: Sequence[Ran]) -> Mapping[str, Any
         for ran in runs
         for verdict in ran.verdicts
     ]
-    return {"machine": machine_line(), "simulated": True, "clock": given.clock, "rows": rows}
+    return {
+        "machine": machine_line(),
+        "simulated": True,
+        "clock": given.clock,
+        "driver": asdict(behaviour(given)),
+        "rows": rows,
+    }
 
 
 async def bench(given: argparse.Namespace) -> int:
     rounds = given.rounds or (3 if given.clock == "real" else 1)
-    work = Bench(Runner(given.clock), rounds)
-    print(f"{machine_line()}; {given.clock} clock\n{NOTE}")
+    driver = behaviour(given)
+    work = Bench(Runner(given.clock, driver), rounds)
+    print(f"{machine_line()}; {given.clock} clock\n{NOTE}\n{shown_behaviour(driver)}")
     begin = time.monotonic()
     among, others = wanted(given), rivals(given)
     verdicts = await work.grid(among) if among else []

@@ -18,9 +18,12 @@ HEADING = (
     f" {'gap p99':>7}\n"
     f"{'case':{NAME}} {'%':>{DUE}} {'':>{GOT}} {'mean':>6} {'worst':>6} {'%':>6} {'s':>6} {'ms':>7}"
 )
+LOSS_HEADING = HEADING.replace("gap p99", "   lost").replace("     ms", "      %")
+"""Where switches between processes cost time: what they cost, instead of the gaps."""
 
 
-def row(verdict: Verdict) -> str:
+def row(verdict: Verdict, *, loss: bool = False) -> str:
+    """loss: under LOSS_HEADING."""
     due = promised(list(verdict.tenants.values()))
     got = joined([one.share for one in verdict.tenants.values()], 1)
     missed = verdict.missed
@@ -29,7 +32,7 @@ def row(verdict: Verdict) -> str:
         f"{verdict.worst:+6.1f}",
         starred(f"{verdict.delivered:.1f}", 6, star="delivered" in missed),
         starred(seconds(verdict.settled), 6, star="settled" in missed),
-        milliseconds(verdict.gap_ms).rjust(7),
+        f"{verdict.lost:7.1f}" if loss else milliseconds(verdict.gap_ms).rjust(7),
     )
     return f"{label(verdict):{NAME}} {due:>{DUE}} {got:>{GOT}} " + " ".join(cells)
 
@@ -88,10 +91,14 @@ def summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
             f"mean error: {statistics.mean(errors):.2f} points over {len(errors)} rows, "
             f"{max(errors):.2f} in the worst"
         )
+        worst = max(verdicts, key=lambda one: abs(one.worst))
+        yield f"worst window: {worst.worst:+.1f} points, in {label(worst)}"
     least = min(verdicts, key=lambda one: one.delivered)
     yield f"least delivered: {least.delivered:.1f} % of what was due, in {label(least)}"
     unfair = min(verdicts, key=lambda one: one.fairness)
     yield f"least fair: Jain's index {unfair.fairness:.4f}, in {label(unfair)}"
+    never = sum(one.settled is None and one.bars.settled is not None for one in verdicts)
+    yield f"never settled: {never} of {len(verdicts)} rows"
     missed = [one for one in verdicts if one.missed]
     yield f"bars met in {len(verdicts) - len(missed)} of {len(verdicts)} rows; * misses its bar"
     yield from (f"  missed: {label(one)}: {', '.join(one.missed)}" for one in missed)
@@ -135,6 +142,7 @@ def values(verdict: Verdict) -> dict[str, Any]:
         "settled": verdict.settled,
         "fairness": verdict.fairness,
         "gap_p99_ms": verdict.gap_ms,
+        "lost": verdict.lost,
         "window": verdict.window,
         "grain": verdict.grain,
         "missed": list(verdict.missed),

@@ -13,6 +13,7 @@ from typing import Literal
 from compute import metrics
 from compute.cases import Actor, Case
 from compute.judge import Able, Verdict, judge
+from gpumanager.sim.machine import DEFAULT_BEHAVIOUR, DriverBehaviour
 from gpumanager.sim.stage import Played, play
 
 Clock = Literal["virtual", "real"]
@@ -36,19 +37,26 @@ class Ran:
 
 @dataclass(slots=True)
 class Runner:
-    """clock: of the cases. _able: what actors can take, by what they launch; found once."""
+    """clock: of the cases. driver: of the GPU. _able: what actors can take; found once."""
 
     clock: Clock = "virtual"
+    driver: DriverBehaviour = DEFAULT_BEHAVIOUR
     _able: dict[tuple[str, int], float] = field(default_factory=dict)
 
     async def run(self, case: Case, limiter: Limiter = "shim") -> Ran:
         before = {one.name: await self.able(one, case.window) for one in case.actors}
         played = await play(
-            case.tenants(), case.seconds, clock=self.clock, interval=case.interval, limiter=limiter
+            case.tenants(),
+            case.seconds,
+            clock=self.clock,
+            interval=case.interval,
+            driver=self.driver,
+            limiter=limiter,
         )
         after = {one.name: await self.able(one, case.window) for one in case.actors}
         woken = [one.name for one in case.actors if one.waits and self.clock == "real"]
-        verdicts = tuple(judge(case, played.busy, played.reports, ranges(before, after), woken))
+        able = ranges(before, after)
+        verdicts = tuple(judge(case, played.busy, played.reports, able, woken, lost=played.lost))
         name = limiter.stem if isinstance(limiter, Path) else limiter
         return Ran(case, name, played, verdicts)
 
@@ -62,7 +70,9 @@ class Runner:
     async def _alone(self, actor: Actor, width: float) -> float:
         seconds = WARM + width
         free = replace(actor, cores=100, begin=0.0, end=None, ceiling=None, changes=())
-        played = await play([free.tenant(seconds)], seconds, clock=self.clock, limiter="none")
+        played = await play(
+            [free.tenant(seconds)], seconds, clock=self.clock, driver=self.driver, limiter="none"
+        )
         return metrics.share(
             played.busy[actor.name][round(WARM / played.interval) :], played.interval
         )

@@ -73,10 +73,7 @@ class TenantAccount:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """One process on one GPU; allocations: how many it has now.
-
-    percent: of the last sample period, which ended at sampled_ns, as NVML tells it.
-    """
+    """One process on one GPU; allocations: how many it has now."""
 
     pid: int
     gpu: GpuUUID
@@ -84,6 +81,15 @@ class Occupant:
     bytes_now: int
     allocations: int
     busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """What NVML tells of a process on a GPU: percent, and the end of the latest sample period that
+    it is told of, by CLOCK_MONOTONIC.
+    """
+
+    pid: int
     percent: int
     sampled_ns: int
 
@@ -140,6 +146,22 @@ class SimulatedGpus:
         """For how much of its last sample period anybody used a GPU; KeyError as above."""
         return int(_sim.lib.account_busy_percent(self._open, self._position(gpu)))
 
+    def lost_ns(self, gpu: GpuUUID) -> int:
+        """GPU time lost while work waited for a switch to its process; KeyError as above."""
+        return int(_sim.lib.account_lost_ns(self._open, self._position(gpu)))
+
+    def utilization(self, gpu: GpuUUID, after_ns: int) -> Sequence[Utilization] | None:
+        """What NVML answers about sample periods that ended later than that; None: it never does.
+
+        KeyError as above.
+        """
+        rows = _sim.ffi.new("struct sim_utilization[]", _sim.lib.SIM_PROCESSES)
+        ask = _sim.lib.account_utilization
+        count = ask(self._open, self._position(gpu), after_ns, rows)
+        if count < 0:
+            return None
+        return tuple(Utilization(row.pid, row.percent, row.sample_ns) for row in rows[0:count])
+
     def _position(self, gpu: GpuUUID) -> int:
         for position, known in enumerate(self.machine.topology.gpus):
             if known.uuid == gpu:
@@ -166,8 +188,6 @@ class SimulatedGpus:
             bytes_now=row.bytes,
             allocations=row.allocations,
             busy_ns=row.busy_ns,
-            percent=row.sm_percent,
-            sampled_ns=row.sample_ns,
         )
 
     def _account(self, row: Any) -> TenantAccount:
@@ -256,6 +276,9 @@ def _description(machine: Machine) -> Any:
     described: Any = _sim.ffi.new("struct sim_machine *")
     described.gpu_count = len(gpus)
     described.cuda_version = machine.cuda_version
+    if not 0 <= machine.driver.queue_depth <= _sim.lib.SIM_QUEUE_DEPTH:
+        most = _sim.lib.SIM_QUEUE_DEPTH
+        raise InputError(machine.name, f"a queue of {machine.driver.queue_depth}; at most {most}")
     for name in DriverBehaviour.__slots__:
         setattr(described.driver, name, getattr(machine.driver, name))
     described.driver_version = _driver_version().encode()

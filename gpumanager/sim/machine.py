@@ -62,6 +62,42 @@ class DriverBehaviour:
 
 IDEAL: Final = DriverBehaviour()
 
+REAL: Final = DriverBehaviour(
+    # The default time slice of a channel group in NVIDIA's open kernel modules: 128 << 3 us
+    # (kernel_fifo_gv100.c).
+    slice_ns=1_024_000,
+    # Not known of recent GPUs: nothing is published, third parties say tens to hundreds of
+    # microseconds. Enough to show what a limiter makes of it; the benchmark tries 0 and 150 too.
+    switch_ns=50_000,
+    # Pairs around nothing, behind other work, measure 2 to 5 us (NVIDIA/nvbench#184,
+    # triton-lang/triton#1893, pytorch/helion#2994).
+    event_floor_ns=3_000,
+    # On an idle stream the first event is stamped before the host has pushed the kernel, which
+    # takes a launch (2 to 4 us) and the way over the link; nvbench#184 has seen 10 to 30 us in
+    # all. With the floor 9 us: the friendly end of that.
+    event_idle_ns=6_000,
+    # "Allocations larger than 1MB are now always page-aligned", pages of 2 MiB counted whole
+    # (pytorch/pytorch#17120); smaller ones come out of pages that they share.
+    page_bytes=2 << 20,
+    slab_most_bytes=1 << 20,
+    # The size of the default launch queue; CUDA_SCALE_LAUNCH_QUEUES scales it.
+    queue_depth=1024,
+    # ctrl2080perf.h: a sample names the process that was active on the engine when it was taken.
+    # In the dumps of NVIDIA/go-nvml#51 and Syllo/nvtop#110 no two processes share a stamp.
+    samples=UtilizationSamples.ONE_PROCESS,
+    # The open kernel modules count no clients of the kernel's own, such as UVM, for a process.
+    hides_managed=True,
+    # The driver takes local memory for all threads that can be resident when a kernel needs it
+    # (CUDA programming guide, cuCtxSetLimit: stack size).
+    local_memory=True,
+)
+"""As real drivers of the 535 to 580 series are reported to behave. No figure here was measured
+by us: what a first real GPU says differently belongs here."""
+
+BEHAVIOURS: Final = {"ideal": IDEAL, "real": REAL}
+DEFAULT_BEHAVIOUR: Final = IDEAL
+"""Of machines that say nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -71,4 +107,4 @@ class Machine:
     topology: Topology
     models: Mapping[str, GpuModel]
     cuda_version: int = 12050
-    driver: DriverBehaviour = IDEAL
+    driver: DriverBehaviour = DEFAULT_BEHAVIOUR

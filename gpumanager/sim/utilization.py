@@ -1,7 +1,8 @@
 """How busy processes keep simulated GPUs, as their driver samples it: NVML's answer without NVML.
 
 For who plays the manager beside the simulated GPUs, perhaps on a clock that NVML does not live by.
-It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML.
+It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML, which answers from
+the same account (native/sim/core/period.h).
 """
 
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from gpumanager.sim.gpu import SimulatedGpus
 
 FOREIGN: Final = 1 << 22
 """No pid of Linux is as large."""
+
+LOOK_BACK_NS: Final = 1_000_000_000
+"""How old a sample may be at the first question."""
 
 
 class SimulatedUtilization:
@@ -31,17 +35,14 @@ class SimulatedUtilization:
         self._seen: dict[GpuUUID, int] = {}
 
     def __call__(self) -> Answers:
-        samples: dict[GpuUUID, list[Sample]] = {
-            gpu.uuid: [] for gpu in self._gpus.machine.topology.gpus
-        }
-        for occupant in self._gpus.processes():
-            fresh = occupant.sampled_ns > self._seen.get(occupant.gpu, 0)
-            if fresh and occupant.percent > 0:
-                sample = Sample(occupant.pid + self._shift, occupant.sampled_ns, occupant.percent)
-                samples[occupant.gpu].append(sample)
-        for gpu, found in samples.items():
-            newest = max((sample.ended_ns for sample in found), default=0)
-            self._seen[gpu] = max(newest, self._seen.get(gpu, 0))
+        return {gpu.uuid: self._ask(gpu.uuid) for gpu in self._gpus.machine.topology.gpus}
+
+    def _ask(self, gpu: GpuUUID) -> Answer:
         now = self._now()
-        busy = self._gpus.busy_percent
-        return {gpu: Answer(now, tuple(found), busy(gpu)) for gpu, found in samples.items()}
+        rows = self._gpus.utilization(gpu, self._seen.setdefault(gpu, max(0, now - LOOK_BACK_NS)))
+        busy = self._gpus.busy_percent(gpu)
+        if rows is None:
+            return Answer(now, None, busy)
+        self._seen[gpu] = max((row.sampled_ns for row in rows), default=self._seen[gpu])
+        samples = (Sample(row.pid + self._shift, row.sampled_ns, row.percent) for row in rows)
+        return Answer(now, tuple(samples), busy)

@@ -16,6 +16,9 @@ unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, un
 unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
 int account_retire(struct sim_state *state, uint64_t mount_namespace, struct sim_tenant *out);
 uint64_t account_used(struct sim_state *state, unsigned gpu);
+uint64_t account_lost_ns(struct sim_state *state, unsigned gpu);
+int account_utilization(struct sim_state *state, unsigned gpu, uint64_t after_ns,
+                        struct sim_utilization *out);
 
 /* The simulator's time here: of this page from now on; NULL: real. */
 void sim_use_clock(const uint64_t *word);

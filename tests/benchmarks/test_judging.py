@@ -112,6 +112,28 @@ def test_who_may_borrow_leaves_the_woken_what_is_promised_to_it_and_no_more() ->
     assert dues == pytest.approx([60, 57.6])
 
 
+@pytest.mark.parametrize(
+    ("able", "lost", "due"),
+    [
+        (WHOLE, 10.0, (27, 63)),
+        (WHOLE, 0.0, (30, 70)),
+        ((50.0, 50.0), 10.0, (30, 50)),  # 80 are wanted, and 90 are left
+    ],
+)
+def test_what_switches_cost_is_taken_off_all_promises_alike(
+    able: tuple[float, float], lost: float, due: tuple[float, float]
+) -> None:
+    case = steady("two", actor("a", 30, "1ms"), actor("b", 70, "1ms"))
+    busy = {"a": [due[0] / 1000] * 100, "b": [due[1] / 1000] * 100}
+    switches = [0.1] * 20 + [lost / 1000] * 80  # the first two seconds are not judged
+
+    (found,) = judge(case, busy, {"a": {}, "b": {}}, {"a": WHOLE, "b": able}, lost=switches)
+
+    assert [one.due for one in found.tenants.values()] == pytest.approx(due)
+    assert (found.mean, found.lost) == pytest.approx((0, lost))
+    assert report.row(found, loss=True).split()[-1] == str(lost)
+
+
 def test_only_a_program_that_waits_for_each_launch_is_woken_after_each() -> None:
     waiting = {pattern for pattern in PATTERNS if actor("a", 30, "1ms", pattern).waits}
 
@@ -147,6 +169,8 @@ def test_a_row_fits_the_page_and_has_a_star_where_a_bar_is_missed() -> None:
     good, bad = report.row(verdict(EXACT)), report.row(verdict([0.01] * 100))
 
     assert all(len(line) <= 100 for line in (good, bad, *report.HEADING.splitlines()))
+    assert len(report.LOSS_HEADING) == len(report.HEADING)
+    assert report.LOSS_HEADING.split()[-1] == "%"
     assert "*" not in good
     assert re.findall(r"(\S+)\*", bad) == ["20.0", "33.3", "never"]
 

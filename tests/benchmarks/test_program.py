@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,13 @@ from compute import figures, program
 from compute.baselines import build
 from compute.grid import cases, chosen, compared
 from compute.runner import Runner
+
+from gpumanager.sim.machine import (
+    DEFAULT_BEHAVIOUR,
+    REAL,
+    DriverBehaviour,
+    UtilizationSamples,
+)
 
 
 def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,6 +35,42 @@ def test_drawings_need_only_cases_that_exist() -> None:
 
     assert [one.name for one in program.wanted(given)] == ["one/1ms/async/50", *figures.needed()]
     assert program.rivals(given) == compared()
+
+
+def test_options_say_how_the_driver_behaves() -> None:
+    words = ["--switch-cost", "150", "--samples", "none", "--event-floor", "3:6"]
+
+    chosen = program.behaviour(program.options(words))
+    real = program.behaviour(program.options(["--driver", "real", "--event-floor", "2"]))
+
+    assert chosen == replace(
+        DEFAULT_BEHAVIOUR,
+        switch_ns=150_000,
+        samples=UtilizationSamples.NONE,
+        event_floor_ns=3_000,
+        event_idle_ns=6_000,
+    )
+    assert real == replace(REAL, event_floor_ns=2_000, event_idle_ns=0)
+    assert program.behaviour(program.options([])) == DEFAULT_BEHAVIOUR
+
+
+@pytest.mark.parametrize("words", ["3us", "-1", "", "1:2:3", "2000000"])
+def test_a_floor_that_is_no_time_is_refused(words: str) -> None:
+    with pytest.raises(SystemExit):
+        program.options([f"--event-floor={words}"])
+
+
+@pytest.mark.namespaces
+async def test_a_run_says_what_the_switches_cost() -> None:
+    (case,) = chosen(["two/30-60/1ms/async"], cases())
+
+    cheap, dear = [
+        (await Runner(driver=DriverBehaviour(switch_ns=cost)).run(case)).verdicts[0].lost
+        for cost in (0, 100_000)
+    ]
+
+    assert cheap == 0
+    assert 1 < dear < 10  # two for each 2 ms of both at most
 
 
 @pytest.mark.namespaces

@@ -115,12 +115,12 @@ def keep(name: str, value: Any) -> Any:
     return value
 
 
-def spin(nanoseconds: int, count: int = 1) -> int:
+def spin(nanoseconds: int, count: int = 1, name: str = "spin") -> int:
     length = ctypes.c_uint64(nanoseconds)
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
     one = [1] * 6
     return max(
-        int(cuda.cuLaunchKernel(function("spin"), *one, 0, None, parameters, None))
+        int(cuda.cuLaunchKernel(function(name), *one, 0, None, parameters, None))
         for _ in range(count)
     )
 

@@ -2,15 +2,18 @@
 
 import itertools
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sim_box import SimBox, machine, sim_box
 
+from gpumanager.sim.machine import REAL, UtilizationSamples
 from gpumanager.units import GIB
 
 LOOK = """
-import json, pynvml
+import json, time, pynvml
 from pynvml import *
 def newer(handle, stamp):
     try:
@@ -137,6 +140,48 @@ def test_each_period_has_one_sample_whose_stamp_stays(box: SimBox) -> None:
     assert isinstance(seen, list)
     steps = [later - earlier for earlier, later in itertools.pairwise(seen)]
     assert all(round(step * 6 / 1e6) * 166_667 - step in range(-9, 10) for step in steps)
+
+
+def test_nvml_tells_what_the_account_tells_where_a_sample_names_one_process() -> None:
+    described = replace(machine(1), driver=REAL)
+    with sim_box(described) as box:
+        for client in (box.client(), box.client()):
+            client("[init(), spin(600_000_000_000)]")
+        time.sleep(0.5)
+
+        def told() -> list[list[int]]:
+            rows = box.gpus.utilization(box.uuid, 0)
+            assert rows is not None
+            return [[row.pid, row.percent, row.sampled_ns // 1_000_000] for row in rows]
+
+        before, after, seen = [[0]], [[1]], None
+        while before != after:  # or a sample period ended meanwhile
+            before = told()
+            seen = look(
+                box,
+                "[[s.pid, s.smUtil, int((s.timeStamp - (time.time() - time.monotonic()) * 1e6)"
+                " / 1000)] for s in newer(h, 0)]",
+            )
+            after = told()
+
+    assert isinstance(seen, list)
+    assert [row[:2] for row in seen] == [row[:2] for row in before]
+    assert all(abs(a[2] - b[2]) <= 1 for a, b in zip(seen, before, strict=True))
+
+
+def test_nvml_says_that_a_driver_without_samples_has_none() -> None:
+    with sim_box(replace(machine(1), driver=replace(REAL, samples=UtilizationSamples.NONE))) as box:
+        box.client()("[init(), spin(600_000_000_000)]")
+        answer = box.python(
+            "from pynvml import *\n"
+            "nvmlInit()\n"
+            "try:\n"
+            "    nvmlDeviceGetProcessUtilization(nvmlDeviceGetHandleByIndex(0), 0)\n"
+            "except NVMLError_NotSupported:\n"
+            "    print('not supported')\n"
+        )
+
+    assert answer == "not supported\n"
 
 
 def test_without_newer_samples_utilisation_of_processes_is_not_found(box: SimBox) -> None:

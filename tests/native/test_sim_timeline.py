@@ -17,6 +17,8 @@ from timeline import (
     timeline,
 )
 
+from gpumanager.sim.machine import DriverBehaviour
+
 LONG = 100 * SLICE
 
 
@@ -40,7 +42,7 @@ def test_processes_have_the_gpu_in_turn_for_a_slice_each() -> None:
 
 
 def test_a_machine_says_how_long_a_turn_lasts() -> None:
-    with timeline(2, slice_ns=300) as line:
+    with timeline(2, DriverBehaviour(slice_ns=300)) as line:
         ends = [line.queue(process, 500) for process in (0, 1)]
 
         line.advance(SLICE)

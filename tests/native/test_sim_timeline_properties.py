@@ -18,6 +18,8 @@ from timeline import (
     timeline,
 )
 
+from gpumanager.sim.machine import DriverBehaviour
+
 PROCESSES = 3
 LANES = (LEGACY, LEGACY + 1, LEGACY + 2, OTHER, OTHER + 1)
 LONGEST_SLEEP = 20_000_000
@@ -57,6 +59,8 @@ def steps(
 
 
 PLAIN = steps(kinds=(KERNEL,), lanes=(OTHER,), most_back=0)
+SWITCHES = st.sampled_from((0, 50_000, 150_000))
+"""Nanoseconds that a switch between processes takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,18 @@ def test_nothing_ends_before_what_it_waits_for_and_its_own_time(history: list[St
 
 
 @settings(max_examples=100, deadline=None)
+@given(history=PLAIN, switch=SWITCHES)
+def test_a_gpu_with_work_at_hand_works_or_switches(history: list[Step], switch: int) -> None:
+    with timeline(PROCESSES, DriverBehaviour(switch_ns=switch)) as line:
+        for process in range(PROCESSES):
+            line.queue(process, 1_000_000_000)
+        played(line, history)
+
+        assert line.lost() % max(switch, 1) <= switch
+        assert line.lost() + sum(line.busy().values()) == line.now - line.start
+
+
+@settings(max_examples=100, deadline=None)
 @given(history=steps())
 def test_accounts_never_exceed_the_time_there_was(history: list[Step]) -> None:
     with timeline(PROCESSES) as line:
@@ -162,11 +178,13 @@ def test_of_two_that_always_have_work_none_is_ahead_by_more_than_a_slice(
 
 
 @settings(max_examples=100, deadline=None)
-@given(history=steps(), parts=st.integers(2, 7))
-def test_how_often_somebody_looks_changes_nothing(history: list[Step], parts: int) -> None:
+@given(history=steps(), parts=st.integers(2, 7), switch=SWITCHES)
+def test_how_often_somebody_looks_changes_nothing(
+    history: list[Step], parts: int, switch: int
+) -> None:
     ends: list[list[int]] = []
     for pauses_in in (1, parts):
-        with timeline(PROCESSES) as line:
+        with timeline(PROCESSES, DriverBehaviour(switch_ns=switch)) as line:
             queued = played(line, history, pauses_in)
             end_all(line)
             ends.append([line.end(*of(entry)) for entry in queued])
@@ -176,9 +194,9 @@ def test_how_often_somebody_looks_changes_nothing(history: list[Step], parts: in
 
 
 @settings(max_examples=150, deadline=None)
-@given(history=steps())
-def test_nobody_is_told_to_look_again_too_late(history: list[Step]) -> None:
-    with timeline(PROCESSES) as line:
+@given(history=steps(), switch=SWITCHES)
+def test_nobody_is_told_to_look_again_too_late(history: list[Step], switch: int) -> None:
+    with timeline(PROCESSES, DriverBehaviour(switch_ns=switch)) as line:
         told = []
         for step in history:
             (entry,) = played(line, [step])
@@ -204,9 +222,9 @@ def test_who_waits_for_plain_kernels_is_told_exactly_but_for_the_dying_of_others
 
 
 @settings(max_examples=150, deadline=None)
-@given(history=steps())
-def test_who_waits_is_seldom_woken_in_vain(history: list[Step]) -> None:
-    with timeline(PROCESSES) as line:
+@given(history=steps(), switch=SWITCHES)
+def test_who_waits_is_seldom_woken_in_vain(history: list[Step], switch: int) -> None:
+    with timeline(PROCESSES, DriverBehaviour(switch_ns=switch)) as line:
         for entry in played(line, history)[-1:]:
             looks, start = 0, line.now
             while not line.reached(*of(entry), 1 << entry.step.lane):

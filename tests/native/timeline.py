@@ -1,7 +1,9 @@
 """One simulated GPU of 40 SMs and some processes on it, at a time that the test moves."""
 
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +11,9 @@ from typing import Any
 
 from sim_box import machine
 
-from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
-from gpumanager.sim.machine import DriverBehaviour
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, Utilization
+from gpumanager.sim.machine import IDEAL, DriverBehaviour
 from vcuda_shim import _sim
 
 lib, ffi = _sim.lib, _sim.ffi
@@ -24,6 +27,20 @@ MARKER, KERNEL = lib.SIM_MARKER, lib.SIM_KERNEL
 MEMORY, TO_DEVICE, TO_HOST = lib.SIM_MEMORY, lib.SIM_COPY_TO_DEVICE, lib.SIM_COPY_TO_HOST
 LEGACY, BLOCKING, OTHER = lib.SIM_LEGACY_LANE, lib.SIM_BLOCKING_LANES, lib.SIM_OTHER_LANES
 ALL_LANES = (1 << 64) - 1
+BEGIN = 1_000_000_000_000
+"""CLOCK_MONOTONIC when a timeline begins: the same each time, and with it what is drawn by it."""
+
+ATTACH = """
+import sys
+from vcuda_shim import _sim
+lib, ffi = _sim.lib, _sim.ffi
+state, process = ffi.new("struct sim_state **"), ffi.new("struct sim_process **")
+assert lib.sim_open(sys.argv[1].encode(), state) == 0
+assert lib.process_attach(state[0], int(sys.argv[2]), process) == 0
+place = int(ffi.cast("uintptr_t", process[0])) - int(ffi.cast("uintptr_t", state[0]))
+print(place, flush=True)
+sys.stdin.read()
+"""
 
 
 class Timeline:
@@ -38,6 +55,20 @@ class Timeline:
         process = ffi.new("struct sim_process **")
         assert lib.process_attach(self.state, self.now, process) == 0
         return process[0]
+
+    def attach_program(self) -> subprocess.Popen[str]:
+        """One more process, with a pid of its own, until it is killed."""
+        control = str(self.gpus.device_directory / "nvidiactl")
+        program = subprocess.Popen(
+            [sys.executable, "-c", ATTACH, control, str(self.now)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert program.stdout is not None
+        place = int(ffi.cast("uintptr_t", self.state)) + int(program.stdout.readline())
+        self.processes.append(ffi.cast("struct sim_process *", place))
+        return program
 
     def submit(
         self,
@@ -101,17 +132,36 @@ class Timeline:
         percent = lib.account_sample(self.state, self.processes[process], GPU, ended)
         return int(percent), int(ended[0]) - self.start
 
+    @contextmanager
+    def _asked(self) -> Iterator[GpuUUID]:
+        """The GPU, for a question that takes the lock."""
+        lib.sim_unlock(self.state)
+        try:
+            yield self.gpus.machine.topology.gpus[0].uuid
+        finally:
+            lib.sim_lock(self.state)
+
     def account(self) -> DeviceAccount:
         """Of the one tenant that all processes belong to."""
-        lib.sim_unlock(self.state)
-        (tenant,) = self.gpus.tenants()
-        lib.sim_lock(self.state)
-        return tenant.devices[self.gpus.machine.topology.gpus[0].uuid]
+        with self._asked() as gpu:
+            (tenant,) = self.gpus.tenants()
+        return tenant.devices[gpu]
+
+    def lost(self) -> int:
+        with self._asked() as gpu:
+            return self.gpus.lost_ns(gpu)
+
+    def utilization(self, after: int = 0) -> Sequence[Utilization] | None:
+        """What NVML answers; after: nanoseconds of CLOCK_MONOTONIC."""
+        with self._asked() as gpu:
+            return self.gpus.utilization(gpu, after)
 
 
 @contextmanager
-def timeline(processes: int, slice_ns: int = 0) -> Iterator[Timeline]:
-    described = replace(machine(1), driver=DriverBehaviour(slice_ns=slice_ns))
+def timeline(processes: int, driver: DriverBehaviour = IDEAL) -> Iterator[Timeline]:
+    described = replace(machine(1), driver=driver)
+    clock = ffi.new("uint64_t *", BEGIN)
+    lib.sim_use_clock(clock)
     with tempfile.TemporaryDirectory(prefix="gm") as directory:
         gpus = SimulatedGpus.create(Path(directory), described)
         made = Timeline(gpus, processes)
@@ -120,3 +170,4 @@ def timeline(processes: int, slice_ns: int = 0) -> Iterator[Timeline]:
         finally:
             lib.sim_unlock(made.state)
             gpus.close()
+            lib.sim_use_clock(ffi.NULL)

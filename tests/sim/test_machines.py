@@ -1,11 +1,13 @@
 """Machines from data files: those that come along, and those a user writes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpumanager.errors import InputError
 from gpumanager.gpu.values import Bond, Level
+from gpumanager.sim.machine import DEFAULT_BEHAVIOUR, IDEAL, REAL, DriverBehaviour
 from gpumanager.sim.machines import load_machine, machine_names
 from gpumanager.units import GIB, MIB
 
@@ -95,6 +97,21 @@ def test_a_user_says_how_fast_a_machine_moves_bytes_and_how_long_turns_last(
     assert (model.memory_bandwidth, model.link_bandwidth) == (2000 * 10**9, 25 * 10**9)
     assert (silent.memory_bandwidth, silent.link_bandwidth) == (0, 0)
     assert machine.driver.slice_ns == 500_000
+
+
+@pytest.mark.parametrize(
+    ("words", "driver"),
+    [
+        ("{}", DEFAULT_BEHAVIOUR),
+        ("{like: ideal}", IDEAL),
+        ("{like: real}", REAL),
+        ("{switch-cost: 0, like: real}", replace(REAL, switch_ns=0)),
+    ],
+)
+def test_a_user_says_like_which_driver_a_machines_is(
+    tmp_path: Path, words: str, driver: DriverBehaviour
+) -> None:
+    assert load_machine(written(tmp_path, f"{MACHINE}\ndriver: {words}")).driver == driver
 
 
 def test_a_user_describes_a_machine_by_what_nvidia_smi_prints(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@
       NV2: [[0, 1]]
     numa: [0, 0, 1, 1]             # with links: the NUMA node of each GPU
     driver:                        # where it is less kind than an ideal one; each may be left out
+      like: real                   # what holds for those that are left out; or ideal
       time-slice: 1024             # us that a process has a GPU for while others want it
       switch-cost: 50              # us lost whenever another process gets the GPU
       event-floor: 3               # us that a pair of timing events shows around nothing
@@ -35,12 +36,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import parse_topology
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine, UtilizationSamples
+from gpumanager.sim.machine import (
+    BEHAVIOURS,
+    DEFAULT_BEHAVIOUR,
+    DriverBehaviour,
+    GpuModel,
+    Machine,
+    UtilizationSamples,
+)
 from gpumanager.sim.yaml_text import Value, documents, read_text
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
@@ -78,11 +86,14 @@ _MICROSECONDS: Final = {
 }
 _SIZES: Final = {"page": "page_bytes", "slab-most": "slab_most_bytes"}
 _SWITCHES: Final = {"hides-managed": "hides_managed", "local-memory": "local_memory"}
-_DRIVER_FIELDS: Final = frozenset({*_MICROSECONDS, *_SIZES, *_SWITCHES, "queue-depth", "samples"})
+_DRIVER_FIELDS: Final = frozenset(
+    {*_MICROSECONDS, *_SIZES, *_SWITCHES, "like", "queue-depth", "samples"}
+)
 _HERE: Final = Path(__file__).resolve().parent
 _NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
 _CAPABILITY: Final = re.compile(r"([0-9]{1,2})\.([0-9])")
 
+T = TypeVar("T")
 ModelAndMemory: TypeAlias = tuple[GpuModel, Bytes]
 
 
@@ -128,11 +139,14 @@ def _machine(value: Value, name: str) -> Machine:
 
 def _driver(value: Value | None) -> DriverBehaviour:
     if value is None:
-        return DriverBehaviour()
+        return DEFAULT_BEHAVIOUR
     fields = _known(value, _DRIVER_FIELDS)
+    base = DEFAULT_BEHAVIOUR
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        if name in _MICROSECONDS:
+        if name == "like":
+            base = _one_of(BEHAVIOURS, field)
+        elif name in _MICROSECONDS:
             found[_MICROSECONDS[name]] = _microseconds(field)
         elif name in _SIZES:
             found[_SIZES[name]] = _size(field)
@@ -141,8 +155,8 @@ def _driver(value: Value | None) -> DriverBehaviour:
         elif name == "queue-depth":
             found["queue_depth"] = _positive(field)
         else:
-            found["samples"] = _samples(field)
-    return DriverBehaviour(**found)
+            found["samples"] = _one_of(_SAMPLES, field)
+    return replace(base, **found)
 
 
 def _microseconds(value: Value) -> int:
@@ -152,10 +166,10 @@ def _microseconds(value: Value) -> int:
     return value.integer() * 1000
 
 
-def _samples(value: Value) -> UtilizationSamples:
-    if value.text() not in _SAMPLES:
-        raise value.error(f"expected one of {', '.join(_SAMPLES)}, found {value.text()!r}")
-    return _SAMPLES[value.text()]
+def _one_of(words: Mapping[str, T], value: Value) -> T:
+    if value.text() not in words:
+        raise value.error(f"expected one of {', '.join(words)}, found {value.text()!r}")
+    return words[value.text()]
 
 
 def _cuda_version(value: Value | None) -> int:

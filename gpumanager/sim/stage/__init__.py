@@ -82,7 +82,7 @@ async def play(
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
-        marks = [company.received()]
+        marks, lost = [company.received()], [company.lost()]
         utilization = SimulatedUtilization(gpus, time.now, same_pids=same_pids)
         for at, moment in agenda(tenants, seconds, interval, managed=managed):
             await time.sleep_until(begin + round(at * NS))
@@ -96,8 +96,9 @@ async def play(
                     manager.glance_now(time.now())
                 case "mark":
                     marks.append(company.received())
+                    lost.append(company.lost())
         await _curtain(company, time)
-        return Played(seconds, interval, _received(marks), company.reports())
+        return Played(seconds, interval, _received(marks), company.reports(), _steps(lost))
 
 
 def _machine(driver: DriverBehaviour | None) -> Machine:
@@ -157,7 +158,8 @@ async def _curtain(company: Company, clock: Clock) -> None:
 
 def _received(marks: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[float, ...]]:
     """Of each tenant, the seconds between one mark and the next."""
-    return {
-        name: tuple((after[name] - before[name]) / NS for before, after in pairwise(marks))
-        for name in marks[0]
-    }
+    return {name: _steps([mark[name] for mark in marks]) for name in marks[0]}
+
+
+def _steps(marks: Sequence[int]) -> tuple[float, ...]:
+    return tuple((after - before) / NS for before, after in pairwise(marks))

@@ -99,6 +99,10 @@ class Company:
                     received[name] += account.devices[self._gpu.uuid].busy_ns
         return received
 
+    def lost(self) -> int:
+        """Nanoseconds of GPU time that went into switches between processes until now."""
+        return self._gpus.lost_ns(self._gpu.uuid)
+
     def _all(self) -> Iterator[Program]:
         for programs in self._programs.values():
             yield from programs

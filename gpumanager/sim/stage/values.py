@@ -35,6 +35,7 @@ class Played:
     """What happened.
 
     busy: per tenant, GPU seconds received in each interval, as the simulated GPU accounts them.
+    lost: GPU seconds of each interval that went into switches between processes.
     reports: what its programs told; of several the sums, and of what is no sum the most, and
     all of them under `each`.
     """
@@ -43,6 +44,7 @@ class Played:
     interval: float
     busy: Mapping[str, tuple[float, ...]]
     reports: Mapping[str, Mapping[str, Any]]
+    lost: tuple[float, ...]
 
     def share(self, name: str, since: float = 0.0, until: float | None = None) -> float:
         """The part of the GPU's time that a tenant got, over the intervals between two moments."""

@@ -43,9 +43,7 @@ static bool occupies(const struct sim_process *process, unsigned gpu)
 static struct sim_occupant occupant(const struct sim_state *state, struct sim_process *process,
                                     unsigned gpu)
 {
-    uint64_t sample_ns;
     int pid = pids_here(state, process);
-    unsigned percent = period_latest(state, process, gpu, &sample_ns);
     return (struct sim_occupant){
         .pid = pid > 0 ? pid : 0,
         .gpu = gpu,
@@ -55,8 +53,6 @@ static struct sim_occupant occupant(const struct sim_state *state, struct sim_pr
         .busy_ns = process->busy_ns[gpu],
         .sm_ns = process->sm_ns[gpu],
         .contexts = process->contexts[gpu],
-        .sm_percent = percent,
-        .sample_ns = sample_ns,
     };
 }
 
@@ -107,6 +103,24 @@ unsigned account_busy_percent(struct sim_state *state, unsigned gpu)
     unsigned percent = state->timelines[gpu].busy_percent;
     sim_unlock(state);
     return percent;
+}
+
+uint64_t account_lost_ns(struct sim_state *state, unsigned gpu)
+{
+    look(state);
+    uint64_t lost = state->timelines[gpu].lost_ns;
+    sim_unlock(state);
+    return lost;
+}
+
+int account_utilization(struct sim_state *state, unsigned gpu, uint64_t after_ns,
+                        struct sim_utilization out[SIM_PROCESSES])
+{
+    look(state);
+    bool told = state->machine.driver.samples != SIM_SAMPLES_NONE;
+    unsigned count = period_utilization(state, gpu, after_ns, out);
+    sim_unlock(state);
+    return told ? (int)count : -ENOTSUP;
 }
 
 uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu)

@@ -21,8 +21,16 @@ uint64_t account_used(struct sim_state *state, unsigned gpu);
 /* Percent of the last sample period in which anything ran. */
 unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
 
-/* GPU time a process received on a GPU, and what NVML would say it had of it in the latest period
- * with any, and when that ended. The lock is held, the GPU settled. */
+/* GPU time that work had to wait for while the GPU switched between processes. */
+uint64_t account_lost_ns(struct sim_state *state, unsigned gpu);
+
+/* What NVML tells of processes' utilisation of a GPU in sample periods that ended after `after_ns`;
+ * how many rows, or -ENOTSUP of a driver that never tells. */
+int account_utilization(struct sim_state *state, unsigned gpu, uint64_t after_ns,
+                        struct sim_utilization out[SIM_PROCESSES]);
+
+/* GPU time a process received on a GPU, and its own part of the latest sample period with any, and
+ * when that ended. The lock is held, the GPU settled. */
 uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
 unsigned account_sample(const struct sim_state *state, const struct sim_process *process,
                         unsigned gpu, uint64_t *ended_ns);

@@ -12,8 +12,10 @@ enum {
     SIM_PROCESSES = 256,
     SIM_TENANTS = 256,
     SIM_NAME_SIZE = 96,
-    SIM_SAMPLES = 8,  /* periods of utilisation that are remembered */
-    SIM_NOWHERE = -1, /* numa_node: the machine does not say */
+    SIM_SAMPLES = 8, /* periods of utilisation that are remembered */
+    SIM_RING = 72,   /* samples that name one process, as RM's ring has them: twelve seconds */
+    SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
+    SIM_NOWHERE = -1,       /* numa_node: the machine does not say */
 };
 
 struct sim_gpu {
@@ -55,10 +57,11 @@ enum {
  * slice_ns: for how long a process has a GPU that others want too; 0: SIM_SLICE_NS. switch_ns: GPU
  * time lost whenever another process gets the GPU. event_floor_ns: what a pair of timing events
  * shows around nothing. event_idle_ns: the same, more, where the stream was idle at the first.
+ * With either, events are stamped in steps of half a microsecond, as cuEventElapsedTime documents.
  * page_bytes: larger allocations than slab_most_bytes take whole pages, smaller ones share pages
- * ("slabs"); 0: bytes as asked. queue_depth: launches that can wait in a process's queue; 0:
- * SIM_QUEUE_DEPTH. samples: SIM_SAMPLES_*. hides_managed: NVML's figure of a process lacks managed
- * memory. local_memory: it grows at launch, for stacks of all resident threads. */
+ * ("slabs"); 0: bytes as asked. queue_depth: launches that can wait in a process's queue, at most
+ * SIM_QUEUE_DEPTH; 0: that many. samples: SIM_SAMPLES_*. hides_managed: NVML's figure of a process
+ * lacks managed memory. local_memory: it grows at launch, for stacks of all resident threads. */
 struct sim_driver {
     uint64_t slice_ns;
     uint64_t switch_ns;
@@ -107,9 +110,7 @@ struct sim_tenant {
     struct sim_usage gpus[SIM_GPUS];
 };
 
-/* One process on one GPU. pid: as the reader has it, 0 where it has none. sm_percent: share of the
- * latest sample period it used the GPU in, which ended at sample_ns; 0 if there was none among the
- * last SIM_SAMPLES. */
+/* One process on one GPU. pid: as the reader has it, 0 where it has none. */
 struct sim_occupant {
     int32_t pid;
     uint32_t gpu;
@@ -117,10 +118,17 @@ struct sim_occupant {
     uint64_t bytes;
     uint64_t allocations;
     uint64_t busy_ns;
-    uint32_t contexts;
-    uint32_t sm_percent;
-    uint64_t sample_ns;
     uint64_t sm_ns;
+    uint32_t contexts;
+    uint32_t reserved;
+};
+
+/* What NVML tells of one process's utilisation of a GPU. sample_ns: the end of the latest sample
+ * period that it is told of. */
+struct sim_utilization {
+    int32_t pid;
+    uint32_t percent;
+    uint64_t sample_ns;
 };
 
 #endif

@@ -40,10 +40,16 @@ static unsigned place(const struct sim_timeline *timeline, unsigned slot)
     return (slot + SIM_PROCESSES - timeline->holder - 1) % SIM_PROCESSES;
 }
 
+static uint64_t rest_of_switch(const struct sim_timeline *timeline)
+{
+    return timeline->switched_ns > timeline->clock_ns ? timeline->switched_ns - timeline->clock_ns
+                                                      : 0;
+}
+
 static uint64_t rest_of_slice(const struct sim_timeline *timeline)
 {
-    return timeline->slice_end_ns > timeline->clock_ns ? timeline->slice_end_ns - timeline->clock_ns
-                                                       : 0;
+    uint64_t begin = larger(timeline->clock_ns, timeline->switched_ns);
+    return timeline->slice_end_ns > begin ? timeline->slice_end_ns - begin : 0;
 }
 
 /* GPU time that a competitor gets before `slot` has its turn number `turns` from now on. */
@@ -70,10 +76,12 @@ static uint64_t with_turns(const struct sim_state *state, unsigned gpu, unsigned
                            uint64_t left)
 {
     const struct sim_timeline *timeline = &state->timelines[gpu];
-    uint64_t rest = timeline->holder == slot ? rest_of_slice(timeline) : 0;
+    bool holds = timeline->holder == slot;
+    uint64_t rest = holds ? rest_of_slice(timeline) : 0;
+    uint64_t sum = left + rest_of_switch(timeline) + (holds ? 0 : state->machine.driver.switch_ns);
     if (rest > 0 && left <= rest)
-        return left;
-    uint64_t slice = timeline_slice(state), sum = left;
+        return sum;
+    uint64_t slice = timeline_slice(state);
     uint64_t turns = left > rest ? (left - rest + slice - 1) / slice : 1;
     for (unsigned other = slots_from(timeline->runnable, 0); other < SIM_PROCESSES;
          other = slots_from(timeline->runnable, other + 1))

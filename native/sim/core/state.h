@@ -19,11 +19,10 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 6,
-    SIM_SHARES = 1024,      /* physical memories that more than one process may hold at once */
-    SIM_QUEUE_DEPTH = 1024, /* launches a process can have queued on a GPU, as on a real one */
-    SIM_LANES = 64,         /* hardware queues of a process, as bits of a mask */
-    SIM_ENGINES = 2,        /* copy engines: to the device, to the host */
+    SIM_VERSION = 7,
+    SIM_SHARES = 1024, /* physical memories that more than one process may hold at once */
+    SIM_LANES = 64,    /* hardware queues of a process, as bits of a mask */
+    SIM_ENGINES = 2,   /* copy engines: to the device, to the host */
 };
 
 #define REAP_PERIOD_NS UINT64_C(20000000)
@@ -103,12 +102,27 @@ struct sim_share {
     uint8_t holders[SIM_PROCESSES / 8]; /* a bit for each slot */
 };
 
-/* One GPU. holder: the slot that has it, until slice_end_ns if others want it; that 0: the slot
- * that had it last. The masks are of slots: with work that wants the SMs, and with copies under
- * way. */
+/* One sample of utilisation that names one process (period.h), as it calls itself and as the host
+ * does: a copy, since the process may have ended. pid 0: nobody's. busy: of the GPU, in hundredths
+ * of a percent. */
+struct sim_sample {
+    uint64_t ended_ns;
+    uint64_t start_time;
+    uint64_t pid_namespace;
+    int32_t pid;
+    int32_t host_pid;
+    uint32_t slot;
+    uint32_t busy;
+};
+
+/* One GPU. holder: the slot that has it, from switched_ns on, and until slice_end_ns if others want
+ * it; that 0: the slot that had it last. The masks are of slots: with work that wants the SMs, and
+ * with copies under way. lost_ns: GPU time that work had to wait for switches between processes. */
 struct sim_timeline {
     uint64_t clock_ns; /* the GPU's past is settled up to here */
     uint64_t slice_end_ns;
+    uint64_t switched_ns;
+    uint64_t lost_ns;
     uint64_t engine_free_ns[SIM_ENGINES]; /* when a copy engine has done all it was given */
     uint64_t runnable[SIM_PROCESSES / 64];
     uint64_t copying[SIM_PROCESSES / 64];
@@ -116,6 +130,9 @@ struct sim_timeline {
     uint64_t period_busy_ns;
     uint32_t busy_percent; /* of the last whole sample period: any kernel running */
     uint32_t holder;
+    struct sim_sample sample; /* of the current period: whom it names, once that is known */
+    struct sim_sample ring[SIM_RING];
+    uint64_t sampled; /* how many samples there were: the ring has the last ones */
 };
 
 struct sim_state {

@@ -23,8 +23,21 @@ static bool keeps_turn(const struct sim_timeline *timeline)
            (timeline->clock_ns < timeline->slice_end_ns || !wanted_by_others(timeline));
 }
 
-/* Give the GPU to who is due, and let it do what takes no time. False if nobody wants it. */
-static bool dispatch(struct sim_state *state, unsigned gpu)
+/* Example with switch_ns = 50 us: process 2 had the GPU, 3 gets it at 10 ms. Nothing runs until
+ * 10.05 ms, and the slice of 3 begins then. If 3 pauses and comes back while nobody else wanted the
+ * GPU, its state is still there: no switch. */
+static void give_turn(const struct sim_state *state, struct sim_timeline *timeline, unsigned slot)
+{
+    uint64_t lost = slot != timeline->holder ? state->machine.driver.switch_ns : 0;
+    timeline->holder = slot;
+    timeline->switched_ns = timeline->clock_ns + lost;
+    timeline->slice_end_ns = timeline->switched_ns + timeline_slice(state);
+}
+
+enum activity { IDLE, SWITCHING, BUSY };
+
+/* Give the GPU to who is due, and let it do what takes no time. */
+static enum activity dispatch(struct sim_state *state, unsigned gpu)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
@@ -32,14 +45,15 @@ static bool dispatch(struct sim_state *state, unsigned gpu)
         if (!keeps_turn(timeline)) {
             unsigned next = slots_next(timeline->runnable, timeline->holder);
             if (next == SIM_PROCESSES)
-                return false;
-            timeline->holder = next;
-            timeline->slice_end_ns = timeline->clock_ns + timeline_slice(state);
+                return IDLE;
+            give_turn(state, timeline, next);
         }
+        if (timeline->clock_ns < timeline->switched_ns)
+            return SWITCHING;
         struct work_queue queue = work_queue(state, timeline->holder, gpu);
         work_proceed(&queue, 0, sm_count);
         if (queue.queue->running != 0)
-            return true;
+            return BUSY;
     }
 }
 
@@ -73,12 +87,15 @@ static uint64_t earlier(uint64_t one, uint64_t other)
 }
 
 /* Up to when nothing changes: nothing ends, the turn does not pass on, the period does not end. */
-static uint64_t quiet_until(const struct sim_state *state, unsigned gpu, bool busy, uint64_t now)
+static uint64_t quiet_until(const struct sim_state *state, unsigned gpu, enum activity activity,
+                            uint64_t now)
 {
     const struct sim_timeline *timeline = &state->timelines[gpu];
     uint64_t until = earlier(earlier(now, period_end(timeline)), next_copy(state, gpu));
-    if (!busy)
+    if (activity == IDLE)
         return until;
+    if (activity == SWITCHING)
+        return earlier(until, timeline->switched_ns);
     struct work_queue queue = work_queue(state, timeline->holder, gpu);
     uint64_t end = work_next_end(&queue, state->machine.gpus[gpu].sm_count);
     until = earlier(until, timeline->clock_ns + end);
@@ -108,18 +125,21 @@ void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     while (timeline->clock_ns < now) {
-        bool busy = dispatch(state, gpu);
-        if (!busy)
+        enum activity activity = dispatch(state, gpu);
+        if (activity == IDLE)
             timeline->slice_end_ns = 0;
-        if (!busy && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
+        if (activity == IDLE && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
             period_pass_idle(state, gpu, now);
             return;
         }
-        uint64_t until = quiet_until(state, gpu, busy, now);
+        uint64_t until = quiet_until(state, gpu, activity, now);
         uint64_t step = until - timeline->clock_ns;
+        period_sample(state, gpu, until);
         timeline->clock_ns = until;
-        if (busy)
+        if (activity == BUSY)
             receive(state, gpu, step);
+        else if (activity == SWITCHING)
+            timeline->lost_ns += step;
         end_copies(state, gpu);
         if (until == period_end(timeline))
             period_publish(state, gpu);
@@ -189,5 +209,6 @@ void timeline_forget(struct sim_state *state, const struct sim_process *process)
         timeline->copying[slot / 64] &= ~(UINT64_C(1) << slot % 64);
         if (timeline->holder == slot)
             timeline->slice_end_ns = 0;
+        period_forget(state, process, gpu);
     }
 }

@@ -3,7 +3,9 @@
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
  * by slot, for driver.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
  * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
- * slice is used up by then. After a pause of all a new slice begins. Within a process: work.h.
+ * slice is used up by then. After a pause of all a new slice begins. Whenever another process than
+ * the last gets the GPU, nothing runs for driver.switch_ns; the slice begins after that. Within a
+ * process: work.h.
  *
  * Nobody advances the timeline in the background; whoever looks at it first settles the past up to
  * now. A host that is late therefore delays its own next launch and never distorts what was

@@ -1,6 +1,6 @@
 /* Kernel launches. Nothing is computed; each takes GPU time on the timeline: a kernel named `spin`
- * the nanoseconds its first parameter says (an unsigned 64-bit number), any other
- * DEFAULT_KERNEL_NS.
+ * the nanoseconds its first parameter says (an unsigned 64-bit number), one named `work` as many
+ * iterations of a nanosecond, any other DEFAULT_KERNEL_NS.
  */
 #include "cuda/capture.h"
 #include "cuda/module.h"

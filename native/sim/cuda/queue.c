@@ -3,10 +3,16 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* A launcher that met a full queue goes on when so many places are free, but waits no longer for
- * that than this after the first: so it is not woken for each. */
-enum { FREED_AT_ONCE = SIM_QUEUE_DEPTH / 16 };
+/* A launcher that met a full queue goes on when a part of it is free, but waits no longer for that
+ * than this after the first place: so it is not woken for each. */
 #define LONGEST_HOLD_NS UINT64_C(1000000)
+
+/* How many pieces of work can wait. */
+static uint64_t depth(const struct driver *driver)
+{
+    uint32_t wanted = driver->state->machine.driver.queue_depth;
+    return wanted > 0 ? wanted : SIM_QUEUE_DEPTH;
+}
 
 void queue_sleep(uint64_t deadline)
 {
@@ -67,6 +73,18 @@ unsigned queue_lane(struct driver *driver, bool blocking)
     return first + atomic_fetch_add_explicit(&driver->lanes, 1, memory_order_relaxed) % count;
 }
 
+/* The lanes of the legacy default stream and of those that wait for it. */
+#define LEGACY_AND_BLOCKING ((UINT64_C(1) << SIM_OTHER_LANES) - 1)
+
+/* Has all that was queued in the stream ended? */
+static bool is_idle(const struct driver *driver, const struct stream *stream, int device)
+{
+    struct sim_reach reach = {queue_of(driver, device)->submitted, LEGACY_AND_BLOCKING};
+    if (stream != NULL)
+        reach = (struct sim_reach){stream->end, UINT64_C(1) << stream->lane};
+    return timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
+}
+
 static void remember(struct driver *driver, struct stream *stream, int device, struct event *event,
                      uint64_t position)
 {
@@ -97,7 +115,7 @@ static uint64_t room_again(const struct driver *driver, int device)
 {
     uint64_t first = queue_of(driver, device)->completed;
     uint64_t one = end_of(driver, device, first);
-    uint64_t many = end_of(driver, device, first + FREED_AT_ONCE - 1);
+    uint64_t many = end_of(driver, device, first + (depth(driver) - 1) / 16);
     uint64_t latest = one + LONGEST_HOLD_NS;
     many = many < latest ? many : latest;
     return one > many ? one : many;
@@ -111,8 +129,10 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
     uint64_t again = 0;
     pthread_mutex_lock(&driver->mutex);
     lock_settled(driver, device);
-    if (queue->submitted - queue->completed < SIM_QUEUE_DEPTH) {
+    if (queue->submitted - queue->completed < depth(driver)) {
         keep_event(driver, device, queue->submitted);
+        if (event != NULL)
+            event->idle = is_idle(driver, stream, device);
         timeline_submit(driver->state, driver->process, driver->gpus[device], task, position);
         remember(driver, stream, device, event, *position);
     } else {
@@ -174,7 +194,6 @@ static struct sim_reach submitted(struct driver *driver, int device, uint64_t la
 
 struct sim_reach queue_reach(struct driver *driver, const struct stream *stream, int device)
 {
-    static const uint64_t LEGACY_AND_BLOCKING = (UINT64_C(1) << SIM_OTHER_LANES) - 1;
     if (stream != NULL)
         return (struct sim_reach){stream->end, UINT64_C(1) << stream->lane};
     return submitted(driver, device, LEGACY_AND_BLOCKING);

@@ -25,12 +25,14 @@ struct stream {
     struct stream *also_captured;
 };
 
-/* position, lane: of its marker in the queue. end_ns: when it happened, 0 while not known. */
+/* position, lane: of its marker in the queue. end_ns: when it happened, 0 while not known. idle:
+ * its stream had nothing to do when it was recorded. */
 struct event {
     uint32_t kind;
     int device;
     unsigned flags;
     bool recorded;
+    bool idle;
     uint64_t position;
     unsigned lane;
     uint64_t end_ns;

@@ -1,6 +1,6 @@
-/* How much each process used a GPU: of each the latest sample period in which it did, if that is
- * among the last few. */
+/* How much each process used a GPU, as the driver samples it: core/period.h. */
 #include "nvml/occupants.h"
+#include <errno.h>
 #include <time.h>
 
 enum { SAMPLES_V1 = 0x1000018 };
@@ -19,37 +19,42 @@ static void find_epoch(void)
  * once, so that a sample keeps its stamp and is not taken for a newer one. */
 static unsigned long long timestamp(uint64_t monotonic_ns)
 {
-    pthread_once(&epoch_once, find_epoch);
     return (epoch_ns + monotonic_ns) / 1000;
 }
 
-/* Samples strictly newer than `after`. */
-static unsigned newer(struct sim_occupant *found, unsigned count, unsigned long long after)
+/* The last time of CLOCK_MONOTONIC with that stamp, or, before all of them, 0. */
+static uint64_t last_with(unsigned long long stamp)
 {
-    unsigned kept = 0;
-    for (unsigned i = 0; i < count; i++)
-        if (found[i].sm_percent > 0 && timestamp(found[i].sample_ns) > after)
-            found[kept++] = found[i];
-    return kept;
+    unsigned long long epoch = epoch_ns / 1000;
+    if (stamp < epoch)
+        return 0;
+    if (stamp - epoch > UINT64_MAX / 1000 - 1)
+        return UINT64_MAX;
+    return (stamp + 1) * 1000 - 1 - epoch_ns;
 }
 
-/* Of a GPU; NVML_ERROR_NOT_FOUND if there are none. */
+/* Of a GPU, those with a later stamp; NVML_ERROR_NOT_FOUND if there are none. */
 static nvmlReturn_t samples_get(nvmlDevice_t device, const void *needed, unsigned long long after,
-                                struct sim_occupant out[OCCUPANTS], unsigned *samples)
+                                struct sim_utilization out[SIM_PROCESSES], unsigned *samples)
 {
-    unsigned found;
-    nvmlReturn_t result = occupants_get(device, needed, out, &found);
+    struct session *session;
+    const struct sim_gpu *gpu;
+    nvmlReturn_t result = session_gpu(device, needed, &session, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    *samples = newer(out, found, after);
-    return *samples == 0 ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
+    pthread_once(&epoch_once, find_epoch);
+    int found = account_utilization(session->state, device->gpu, last_with(after), out);
+    if (found <= 0)
+        return found == -ENOTSUP ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_NOT_FOUND;
+    *samples = (unsigned)found;
+    return NVML_SUCCESS;
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                                  nvmlProcessUtilizationSample_t *out,
                                                  unsigned *count, unsigned long long after)
 {
-    struct sim_occupant found[OCCUPANTS];
+    struct sim_utilization found[SIM_PROCESSES];
     unsigned samples;
     nvmlReturn_t result = samples_get(device, count, after, found, &samples);
     if (result == NVML_SUCCESS)
@@ -57,14 +62,14 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
         out[i] = (nvmlProcessUtilizationSample_t){.pid = (unsigned)found[i].pid,
                                                   .timeStamp = timestamp(found[i].sample_ns),
-                                                  .smUtil = found[i].sm_percent};
+                                                  .smUtil = found[i].percent};
     return result;
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                        nvmlProcessesUtilizationInfo_v1_t *list)
 {
-    struct sim_occupant found[OCCUPANTS];
+    struct sim_utilization found[SIM_PROCESSES];
     unsigned samples;
     if (list != NULL && list->version != SAMPLES_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -76,6 +81,6 @@ API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         list->procUtilArray[i] =
             (nvmlProcessUtilizationInfo_v1_t){.timeStamp = timestamp(found[i].sample_ns),
                                               .pid = (unsigned)found[i].pid,
-                                              .smUtil = found[i].sm_percent};
+                                              .smUtil = found[i].percent};
     return result;
 }
