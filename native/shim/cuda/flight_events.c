@@ -109,7 +109,7 @@ static CUresult between(void *first, void *last, uint64_t *ns)
     float milliseconds;
     CUresult result = REAL(cuEventElapsedTime)(&milliseconds, first, last);
     if (result == CUDA_SUCCESS)
-        *ns = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS) : 0;
+        *ns = milliseconds > 0 ? (uint64_t)((double)milliseconds * NS_PER_MS + 0.5) : 0;
     return result;
 }
 

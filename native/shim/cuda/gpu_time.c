@@ -24,7 +24,8 @@ static bool end_of(const struct gpu_time *time, const struct flight *flight, int
     float milliseconds;
     if (REAL(cuEventElapsedTime)(&milliseconds, time->anchor, flight->end) != CUDA_SUCCESS)
         return false;
-    *end = time->anchor_ns + (int64_t)((double)milliseconds * NS_PER_MS);
+    double ns = (double)milliseconds * NS_PER_MS;
+    *end = time->anchor_ns + (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
     return true;
 }
 

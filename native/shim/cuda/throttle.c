@@ -7,6 +7,8 @@
 enum {
     SLICE_NS = 50 * MILLISECOND, /* then look again: the rate may have been raised */
     MARKS = 8,                   /* in what may be in flight */
+    SOON_NS = 100 * MICROSECOND, /* after a look at an event another: it takes a microsecond */
+    SELDOM_NS = MILLISECOND,     /* where nobody waits for it */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -41,11 +43,14 @@ static void hold_turn(struct process *process, unsigned device, uint64_t now)
     process_explore(process, device, explores);
 }
 
-static void look(struct launch *launch, struct wait *wait)
+/* waits: this is not the first look for this launch. */
+static void look(struct launch *launch, struct wait *wait, bool waits)
 {
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
-    wait->look.marks = waiting_crowded(wait, 2) || wait->several;
+    bool crowded = waiting_crowded(wait, 2);
+    wait->look.marks = crowded || wait->several;
+    wait->look.every_ns = crowded || waits ? SOON_NS : SELDOM_NS;
     wait->look.now = wait->now;
     timing_poll(wait->process, &wait->look);
     hold_turn(wait->process, launch->device, wait->now);
@@ -109,17 +114,16 @@ static void pay(struct launch *launch, uint64_t key)
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
-        .look = {.device = launch->device, .every_ns = MILLISECOND},
+        .look.device = launch->device,
     };
-    look(launch, &wait);
+    look(launch, &wait, false);
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
-        wait.look.every_ns = PAUSE_FIRST_NS;
-        look(launch, &wait);
+        look(launch, &wait, true);
     }
     count_wait(&wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
