@@ -2,7 +2,7 @@
 
 enum {
     NS_PER_MS = 1000 * 1000,
-    SHORT_NS = NS_PER_MS,
+    SHORT_NS = 5 * NS_PER_MS,
 };
 
 static enum event_kind kind_of(const struct flight *flight)

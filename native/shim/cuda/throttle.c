@@ -43,14 +43,21 @@ static void hold_turn(struct process *process, unsigned device, uint64_t now)
     process_explore(process, device, explores);
 }
 
-/* waits: this is not the first look for this launch. */
+/* How often to look at the same event; waits: the launch has, already. Who is about to wait for
+ * work in flight looks at once: it may be done. */
+static uint64_t patience(struct wait *wait, bool waits)
+{
+    if (waiting_crowded(wait, 1))
+        return 0;
+    return waits || waiting_crowded(wait, 2) ? SOON_NS : SELDOM_NS;
+}
+
 static void look(struct launch *launch, struct wait *wait, bool waits)
 {
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
-    bool crowded = waiting_crowded(wait, 2);
-    wait->look.marks = crowded || wait->several;
-    wait->look.every_ns = crowded || waits ? SOON_NS : SELDOM_NS;
+    wait->look.marks = wait->several || waiting_crowded(wait, 2);
+    wait->look.every_ns = patience(wait, waits);
     wait->look.now = wait->now;
     timing_poll(wait->process, &wait->look);
     hold_turn(wait->process, launch->device, wait->now);
@@ -65,8 +72,17 @@ static void count_wait(const struct wait *wait)
     atomic_fetch_add_explicit(&wait->meter->throttled, 1, memory_order_relaxed);
 }
 
+/* Of a kind whose first measurement is under way another one is not measured, too. */
+static bool guessed(const struct launch *launch, const struct wait *wait)
+{
+    return !wait->known && flights_guess(&wait->process->timing.flights, launch->device, wait->key,
+                                         launch->paid_ns);
+}
+
 static bool due(const struct launch *launch, const struct wait *wait, uint64_t done)
 {
+    if (guessed(launch, wait))
+        return false;
     if (!wait->several)
         return cost_due(&wait->process->costs, wait->key, done);
     census_count(wait->census, done - launch->paid_ns, launch->paid_ns);

@@ -51,6 +51,8 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
     flight->stream = subject.stream;
     flight->paid_ns = subject.paid_ns;
     flight->begun_ns = now;
+    atomic_store_explicit(&flight->guesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&flight->guessed_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&flight->device, subject.device, memory_order_relaxed);
     atomic_store_explicit(&flight->key, subject.key, memory_order_relaxed);
     atomic_store_explicit(&flight->work_ns, subject.work_ns, memory_order_relaxed);

@@ -23,12 +23,13 @@ static uint64_t longer_pause(struct wait *wait)
 }
 
 /* Is this worth waiting for, and for how long? A kind that is measured for the first time should
- * not run on before its cost is known. Nobody waits twice for what does not end. */
+ * not run on before its cost is known, unless that can be guessed. Nobody waits twice for what does
+ * not end. */
 static uint64_t await_measurement(struct launch *launch, struct wait *wait)
 {
     struct flights *flights = &wait->process->timing.flights;
     bool own = flights_measure(flights, launch->device, wait->key);
-    if (!own && !flights_full(flights))
+    if (own ? cost_familiar(&wait->process->costs) : !flights_full(flights))
         return 0;
     if (wait->now - wait->turn.begun < (own ? unknown_ns : OTHERS_NS))
         return longer_pause(wait);
