@@ -73,7 +73,9 @@ def works(table: Any, length: int) -> int:
     return launches
 
 
-@pytest.mark.parametrize(("shorter", "interval"), [(1.0, lib.COST_STEADY_NS), (0.75, lib.COST_INTERVAL_NS)])
+@pytest.mark.parametrize(
+    ("shorter", "interval"), [(1.0, lib.COST_STEADY_NS), (0.75, lib.COST_INTERVAL_NS)]
+)
 def test_the_less_a_kind_varies_the_less_often_it_is_due(
     table: Any, shorter: float, interval: int
 ) -> None:

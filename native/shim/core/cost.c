@@ -6,7 +6,6 @@ enum {
     PROBES = 16,
     WINDOW_MS = 5000,                        /* two of them are remembered */
     MEASURE_NOW_NS = COST_STEADY_NS * 3 / 2, /* of work unmeasured */
-    YOUNG = 8,                               /* a kind that was measured less often may vary */
     LONG_NS = 100000,                        /* a measurement takes a few microseconds */
     EXPECTED = 16, /* of the kinds measured first lately, one counts so much */
 };
@@ -54,6 +53,7 @@ uint64_t cost_unknown(const struct cost_table *table)
                                 : COST_UNKNOWN_NS;
 }
 
+/* Due by its work: the next one is after as much again, for this one may be long under way. */
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
 {
     struct cost_kind *kind = known(table, key);
@@ -61,8 +61,13 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
         return true;
     uint64_t before =
         atomic_fetch_add_explicit(&kind->unmeasured_ns, work_ns, memory_order_relaxed);
-    return before + work_ns >= MEASURE_NOW_NS ||
-           atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS;
+    if (before >= MEASURE_NOW_NS ||
+        atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS)
+        return true;
+    if (before + work_ns < MEASURE_NOW_NS)
+        return false;
+    atomic_fetch_sub_explicit(&kind->unmeasured_ns, COST_STEADY_NS, memory_order_relaxed);
+    return true;
 }
 
 bool cost_each(struct cost_table *table, uint64_t key)
@@ -70,7 +75,7 @@ bool cost_each(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     return kind != NULL &&
            atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS &&
-           (kind->spread.count < YOUNG ||
+           (atomic_load_explicit(&kind->measured, memory_order_relaxed) < COST_YOUNG ||
             atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS);
 }
 
@@ -96,6 +101,7 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     kind->current = kind->previous = (struct cost_window){0};
     kind->spread = (struct spread){0};
     kind->opened_ns = now;
+    atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
     atomic_store_explicit(&kind->key, key, memory_order_release); /* pairs with find() */
     return kind;
@@ -175,7 +181,7 @@ static uint64_t mean(const struct cost_kind *kind)
 static bool young(const struct cost_kind *kind)
 {
     const struct cost_window *now = &kind->current, *then = &kind->previous;
-    return now->count + now->doubtful + then->count + then->doubtful < YOUNG;
+    return now->count + now->doubtful + then->count + then->doubtful < COST_YOUNG;
 }
 
 /* For the next measurement to come after so much work, on average. By chance, up to a half more or
@@ -217,6 +223,8 @@ static struct cost_kind *opened(struct cost_table *table, uint64_t key, uint64_t
         expect(table, measured_ns);
     struct cost_kind *kind = claim(table, key, now, measured_ns);
     turn_window(kind, now);
+    if (kind->measured < COST_YOUNG)
+        atomic_fetch_add_explicit(&kind->measured, 1, memory_order_relaxed);
     return kind;
 }
 
@@ -292,6 +300,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
         kind->spread = (struct spread){0};
+        atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
         atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
     }

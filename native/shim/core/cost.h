@@ -33,6 +33,7 @@ enum {
     COST_INTERVAL_NS = 2000000, /* work of one kind between two measurements, on average */
     COST_STEADY_NS = 10000000,  /* the same of a kind whose length hardly varies */
     COST_SHAPE_BITS = 4,        /* of a grid's size: kinds differ by 6 to 12 per cent */
+    COST_YOUNG = 8,             /* a kind that was measured less often may vary */
     COST_FAMILIAR_KINDS = 128,  /* so many known ones tell what to expect of the next */
 };
 
@@ -50,6 +51,7 @@ struct cost_kind {
     VCUDA_ATOMIC(uint64_t) estimate_ns;
     VCUDA_ATOMIC(uint64_t) unmeasured_ns; /* work since the last measurement, and a head start */
     uint64_t opened_ns;                   /* when the current window was opened */
+    VCUDA_ATOMIC(uint32_t) measured;      /* how often, ever; counted up to COST_YOUNG */
     struct cost_window current, previous;
     struct spread spread;
 };
