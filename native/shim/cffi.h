@@ -7,6 +7,8 @@
 #include "core/census.h"
 #include "core/cost.h"
 #include "core/cover.h"
+#include "core/event_floor.h"
+#include "core/event_pool.h"
 #include "core/gaps.h"
 #include "core/image.h"
 #include "core/limiter.h"

@@ -22,10 +22,12 @@ static struct stream {
 static atomic_int device;
 static atomic_int refused; /* what a launch answers */
 static _Atomic float milliseconds = 0.1f;
+static atomic_long worked_ns; /* by launches, one after the other */
 
 struct event {
     struct stream *stream;
     unsigned long place;
+    long at_ns;
 };
 
 static struct stream *stream_of(CUstream handle)
@@ -101,6 +103,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
     if (refused != CUDA_SUCCESS)
         return (CUresult)refused;
     stream_of(stream)->launched++;
+    worked_ns += (long)((double)milliseconds * 1e6 + 0.5);
     for (int index = 0; index < STREAMS; index++)
         if (streams[index].waits_for != 0 &&
             &streams[streams[index].waits_for] == stream_of(stream))
@@ -126,6 +129,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream)
     struct event *event = (struct event *)handle;
     event->stream = stream_of(stream);
     event->place = event->stream->launched;
+    event->at_ns = worked_ns;
     return CUDA_SUCCESS;
 }
 
@@ -138,9 +142,16 @@ CUresult cuEventQuery(CUevent handle)
 
 CUresult cuEventElapsedTime(float *out, CUevent start, CUevent end)
 {
-    (void)start, (void)end;
-    *out = milliseconds;
+    long ns = ((const struct event *)end)->at_ns - ((const struct event *)start)->at_ns;
+    *out = (float)((double)ns / 1e6);
     return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream handle)
+{
+    const struct stream *stream = stream_of(handle);
+    bool done = !stream->held || stream->launched == stream->done;
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)

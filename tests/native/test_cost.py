@@ -65,19 +65,31 @@ def test_each_launch_longer_than_a_slice_is_due(table: Any) -> None:
     assert due == {length - 1: {False, True}, length: {True}}
 
 
-def test_a_kind_is_due_again_after_some_work_of_it_which_nobody_can_foresee(table: Any) -> None:
-    intervals = set()
-    for turn in range(10):  # the first of a kind are all measured
-        record(table, 7, SECOND + turn, 100 * MICROSECOND)
-    for turn in range(200):
-        record(table, 7, SECOND + turn * 123_457, 100 * MICROSECOND)
-        launches = 1
-        while not lib.cost_due(table, 7, 100 * MICROSECOND):
-            launches += 1
-        intervals.add(launches)
+def works(table: Any, length: int) -> int:
+    """Launches of kind 7 until one is due."""
+    launches = 1
+    while not lib.cost_due(table, 7, length):
+        launches += 1
+    return launches
 
-    assert min(intervals) >= 10
-    assert max(intervals) <= 30
+
+@pytest.mark.parametrize(
+    ("shorter", "interval"), [(1.0, lib.COST_STEADY_NS), (0.75, lib.COST_INTERVAL_NS)]
+)
+def test_the_less_a_kind_varies_the_less_often_it_is_due(
+    table: Any, shorter: float, interval: int
+) -> None:
+    """And after how much work exactly nobody can foresee."""
+    length, intervals = 100 * MICROSECOND, set()
+    for turn in range(200):
+        varied = length if turn % 2 else int(length * shorter)
+        record(table, 7, SECOND + turn * 123_457, varied, others=0)
+        if turn >= 20:  # the first of a kind are all measured
+            intervals.add(works(table, length))
+
+    launches = interval // length
+    assert min(intervals) >= launches // 2
+    assert max(intervals) <= launches * 3 // 2
     assert len(intervals) > 10
 
 
@@ -266,6 +278,28 @@ def test_what_is_presumed_holds_until_it_is_measured(table: Any) -> None:
 
     assert presumed == (lib.COST_UNKNOWN_NS, MILLISECOND)
     assert estimate(table, 7) == 3 * MILLISECOND
+
+
+def test_of_a_program_with_thousands_of_kinds_nearly_all_are_known(table: Any) -> None:
+    chance = random.Random(1)
+    keys = [chance.getrandbits(64) for _ in range(5000)]
+    for turn, key in enumerate(keys):
+        record(table, key, SECOND + turn * MILLISECOND, 100 * MICROSECOND)
+
+    assert sum(estimate(table, key) is None for key in keys) <= len(keys) // 200
+
+
+def test_once_many_kinds_are_known_an_unknown_one_costs_what_they_did_lately(table: Any) -> None:
+    cost: Any = ffi.new("uint64_t *")
+    for key in range(1, lib.COST_FAMILIAR_KINDS):
+        record(table, key, SECOND, 10 * MICROSECOND)
+    lib.cost_estimate(table, 2**40, cost)
+    before = cost[0]
+    record(table, lib.COST_FAMILIAR_KINDS, SECOND, SECOND)  # one far off tells little
+
+    assert not lib.cost_estimate(table, 2**40, cost)
+    assert before == lib.COST_UNKNOWN_NS
+    assert cost[0] == pytest.approx(10 * MICROSECOND, rel=0.3)
 
 
 def test_a_full_table_makes_room_for_new_kinds(table: Any) -> None:

@@ -244,6 +244,9 @@ async def test_each_gpu_is_paid_for_what_ran_on_it(paced: Paced) -> None:
 for turn in range(60):
     pace.pace_device(turn % 3 == 0)
     go()
+for device in (0, 1):
+    pace.pace_device(device)
+    driver.cuStreamSynchronize(0)
 """
     )
 

@@ -3,11 +3,11 @@
 #include "core/limiter.h"
 
 enum {
-    PROBES = 8,
-    WINDOW_MS = 5000,                          /* two of them are remembered */
-    MEASURE_NOW_NS = COST_INTERVAL_NS * 3 / 2, /* of work unmeasured */
-    YOUNG = 8,                                 /* a kind that was measured less often may vary */
-    LONG_NS = 100000,                          /* a measurement takes a few microseconds */
+    PROBES = 16,
+    WINDOW_MS = 5000,                        /* two of them are remembered */
+    MEASURE_NOW_NS = COST_STEADY_NS * 3 / 2, /* of work unmeasured */
+    LONG_NS = 100000,                        /* a measurement takes a few microseconds */
+    EXPECTED = 16, /* of the kinds measured first lately, one counts so much */
 };
 
 /* Index of the kind among its probes, or of the first empty place, or -1. */
@@ -38,10 +38,22 @@ bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns)
     const struct cost_kind *kind = known(table, key);
     uint64_t estimate =
         kind == NULL ? 0 : atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed);
-    *cost_ns = estimate == 0 ? COST_UNKNOWN_NS : estimate;
+    *cost_ns = estimate == 0 ? cost_unknown(table) : estimate;
     return estimate != 0;
 }
 
+bool cost_familiar(const struct cost_table *table)
+{
+    return atomic_load_explicit(&table->known, memory_order_relaxed) >= COST_FAMILIAR_KINDS;
+}
+
+uint64_t cost_unknown(const struct cost_table *table)
+{
+    return cost_familiar(table) ? atomic_load_explicit(&table->typical_ns, memory_order_relaxed)
+                                : COST_UNKNOWN_NS;
+}
+
+/* Due by its work: the next one is after as much again, for this one may be long under way. */
 bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
 {
     struct cost_kind *kind = known(table, key);
@@ -49,8 +61,13 @@ bool cost_due(struct cost_table *table, uint64_t key, uint64_t work_ns)
         return true;
     uint64_t before =
         atomic_fetch_add_explicit(&kind->unmeasured_ns, work_ns, memory_order_relaxed);
-    return before + work_ns >= MEASURE_NOW_NS ||
-           atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS;
+    if (before >= MEASURE_NOW_NS ||
+        atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LIMITER_SLICE_NS)
+        return true;
+    if (before + work_ns < MEASURE_NOW_NS)
+        return false;
+    atomic_fetch_sub_explicit(&kind->unmeasured_ns, COST_STEADY_NS, memory_order_relaxed);
+    return true;
 }
 
 bool cost_each(struct cost_table *table, uint64_t key)
@@ -58,7 +75,7 @@ bool cost_each(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     return kind != NULL &&
            atomic_load_explicit(&kind->unmeasured_ns, memory_order_relaxed) >= MEASURE_NOW_NS &&
-           (kind->spread.count < YOUNG ||
+           (atomic_load_explicit(&kind->measured, memory_order_relaxed) < COST_YOUNG ||
             atomic_load_explicit(&kind->estimate_ns, memory_order_relaxed) >= LONG_NS);
 }
 
@@ -84,6 +101,7 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     kind->current = kind->previous = (struct cost_window){0};
     kind->spread = (struct spread){0};
     kind->opened_ns = now;
+    atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
     atomic_store_explicit(&kind->key, key, memory_order_release); /* pairs with find() */
     return kind;
@@ -159,26 +177,55 @@ static uint64_t mean(const struct cost_kind *kind)
                       : (now->believed_ns + then->believed_ns) / count;
 }
 
-/* By chance, up to an interval: lengths that recur in a pattern must not dodge the measurements. */
-static uint64_t head_start(uint64_t now)
+/* Whether it varies is not known. */
+static bool young(const struct cost_kind *kind)
 {
-    return (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * COST_INTERVAL_NS >> 32;
+    const struct cost_window *now = &kind->current, *then = &kind->previous;
+    return now->count + now->doubtful + then->count + then->doubtful < COST_YOUNG;
+}
+
+/* For the next measurement to come after so much work, on average. By chance, up to a half more or
+ * less: lengths that recur in a pattern must not dodge the measurements. */
+static uint64_t head_start(uint64_t now, uint64_t interval)
+{
+    uint64_t chance = (now * UINT64_C(0x9e3779b97f4a7c15) >> 32) * interval >> 32;
+    return MEASURE_NOW_NS - interval / 2 - chance;
+}
+
+/* Work between two measurements of a kind, on average; 0: measure each that is paid for. */
+static uint64_t interval_of(const struct cost_kind *kind, uint64_t least, uint64_t average)
+{
+    if (young(kind) || average >= least + least / 2)
+        return 0;
+    return average >= least + least / 8 ? COST_INTERVAL_NS : COST_STEADY_NS;
+}
+
+/* A kind was measured for the first time. One that takes much longer than others tells little of
+ * the next: it counts as four times what is typical. */
+static void expect(struct cost_table *table, uint64_t cost)
+{
+    uint64_t typical = atomic_load_explicit(&table->typical_ns, memory_order_relaxed);
+    uint64_t most = 4 * larger(1, typical);
+    if (typical == 0)
+        typical = cost;
+    else
+        typical = typical - typical / EXPECTED + (cost < most ? cost : most) / EXPECTED;
+    atomic_store_explicit(&table->typical_ns, larger(1, typical), memory_order_relaxed);
+    atomic_fetch_add_explicit(&table->known, 1, memory_order_relaxed);
 }
 
 /* The kind, with a window to enter a measurement. */
 static struct cost_kind *opened(struct cost_table *table, uint64_t key, uint64_t now,
                                 uint64_t measured_ns)
 {
+    uint64_t cost;
+    if (!cost_estimate(table, key, &cost))
+        expect(table, measured_ns);
     struct cost_kind *kind = claim(table, key, now, measured_ns);
     turn_window(kind, now);
+    if (kind->measured < COST_YOUNG)
+        atomic_fetch_add_explicit(&kind->measured, 1, memory_order_relaxed);
     return kind;
-}
-
-/* Whether it varies is not known. */
-static bool young(const struct cost_kind *kind)
-{
-    const struct cost_window *now = &kind->current, *then = &kind->previous;
-    return now->count + now->doubtful + then->count + then->doubtful < YOUNG;
 }
 
 /* What follows from the measurements of the windows, this one among them. Returns the least. */
@@ -188,8 +235,9 @@ static uint64_t conclude(struct cost_kind *kind, uint64_t now, uint64_t measured
     kind->current.least_ns = lesser(kind->current.least_ns, known);
     uint64_t least = lesser(kind->previous.least_ns, kind->current.least_ns);
     uint64_t average = mean(kind);
-    bool each = young(kind) || average >= least + least / 2;
-    atomic_store_explicit(&kind->unmeasured_ns, each ? MEASURE_NOW_NS : head_start(now),
+    uint64_t interval = interval_of(kind, least, average);
+    atomic_store_explicit(&kind->unmeasured_ns,
+                          interval == 0 ? MEASURE_NOW_NS : head_start(now, interval),
                           memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, larger(least, average), memory_order_relaxed);
     return least;
@@ -252,6 +300,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
         kind->spread = (struct spread){0};
+        atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
         atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);
     }

@@ -8,8 +8,12 @@
  * With nobody else on the GPU that is the mean itself; a kind
  * that varies is then measured as often as it is paid for, or its mean would take seconds to learn.
  *
- * A fixed table. Looking up is lock-free, recording takes a short mutex; any thread. All zero is a
- * valid empty table. Times are ns given by the caller.
+ * Programs with thousands of kinds cannot wait for the first measurement of each: once many are
+ * known, an unknown one goes for what kinds were found to cost lately, until it is measured.
+ *
+ * A fixed table; memory that no kind has used is not touched. A kind without a place takes that of
+ * the one measured longest ago. Looking up is lock-free, recording takes a short mutex; any thread.
+ * All zero is a valid empty table. Times are ns given by the caller.
  */
 #ifndef SHIM_CORE_COST_H
 #define SHIM_CORE_COST_H
@@ -24,10 +28,13 @@
 #endif
 
 enum {
-    COST_KINDS = 1024,
+    COST_KINDS = 8192,
     COST_UNKNOWN_NS = 50000,    /* charged until the first measurement corrects it */
     COST_INTERVAL_NS = 2000000, /* work of one kind between two measurements, on average */
+    COST_STEADY_NS = 10000000,  /* the same of a kind whose length hardly varies */
     COST_SHAPE_BITS = 4,        /* of a grid's size: kinds differ by 6 to 12 per cent */
+    COST_YOUNG = 8,             /* a kind that was measured less often may vary */
+    COST_FAMILIAR_KINDS = 128,  /* so many known ones tell what to expect of the next */
 };
 
 /* Measurements of one window of time. */
@@ -44,11 +51,14 @@ struct cost_kind {
     VCUDA_ATOMIC(uint64_t) estimate_ns;
     VCUDA_ATOMIC(uint64_t) unmeasured_ns; /* work since the last measurement, and a head start */
     uint64_t opened_ns;                   /* when the current window was opened */
+    VCUDA_ATOMIC(uint32_t) measured;      /* how often, ever; counted up to COST_YOUNG */
     struct cost_window current, previous;
     struct spread spread;
 };
 
 struct cost_table {
+    VCUDA_ATOMIC(uint32_t) known;      /* how many kinds were measured for the first time */
+    VCUDA_ATOMIC(uint64_t) typical_ns; /* what they cost, the latest counting most */
     struct cost_kind kinds[COST_KINDS];
 #ifdef VCUDA_CDEF
     ...;
@@ -80,8 +90,16 @@ static inline uint64_t cost_key(uint64_t function, uint64_t blocks, uint64_t thr
 }
 #endif
 
-/* What a launch of this kind costs; false, and COST_UNKNOWN_NS, if none was measured yet. */
+/* What a launch of this kind costs. False if none was measured yet: then what cost_unknown() says.
+ */
 bool cost_estimate(struct cost_table *table, uint64_t key, uint64_t *cost_ns);
+
+/* Are so many kinds known that the cost of another can be guessed? */
+bool cost_familiar(const struct cost_table *table);
+
+/* What a launch of a kind that is not known goes for: what kinds cost lately, or COST_UNKNOWN_NS.
+ */
+uint64_t cost_unknown(const struct cost_table *table);
 
 #ifndef VCUDA_CDEF
 /* The same of a kind that is where most are, without a call; 0: ask cost_estimate(). */

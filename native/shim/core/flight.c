@@ -41,15 +41,32 @@ bool flights_any(const struct flights *flights)
     return false;
 }
 
-bool flights_measure(const struct flights *flights, unsigned device, uint64_t key)
+/* The measurement of this kind that is under way and worth waiting for; NULL if there is none. */
+static struct flight *measuring(struct flights *flights, unsigned device, uint64_t key)
 {
     for (int index = 0; index < FLIGHTS; index++) {
-        const struct flight *flight = &flights->of[index];
+        struct flight *flight = &flights->of[index];
         if (flight_phase(flight) != FLIGHT_NONE && flight->device == device && flight->key == key &&
             !flight->given_up)
-            return true;
+            return flight;
     }
-    return false;
+    return NULL;
+}
+
+bool flights_measure(struct flights *flights, unsigned device, uint64_t key)
+{
+    return measuring(flights, device, key) != NULL;
+}
+
+/* If it ends meanwhile, one guess is not put right. */
+bool flights_guess(struct flights *flights, unsigned device, uint64_t key, uint64_t paid_ns)
+{
+    struct flight *flight = measuring(flights, device, key);
+    if (flight == NULL)
+        return false;
+    atomic_fetch_add_explicit(&flight->guessed_ns, paid_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&flight->guesses, 1, memory_order_relaxed);
+    return true;
 }
 
 uint64_t flights_oldest(const struct flights *flights, unsigned long long context)

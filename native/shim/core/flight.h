@@ -32,10 +32,15 @@ struct flight {
     atomic_bool given_up;       /* it is waited for no more, nor counted as in flight */
     atomic_bool outdated;       /* its kind has changed since: it says nothing of the next one */
     void *start, *end;          /* the driver's events around it */
+    void *probe;                /* with one of those an empty pair (core/event_floor.h), or NULL */
+    bool idle;                  /* nothing ran in its stream when it was launched */
     atomic_ullong context;      /* they belong to it and die with it */
+    void *_Atomic stream;       /* never given to the driver again: it may be gone */
     _Atomic uint64_t begun_ns;
-    uint64_t paid_ns;     /* for the launch itself */
-    struct logged logged; /* if it may be longer than a time slice */
+    _Atomic uint64_t guessed_ns; /* for other launches of its kind, which was not known */
+    _Atomic uint32_t guesses;    /* how many those are */
+    uint64_t paid_ns;            /* for the launch itself */
+    struct logged logged;        /* if it may be longer than a time slice */
 };
 
 struct flights {
@@ -73,7 +78,11 @@ void flight_uncount(struct flight *flight, struct in_flight *in_flight);
 bool flights_any(const struct flights *flights);
 
 /* Is a measurement of this kind under way on the device that is worth waiting for? */
-bool flights_measure(const struct flights *flights, unsigned device, uint64_t key);
+bool flights_measure(struct flights *flights, unsigned device, uint64_t key);
+
+/* A launch of a kind whose first measurement is under way on the device was paid for by guess: that
+ * is put right with the measurement. False if there is none. */
+bool flights_guess(struct flights *flights, unsigned device, uint64_t key, uint64_t paid_ns);
 
 /* When the oldest of a context began that is worth waiting for; UINT64_MAX if there is none. */
 uint64_t flights_oldest(const struct flights *flights, unsigned long long context);

@@ -2,7 +2,10 @@
 
 #include "cuda_hooks.h"
 
-enum { NS_PER_MS = 1000000 };
+enum {
+    NS_PER_MS = 1000000,
+    ANCHOR_NS = 100 * NS_PER_MS, /* the driver's answer has 24 bits */
+};
 
 static bool hold(struct gpu_time *time)
 {
@@ -19,32 +22,33 @@ static void let_go(struct gpu_time *time)
 static bool end_of(const struct gpu_time *time, const struct flight *flight, int64_t *end)
 {
     float milliseconds;
-    if (REAL(cuEventElapsedTime)(&milliseconds, time->latest, flight->end) != CUDA_SUCCESS)
+    if (REAL(cuEventElapsedTime)(&milliseconds, time->anchor, flight->end) != CUDA_SUCCESS)
         return false;
-    *end = time->at_ns + (int64_t)((double)milliseconds * NS_PER_MS);
+    double ns = (double)milliseconds * NS_PER_MS;
+    *end = time->anchor_ns + (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
     return true;
 }
 
-/* The event of the flight is ours from now on. */
-static void keep(struct gpu_time *time, struct flight *flight, int64_t end)
+/* The event of the flight is ours from now on. Returns the one that was. */
+static void *keep(struct gpu_time *time, struct flight *flight, int64_t end)
 {
-    if (time->latest != NULL)
-        REAL(cuEventDestroy_v2)(time->latest);
-    time->latest = flight->end;
-    time->at_ns = end;
+    void *old = time->anchor;
+    time->anchor = flight->end;
+    time->anchor_ns = end;
     flight->end = NULL;
+    return old;
 }
 
 /* The first of a context: there is nothing to reckon from, and nothing known to be covered. */
 static void begin(struct gpu_time *time, struct flight *flight)
 {
-    time->latest = NULL; /* it died with its context */
     time->cover.count = 0;
-    keep(time, flight, 0);
+    time->ended_ns = 0;
+    keep(time, flight, 0); /* the old one died with its context */
     atomic_store(&time->context, flight->context);
 }
 
-static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t measured)
+static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t measured, void **old)
 {
     int64_t end = 0, since = -(int64_t)measured;
     unsigned long long context = atomic_load(&time->context);
@@ -53,18 +57,22 @@ static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t me
     else if (context != flight->context || !end_of(time, flight, &end))
         return measured;
     since += end;
-    if (since >= time->at_ns)
+    if (since >= time->ended_ns)
         time->spare_ns = 0; /* it had no company */
-    if (end > time->at_ns)
-        keep(time, flight, end);
+    if (end > time->ended_ns)
+        time->ended_ns = end;
+    if (end - time->anchor_ns > ANCHOR_NS)
+        *old = keep(time, flight, end);
     return cover_add(&time->cover, since, end);
 }
 
-bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own)
+bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own,
+                   void **old)
 {
+    *old = NULL;
     if (!hold(time))
         return false;
-    *own = reckon(time, flight, measured);
+    *own = reckon(time, flight, measured, old);
     time->spare_ns += *own;
     return true;
 }

@@ -1,6 +1,7 @@
 #include "cuda/landing.h"
 
 #include "core/logbook.h"
+#include "cuda/flight_events.h"
 
 enum { FAILURES = 3 }; /* in a row, and watching ends */
 
@@ -21,26 +22,18 @@ static struct vcuda_logbook *logbook_of(struct process *process, const struct fl
     return &process->session.books.page->logbooks[device];
 }
 
-static void drop_events(struct flight *flight)
-{
-    if (flight->start != NULL)
-        REAL(cuEventDestroy_v2)(flight->start);
-    if (flight->end != NULL)
-        REAL(cuEventDestroy_v2)(flight->end);
-    flight->start = flight->end = NULL;
-}
-
 void landing_end(struct process *process, struct flight *flight)
 {
     flight_uncount(flight, counted(process, flight));
     logbook_cancel(logbook_of(process, flight), flight->logged);
     limiter_retire(meter_of(process, flight), flight->work_ns);
-    drop_events(flight);
+    flight_events_keep(&process->timing, flight);
     flight_let_go(flight, FLIGHT_NONE);
 }
 
 void landing_fail(struct process *process, struct flight *flight)
 {
+    flight_events_destroy(flight);
     landing_end(process, flight);
     if (atomic_fetch_add(&process->timing.failures, 1) + 1 < FAILURES)
         return;
@@ -50,6 +43,6 @@ void landing_fail(struct process *process, struct flight *flight)
 
 void landing_leave(struct process *process, struct flight *flight)
 {
-    flight->start = flight->end = NULL;
+    flight->start = flight->end = flight->probe = NULL;
     landing_end(process, flight);
 }

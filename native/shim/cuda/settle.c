@@ -66,13 +66,21 @@ static void log_end(struct process *process, const struct flight *flight, struct
                   (uint32_t)session->books.slot, end);
 }
 
-void settle_charge(struct process *process, const struct flight *flight, struct settle_times times,
+/* What launches cost more than the guess that was paid for them, if each costs so much. */
+static int64_t guess_debt(struct flight *flight, uint64_t charged)
+{
+    uint32_t guesses = atomic_exchange_explicit(&flight->guesses, 0, memory_order_relaxed);
+    uint64_t paid = atomic_exchange_explicit(&flight->guessed_ns, 0, memory_order_relaxed);
+    return (int64_t)(guesses * charged - paid);
+}
+
+void settle_charge(struct process *process, struct flight *flight, struct settle_times times,
                    uint64_t cost)
 {
     struct vcuda_meter *meter = meter_of(process, flight);
     struct limiter_terms terms = terms_of(process, flight, times.now);
     uint64_t charged = limiter_cost(terms, cost);
-    int64_t debt = (int64_t)(charged - flight->paid_ns);
+    int64_t debt = (int64_t)(charged - flight->paid_ns) + guess_debt(flight, charged);
     limiter_settle(meter, terms, debt);
     limiter_retire(meter, (uint64_t)debt); /* below 0, too */
     uint64_t begun = serve(process, flight, times);

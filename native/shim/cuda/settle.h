@@ -14,8 +14,8 @@ struct settle_times {
 uint64_t settle_learn(struct process *process, const struct flight *flight,
                       struct settle_times times);
 
-/* Correct what was paid for it. */
-void settle_charge(struct process *process, const struct flight *flight, struct settle_times times,
+/* Correct what was paid for it, and by guess for others of its kind. */
+void settle_charge(struct process *process, struct flight *flight, struct settle_times times,
                    uint64_t cost);
 
 #endif

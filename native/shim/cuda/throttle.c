@@ -7,6 +7,8 @@
 enum {
     SLICE_NS = 50 * MILLISECOND, /* then look again: the rate may have been raised */
     MARKS = 8,                   /* in what may be in flight */
+    SOON_NS = 100 * MICROSECOND, /* after a look at an event another: it takes a microsecond */
+    SELDOM_NS = MILLISECOND,     /* where nobody waits for it */
 };
 
 /* With one device granted it can be no other; asking the driver costs more than all the rest. */
@@ -41,13 +43,23 @@ static void hold_turn(struct process *process, unsigned device, uint64_t now)
     process_explore(process, device, explores);
 }
 
-static void look(struct launch *launch, struct wait *wait)
+/* How often to look at the same event; waits: the launch has, already. Who is about to wait for
+ * work in flight looks at once: it may be done. */
+static uint64_t patience(struct wait *wait, bool waits)
+{
+    if (waiting_crowded(wait, 1))
+        return 0;
+    return waits || waiting_crowded(wait, 2) ? SOON_NS : SELDOM_NS;
+}
+
+static void look(struct launch *launch, struct wait *wait, bool waits)
 {
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
-    timing_poll(wait->process, launch->device,
-                waiting_crowded(wait, 2) || wait->several ? TIMING_ALL : TIMING_MEASURED,
-                wait->now);
+    wait->look.marks = wait->several || waiting_crowded(wait, 2);
+    wait->look.every_ns = patience(wait, waits);
+    wait->look.now = wait->now;
+    timing_poll(wait->process, &wait->look);
     hold_turn(wait->process, launch->device, wait->now);
 }
 
@@ -60,8 +72,17 @@ static void count_wait(const struct wait *wait)
     atomic_fetch_add_explicit(&wait->meter->throttled, 1, memory_order_relaxed);
 }
 
+/* Of a kind whose first measurement is under way another one is not measured, too. */
+static bool guessed(const struct launch *launch, const struct wait *wait)
+{
+    return !wait->known && flights_guess(&wait->process->timing.flights, launch->device, wait->key,
+                                         launch->paid_ns);
+}
+
 static bool due(const struct launch *launch, const struct wait *wait, uint64_t done)
 {
+    if (guessed(launch, wait))
+        return false;
     if (!wait->several)
         return cost_due(&wait->process->costs, wait->key, done);
     census_count(wait->census, done - launch->paid_ns, launch->paid_ns);
@@ -69,20 +90,23 @@ static bool due(const struct launch *launch, const struct wait *wait, uint64_t d
 }
 
 /* Measure the launch, if it is time to, or let it carry a mark, or neither. */
-static void watch(struct launch *launch, const struct wait *wait, uint64_t done)
+static void watch(struct launch *launch, struct wait *wait, uint64_t done)
 {
     uint64_t key = due(launch, wait, done) ? wait->key : 0;
     uint64_t least = key != 0 || wait->several ? 0 : waiting_room(wait->terms) / MARKS;
     uint64_t work = in_flight_mark(wait->in_flight, least, wait->now);
+    if (key == 0 && work == 0)
+        return;
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
     struct timing_subject subject = {
         .key = key,
         .paid_ns = launch->paid_ns,
         .work_ns = work,
         .device = launch->device,
         .stream = launch->stream,
+        .context = wait->look.context,
     };
-    if (key == 0 && work == 0)
-        return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
     launch->flight = timing_begin(wait->process, subject, wait->now);
     if (launch->flight == NULL)
@@ -106,15 +130,16 @@ static void pay(struct launch *launch, uint64_t key)
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
+        .look.device = launch->device,
     };
-    look(launch, &wait);
+    look(launch, &wait, false);
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
-        look(launch, &wait);
+        look(launch, &wait, true);
     }
     count_wait(&wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
@@ -210,7 +235,8 @@ void throttle_waited(uint64_t begun)
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
         uint64_t now = clock_now();
         count_awaited(process, device, begun, now);
-        timing_poll(process, (unsigned)device, TIMING_ALL_AT_ONCE, now);
+        struct timing_look look = {.device = (unsigned)device, .marks = true, .now = now};
+        timing_poll(process, &look);
         hold_turn(process, (unsigned)device, now);
     }
     process_depth--;

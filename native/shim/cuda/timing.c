@@ -1,6 +1,7 @@
 #include "cuda/timing.h"
 
 #include "cuda/capturing.h"
+#include "cuda/flight_events.h"
 #include "cuda/landing.h"
 #include "cuda/settle.h"
 #include "runtime/clock.h"
@@ -8,7 +9,6 @@
 enum {
     POLL_INTERVAL_NS = 100 * 1000, /* a query costs about a microsecond */
     PATIENCE_S = 30,               /* a flight nobody could finish is left alone */
-    NS_PER_MS = 1000 * 1000,
 };
 
 /* Let calls through that a global capture by another thread would forbid; undo with the result. */
@@ -32,24 +32,6 @@ unsigned long long timing_context(void)
     return result == CUDA_SUCCESS && context != NULL ? number_of(context) : 0;
 }
 
-static CUresult create(void **event, unsigned int flags)
-{
-    CUevent created = NULL;
-    CUresult result = REAL(cuEventCreate)(&created, flags);
-    *event = created;
-    return result;
-}
-
-static CUresult record_start(struct flight *flight, CUstream stream)
-{
-    if (flight->key == 0)
-        return create(&flight->end, CU_EVENT_DISABLE_TIMING);
-    CUresult result = create(&flight->start, CU_EVENT_DEFAULT);
-    if (result == CUDA_SUCCESS)
-        result = create(&flight->end, CU_EVENT_DEFAULT);
-    return result == CUDA_SUCCESS ? REAL(cuEventRecord)(flight->start, stream) : result;
-}
-
 /* Tell the manager of what may be longer than a time slice. */
 static struct logged log_long(struct process *process, struct timing_subject subject, uint64_t now)
 {
@@ -64,9 +46,13 @@ static struct logged log_long(struct process *process, struct timing_subject sub
 
 static void enter(struct flight *flight, struct timing_subject subject, uint64_t now)
 {
-    flight->start = flight->end = NULL;
+    flight->start = flight->end = flight->probe = NULL;
+    flight->context = subject.context;
+    flight->stream = subject.stream;
     flight->paid_ns = subject.paid_ns;
     flight->begun_ns = now;
+    atomic_store_explicit(&flight->guesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&flight->guessed_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&flight->device, subject.device, memory_order_relaxed);
     atomic_store_explicit(&flight->key, subject.key, memory_order_relaxed);
     atomic_store_explicit(&flight->work_ns, subject.work_ns, memory_order_relaxed);
@@ -78,12 +64,11 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
 /* With the flight held and the capture mode relaxed. */
 static bool begin_held(struct process *process, struct flight *flight, CUstream stream)
 {
-    flight->context = timing_context();
     if (flight->context == 0 || capture_has(stream)) {
         landing_end(process, flight);
         return false;
     }
-    if (record_start(flight, stream) == CUDA_SUCCESS)
+    if (flight_events_begin(&process->timing, flight, stream) == CUDA_SUCCESS)
         return true;
     landing_fail(process, flight);
     return false;
@@ -91,14 +76,14 @@ static bool begin_held(struct process *process, struct flight *flight, CUstream 
 
 /* Streams that wait for the host may hold up many flights: those are not to keep others from being
  * watched, for what is not watched goes for too little. */
-static struct flight *take(struct process *process, bool measured)
+static struct flight *take(struct process *process, unsigned long long context, bool measured)
 {
     struct flights *flights = &process->timing.flights;
     struct flight *flight = flights_take(flights, measured);
     struct flight *old = flight == NULL ? flights_take_given_up(flights) : NULL;
     if (old == NULL)
         return flight;
-    if (old->context == timing_context()) /* events may be destroyed before they are reached */
+    if (old->context == context) /* events may be destroyed before they are reached */
         landing_end(process, old);
     else
         landing_leave(process, old);
@@ -113,7 +98,7 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
         limiter_retire(&process->session.books.page->meters[subject.device], subject.work_ns);
         return NULL;
     }
-    struct flight *flight = take(process, subject.key != 0);
+    struct flight *flight = take(process, subject.context, subject.key != 0);
     if (flight == NULL) {
         in_flight_unmark(in_flight, subject.work_ns);
         return NULL;
@@ -133,7 +118,7 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
         in_flight_unmark(&process->in_flight[flight->device], flight->work_ns);
         flight->work_ns = 0;
         landing_end(process, flight);
-    } else if (REAL(cuEventRecord)(flight->end, stream) == CUDA_SUCCESS) {
+    } else if (flight_events_end(&process->timing, flight, stream) == CUDA_SUCCESS) {
         flight_let_go(flight, FLIGHT_FLYING);
     } else {
         landing_fail(process, flight);
@@ -142,12 +127,15 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
 }
 
 /* False: not now. */
-static bool settle(struct process *process, struct flight *flight, uint64_t now, float ms)
+static bool settle(struct process *process, struct flight *flight, uint64_t now, uint64_t measured)
 {
     struct gpu_time *time = &process->timing.times[flight->device];
-    struct settle_times times = {now, ms > 0 ? (uint64_t)((double)ms * NS_PER_MS) : 0, 0};
-    if (!gpu_time_take(time, flight, times.measured, &times.own))
+    struct settle_times times = {now, measured, 0};
+    void *old;
+    if (!gpu_time_take(time, flight, measured, &times.own, &old))
         return false;
+    if (old != NULL)
+        flight_event_keep(&process->timing, flight->context, old);
     uint64_t cost = settle_learn(process, flight, times);
     settle_charge(process, flight, times, gpu_time_charge(time, cost));
     return true;
@@ -155,13 +143,13 @@ static bool settle(struct process *process, struct flight *flight, uint64_t now,
 
 static void finish(struct process *process, struct flight *flight, uint64_t now)
 {
-    float milliseconds;
+    uint64_t measured;
     if (flight->key != 0) {
-        if (REAL(cuEventElapsedTime)(&milliseconds, flight->start, flight->end) != CUDA_SUCCESS) {
+        if (flight_events_elapsed(&process->timing, flight, &measured) != CUDA_SUCCESS) {
             landing_fail(process, flight);
             return;
         }
-        if (!settle(process, flight, now, milliseconds)) {
+        if (!settle(process, flight, now, measured)) {
             flight_let_go(flight, FLIGHT_FLYING);
             return;
         }
@@ -181,9 +169,10 @@ static void stay(struct process *process, struct flight *flight, uint64_t now)
 static void poll_held(struct process *process, struct flight *flight, unsigned long long context,
                       uint64_t now)
 {
+    flight->polled_ns = now;
     CUresult result = CUDA_ERROR_NOT_READY;
     if (context == flight->context) /* or it may be gone, and its events with it */
-        result = REAL(cuEventQuery)(flight->end);
+        result = flight_events_query(flight);
     if (result == CUDA_SUCCESS)
         finish(process, flight, now);
     else if (result != CUDA_ERROR_NOT_READY)
@@ -196,39 +185,71 @@ static void poll_held(struct process *process, struct flight *flight, unsigned l
         flight_let_go(flight, FLIGHT_FLYING);
 }
 
-static bool due(const struct flight *flight, unsigned device, enum timing_look look, uint64_t now)
+/* Somebody may wait for what it costs, or the manager for when it ended (logbook.h). */
+static bool is_pressing(struct process *process, const struct flight *flight)
 {
-    if (flight_phase(flight) != FLIGHT_FLYING || flight->device != device)
-        return false;
-    if (look == TIMING_MEASURED && flight->key == 0)
-        return false;
-    return look == TIMING_ALL_AT_ONCE || now - flight->polled_ns >= POLL_INTERVAL_NS;
+    uint64_t cost;
+    return flight->key != 0 &&
+           (!cost_estimate(&process->costs, flight->key, &cost) || cost >= LIMITER_SLICE_NS);
 }
 
-static bool any_due(const struct flights *flights, unsigned device, enum timing_look look,
-                    uint64_t now)
+static bool due(struct process *process, const struct flight *flight,
+                const struct timing_look *look)
 {
-    for (int index = 0; index < FLIGHTS; index++)
-        if (due(&flights->of[index], device, look, now))
-            return true;
+    if (flight_phase(flight) != FLIGHT_FLYING || flight->device != look->device ||
+        (flight->key == 0 && !look->marks))
+        return false;
+    uint64_t since = look->now - flight->polled_ns;
+    return since >= look->every_ns || (since >= POLL_INTERVAL_NS && is_pressing(process, flight));
+}
+
+/* Those to look at, from the oldest on. */
+static unsigned find_due(struct process *process, const struct timing_look *look,
+                         struct flight *found[FLIGHTS])
+{
+    unsigned count = 0;
+    for (int index = 0; index < FLIGHTS; index++) {
+        struct flight *flight = &process->timing.flights.of[index];
+        if (!due(process, flight, look))
+            continue;
+        unsigned place = count++;
+        for (; place > 0 && found[place - 1]->begun_ns > flight->begun_ns; place--)
+            found[place] = found[place - 1];
+        found[place] = flight;
+    }
+    return count;
+}
+
+/* Is one of the first `count` still under way in the same stream? Then so is this one, which came
+ * later. Threads' own streams have one name. */
+static bool is_behind(struct flight *const *found, unsigned count, const struct flight *flight)
+{
+    for (unsigned place = 0; place < count; place++)
+        if (flight_phase(found[place]) == FLIGHT_FLYING && found[place]->stream == flight->stream &&
+            found[place]->context == flight->context)
+            return flight->stream != CU_STREAM_PER_THREAD;
     return false;
 }
 
-void timing_poll(struct process *process, unsigned device, enum timing_look look, uint64_t now)
+static void poll_each(struct process *process, const struct timing_look *look,
+                      struct flight *const *found, unsigned count)
 {
-    if (!any_due(&process->timing.flights, device, look, now))
+    for (unsigned place = 0; place < count; place++)
+        if (!is_behind(found, place, found[place]) && flight_hold(found[place], FLIGHT_FLYING))
+            poll_held(process, found[place], look->context, look->now);
+}
+
+void timing_poll(struct process *process, struct timing_look *look)
+{
+    struct flight *found[FLIGHTS];
+    unsigned count = find_due(process, look, found);
+    if (count == 0)
         return;
     int cancellable; /* a thread that ended in here would take flights along */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
     CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    unsigned long long context = timing_context();
-    for (int index = 0; index < FLIGHTS; index++) {
-        struct flight *flight = &process->timing.flights.of[index];
-        if (!due(flight, device, look, now) || !flight_hold(flight, FLIGHT_FLYING))
-            continue;
-        flight->polled_ns = now;
-        poll_held(process, flight, context, now);
-    }
+    look->context = look->context == 0 ? timing_context() : look->context;
+    poll_each(process, look, found, count);
     exchange_mode(mode);
     pthread_setcancelstate(cancellable, NULL);
 }
@@ -290,6 +311,7 @@ void timing_context_ended(struct process *process, unsigned long long number)
     visit_all_of(process, number, cut_short);
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
         gpu_time_context_ended(&process->timing.times[device], number);
+    event_pools_context_ended(&process->timing.events, number);
     atomic_store(&process->timing.failures, 0); /* were its own, perhaps: another chance */
     atomic_store(&process->timing.off, false);
 }

@@ -11,6 +11,8 @@
 #ifndef SHIM_CUDA_TIMING_H
 #define SHIM_CUDA_TIMING_H
 
+#include "core/event_floor.h"
+#include "core/event_pool.h"
 #include "core/flight.h"
 #include "core/limiter.h"
 #include "cuda/gpu_time.h"
@@ -19,6 +21,8 @@
 struct timing {
     struct flights flights;
     struct gpu_time times[VCUDA_DEVICES];
+    struct event_floor floors[VCUDA_DEVICES];
+    struct event_pools events;
     atomic_uint failures; /* in a row */
     atomic_bool off;
 };
@@ -33,6 +37,7 @@ struct timing_subject {
     uint64_t work_ns;
     unsigned device;
     CUstream stream;
+    unsigned long long context; /* timing_context() */
 };
 
 /* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */
@@ -43,13 +48,20 @@ unsigned long long timing_context(void);
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now);
 void timing_end(struct process *process, struct flight *flight, CUstream stream, CUresult launched);
 
-/* What to look at: measurements now and then; marks as well, which matters where much is in flight;
- * or all at once, for they may well be done. */
-enum timing_look { TIMING_MEASURED, TIMING_ALL, TIMING_ALL_AT_ONCE };
+/* A look at the launches that are watched on a device. marks: at those, too, that only carry a
+ * mark, which matters where much is in flight. every_ns: at those of known cost no more often; at
+ * the others more often, for somebody may wait. context: timing_context() where it has been asked
+ * already, which the look does if need be. */
+struct timing_look {
+    unsigned device;
+    bool marks;
+    uint64_t every_ns;
+    uint64_t now;
+    unsigned long long context;
+};
 
-/* Look which flights of the device are done, learn from them and settle. Cheap when there is none,
- * or when somebody has looked just now. */
-void timing_poll(struct process *process, unsigned device, enum timing_look look, uint64_t now);
+/* Look which of them are done, learn from those and settle. Cheap when there is none to look at. */
+void timing_poll(struct process *process, struct timing_look *look);
 
 /* A context may be about to end: what is done in it is settled while its events can be
  * asked. Returns its number, 0 if nothing is watched. Calls the driver. */

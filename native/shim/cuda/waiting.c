@@ -23,12 +23,13 @@ static uint64_t longer_pause(struct wait *wait)
 }
 
 /* Is this worth waiting for, and for how long? A kind that is measured for the first time should
- * not run on before its cost is known. Nobody waits twice for what does not end. */
+ * not run on before its cost is known, unless that can be guessed. Nobody waits twice for what does
+ * not end. */
 static uint64_t await_measurement(struct launch *launch, struct wait *wait)
 {
     struct flights *flights = &wait->process->timing.flights;
     bool own = flights_measure(flights, launch->device, wait->key);
-    if (!own && !flights_full(flights))
+    if (own ? cost_familiar(&wait->process->costs) : !flights_full(flights))
         return 0;
     if (wait->now - wait->turn.begun < (own ? unknown_ns : OTHERS_NS))
         return longer_pause(wait);
@@ -45,13 +46,17 @@ uint64_t waiting_room(struct limiter_terms terms)
 
 /* By what was charged; or, for that may have been too little, by what is not done yet though it had
  * time enough at this rate. */
-bool waiting_crowded(const struct wait *wait, unsigned parts)
+bool waiting_crowded(struct wait *wait, unsigned parts)
 {
     const struct flights *flights = &wait->process->timing.flights;
     uint64_t most = waiting_room(wait->terms);
     if (in_flight_work(wait->in_flight) >= most / parts)
         return true;
-    uint64_t oldest = flights_any(flights) ? flights_oldest(flights, timing_context()) : UINT64_MAX;
+    if (!flights_any(flights))
+        return false;
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
+    uint64_t oldest = flights_oldest(flights, wait->look.context);
     return oldest < wait->now &&
            wait->now - oldest > limiter_stretch(most, wait->terms.rate_ppm) / parts;
 }

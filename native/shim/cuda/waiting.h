@@ -18,6 +18,7 @@ struct wait {
     struct in_flight *in_flight;
     struct census *census;
     struct limiter_terms terms;
+    struct timing_look look;
     uint64_t key;
     struct turn_wait turn;
     uint64_t now;
@@ -34,7 +35,7 @@ struct wait {
 uint64_t waiting_room(struct limiter_terms terms);
 
 /* Is as much work in flight as may be, or, with 2, half of that? */
-bool waiting_crowded(const struct wait *wait, unsigned parts);
+bool waiting_crowded(struct wait *wait, unsigned parts);
 
 /* Is this one to be paid for by itself, and watched? Its cost must be known. */
 bool waiting_alone(const struct launch *launch, const struct wait *wait);

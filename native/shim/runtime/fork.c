@@ -58,6 +58,7 @@ static void *make(size_t size)
     if (state == MAP_FAILED)
         return NULL;
     watch_forks();
+    madvise(state, size, MADV_NOHUGEPAGE); /* most of it is never touched */
     if (madvise(state, size, MADV_WIPEONFORK) != 0)
         wipe_by_handler(state, size);
     return state;
