@@ -88,6 +88,9 @@ REAL: Final = DriverBehaviour(
     samples=UtilizationSamples.ONE_PROCESS,
     # The open kernel modules count no clients of the kernel's own, such as UVM, for a process.
     hides_managed=True,
+    # A process's figure contains memory that it duplicated from another's (memSharedDuped in the
+    # open kernel modules); whether NVML adds it up is not known, so the unkind answer is taken.
+    counts_imports=True,
     # The driver takes local memory for all threads that can be resident when a kernel needs it
     # (CUDA programming guide, cuCtxSetLimit: stack size).
     local_memory=True,
@@ -96,7 +99,7 @@ REAL: Final = DriverBehaviour(
 by us: what a first real GPU says differently belongs here."""
 
 BEHAVIOURS: Final = {"ideal": IDEAL, "real": REAL}
-DEFAULT_BEHAVIOUR: Final = IDEAL
+DEFAULT_BEHAVIOUR: Final = REAL
 """Of machines that say nothing."""
 
 

@@ -41,7 +41,7 @@ class SimulatedNode:
         context_bytes: int = 0,
         cuda_version: int = 12050,
     ) -> None:
-        self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes, cuda_version))
+        self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes, cuda_version=cuda_version))
         self._work, self._manager = work, manager
         (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
         (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
