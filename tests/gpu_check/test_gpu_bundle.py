@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,6 +254,31 @@ def test_all_views_of_memory_are_compared(with_frameworks: Run) -> None:
 
     views = set(found["figures"]["views"])
     assert views >= {"cuMemGetInfo", "cuDeviceTotalMem", "NVML", "PyTorch"}
+
+
+def test_a_run_that_is_ended_from_outside_sums_up_what_it_has(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    """On its first stage the program waits for another one, which never ends."""
+    waiting = tmp_path / "nvidia-smi"
+    waiting.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
+    waiting.chmod(0o755)
+    command = [bundle.python, bundle.folder / "benchmarks/check_gpu.py", "--out", "out", "machine"]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["GPU_CHECK_SLOWNESS"] = "20"
+    with subprocess.Popen(
+        list(map(str, command)), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+        printed, _ = process.communicate(timeout=300)
+
+    assert printed.startswith("gpu-check: ")
+    assert (
+        json.loads((tmp_path / "out/gpu-check.json").read_text())["checks"][0]["check"] == "system"
+    )
 
 
 def test_bad_usage_ends_with_2(bundle: Bundle) -> None:
