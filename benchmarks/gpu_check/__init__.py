@@ -1,11 +1,18 @@
-"""A check of the shim on a real GPU: `make gpu-check`.
+"""A check of the shim on a real GPU: `make gpu-check`, and the bundle of `make gpu-bundle`.
 
-Self-contained: builds the shim, starts a manager without a cluster, and runs unmodified programs,
-PyTorch's first of all, as limited processes and, for comparison, without the shim. One table and a
-file of JSON say what was seen. Neither root nor namespaces are needed: the shims of this check
-differ from the product's in one word, the folder in which they look for their allocation.
+Self-contained: runs a manager without a cluster, and unmodified programs, PyTorch's among them, as
+limited processes and, for comparison, without the shim. It needs neither root, nor namespaces, nor
+a compiler or package that the bundle does not bring: the shims are the product's, with the path of
+their allocation exchanged.
 
-    machine     what this machine has, and what is missing, in one line
+    runner      stages, each a process of its own; the summary
+    stages/     what is checked, stage by stage
+    conductor   runs the checks of a stage, each in its bound
+    bench       what a check has at hand
+    results     facts and findings, written at once
+    outcome     what a check comes to
+    machine     which driver and GPU there are
+    exports     what a library exports
     place       the rooms in which limited programs run: shims, allocation, manager
     process     a program run to its end, or its bound
     player      a program that launches what it is told, one command at a time
@@ -15,9 +22,6 @@ differ from the product's in one word, the folder in which they look for their a
     rates       how the work is measured: cases, windows, what they are compared with
     overhead    what a launch and a workload cost with and without the shim
     clock       what the driver tells of the GPU from outside
-    checks      the table of checks
-    outcome     what they come to
-    conductor   runs them, each in its bound and all in theirs
-    report      one table, one JSON
+    programs/   in C: gpu_facts and launches
     workloads/  what runs in the rooms, each a small file
 """

@@ -11,7 +11,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -149,10 +149,8 @@ async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIter
     """The place, with its manager running; `work` has a short name and is the caller's. sampled:
     see Bench.place.
     """
-    with NvmlMeter() as meter, NvmlUtilization() as sampler, ExitStack() as links:
+    with NvmlMeter() as meter, NvmlUtilization() as sampler:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
-        for room in rooms.values():
-            links.callback(room.link.unlink, missing_ok=True)
         manager = VirtualSockets(
             work / "vm",
             meter=meter,
@@ -168,6 +166,8 @@ async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIter
                 task.cancel()
             await asyncio.wait(tasks)
             await manager.stop()
+            for room in rooms.values():  # some may have been made meanwhile
+                room.link.unlink()
 
 
 def furnish(machine: Machine, work: Path, name: str, folder: str = "shim") -> Room:

@@ -1,8 +1,8 @@
 """Run stages one after another, each a process of its own under its own bound, and sum them up.
 
-Needs no package: whatever a stage lacks or breaks is that stage's finding. What
-stages wrote stands whether they end well, are ended, or are never begun; their logs go into one
-archive; the last lines of the output say what matters, for whom sees no more than those.
+Needs no package: whatever a stage lacks or breaks is that stage's finding. What stages wrote stands
+whether they end well or are ended; their logs go into one archive; the last lines of the output say
+what matters, for a reader who sees no more than those.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ SECONDS: Final = {
 
 WHOLE_SECONDS: Final = 560
 IMPORT_SECONDS: Final = 240
-"""For the first import of PyTorch: two minutes were seen, from a cold disk."""
+"""For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
 """For a stage to end by itself once its time is over."""
@@ -84,6 +84,7 @@ class Options:
 def run(options: Options) -> bool:
     """Whether nothing failed."""
     begun = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # results are written on the way out
     options.out.mkdir(parents=True, exist_ok=True)
     for name in (FACTS, CHECKS):
         (options.out / name).write_text("")

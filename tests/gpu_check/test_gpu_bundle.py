@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,12 +211,20 @@ def test_the_runtime_meets_the_driver_in_five_ways(bare: Run) -> None:
 
 def test_a_refusing_runtime_is_narrowed_down_to_the_hook(bundle: Bundle, tmp_path: Path) -> None:
     environment = {"CUDART": str(bundle.cudart), "STANDIN_OBJECTS": "cuMemAlloc"}
+    before = dangling()
 
     cells = run(bundle, tmp_path / "out", ("runtime",), environment).findings("CUDA runtime")
 
     assert (cells["bare"]["verdict"], cells["50 %"]["verdict"]) == ("pass", "FAIL")
     assert "cudaMalloc answers 103" in cells["50 %"]["said"]
     assert cells["narrow"]["figures"]["suspects"] == ["cuMemAlloc"]
+    assert dangling() <= before
+
+
+def dangling() -> set[Path]:
+    """Links of rooms whose run has ended; a room that is being made has one that leads nowhere."""
+    links = [path for path in Path("/tmp").glob("gc???") if path.is_symlink()]
+    return {path for path in links if not path.exists() and path.readlink().is_absolute()}
 
 
 def test_what_there_is_no_gpu_for_is_a_failure_of_its_checks_and_of_no_other(
@@ -253,6 +262,31 @@ def test_all_views_of_memory_are_compared(with_frameworks: Run) -> None:
 
     views = set(found["figures"]["views"])
     assert views >= {"cuMemGetInfo", "cuDeviceTotalMem", "NVML", "PyTorch"}
+
+
+def test_a_run_that_is_ended_from_outside_sums_up_what_it_has(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    """On its first stage the program waits for another one, which never ends."""
+    waiting = tmp_path / "nvidia-smi"
+    waiting.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
+    waiting.chmod(0o755)
+    command = [bundle.python, bundle.folder / "benchmarks/check_gpu.py", "--out", "out", "machine"]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["GPU_CHECK_SLOWNESS"] = "20"
+    with subprocess.Popen(
+        list(map(str, command)), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+        printed, _ = process.communicate(timeout=300)
+
+    assert printed.startswith("gpu-check: ")
+    assert (
+        json.loads((tmp_path / "out/gpu-check.json").read_text())["checks"][0]["check"] == "system"
+    )
 
 
 def test_bad_usage_ends_with_2(bundle: Bundle) -> None:
