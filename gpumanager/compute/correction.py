@@ -106,7 +106,7 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     """Take a sample in. Returns the GPU time to be charged in addition, or below 0 given back.
 
     promise: the part of the GPU it was promised, 0 to 1. Samples come without gaps; after a gap the
-    account is to be begun anew (`Account(scale=…)`).
+    account is to be interrupted.
     """
     if account.measured is None or account.contact is None:
         account = _begin_unused(account, sample)
@@ -133,6 +133,18 @@ def follow(account: Account, sample: Sample, promise: float) -> tuple[Account, i
     if wrong > 0 and before.unpaid:
         return _advance(corrected, before, wrong), wrong
     return _learn(corrected, sample.until, bound, promise), wrong
+
+
+def interrupt(account: Account) -> Account:
+    """Samples are missing, and nobody can say what it used meanwhile: they begin anew with the next
+    one. The meter goes on, and so do what it has shown and what charges are multiplied by."""
+    return replace(
+        account,
+        measured=None,
+        contact=None,
+        variation=Variation(),
+        lesson=Lesson(),
+    )
 
 
 def settle(account: Account) -> tuple[Account, int]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumanager.compute import account, correction
 from gpumanager.compute.account import Account
-from gpumanager.compute.audit import GROSS, Payer
+from gpumanager.compute.audit import Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
 from gpumanager.compute.history import History, Mark, Rates
@@ -118,12 +118,11 @@ class Member:
         """Whether the driver saw none of its processes."""
         return bool(self.seen) and not any(period.percents.get(pid) for pid in self.seen)
 
-    def learn(self, now: int, period: Period, *, at_least: bool = False) -> None:
-        """What the driver saw it use; at_least: give or take what counts as gross."""
+    def learn(self, period: Period) -> None:
+        """What the driver saw it use."""
         unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
         if unseen and self.sampled_until > 0:  # and nobody can say what it used meanwhile
-            self.account = Account(scale=self.account.scale)
-            self._read(now)
+            self.account = correction.interrupt(self.account)
         self.sampled_until = period.end
         self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
         percents = [period.percents[pid] for pid in self.seen if pid in period.percents]
@@ -133,8 +132,6 @@ class Member:
             return
         busy = min(100, percent) * period.length // 100
         whole = self.listed and (not self.departed or self.departed < period.begin)
-        if at_least:
-            busy, whole = max(0, busy - round(GROSS * period.length)), False
         parts = max(1, len(percents))
         sample = account.Sample(period.begin, period.end, busy, whole, parts)
         contact = self.account.contact
@@ -170,12 +167,6 @@ class Member:
         self.debt += debt
         self.owed += debt
         self.fleeing += debt
-
-    def may_work(self, since: int) -> bool:
-        """Whether it may have had work on the GPU after a moment that is not long ago."""
-        reading = self.reading
-        going = reading.unpaid or any(not flight.ended for flight in reading.flights)
-        return going or self.moved > since - SECOND
 
     def payer(self, now: int) -> Payer:
         reading = self.reading

@@ -19,9 +19,12 @@ from gpumanager.compute.self_test import BUSY, SelfTest
 from gpumanager.compute.sleep import Sleep
 from gpumanager.compute.unknown_processes import FORGOTTEN_NS, UnknownProcesses
 from gpumanager.compute.unlisted import Leavers, Unlisted
-from gpumanager.compute.values import MILLION, Grant, Holder, Reading
+from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
+
+UNPAID_NS: Final = 10 * SECOND
+"""After somebody was found who takes what it does not pay for."""
 
 KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
@@ -40,6 +43,7 @@ class SharedGpu:
         self._overlap = Overlap()
         self._capacity = Capacity()
         self._audit = Audit()
+        self._unpaid_until = 0
         self._unknown_processes = UnknownProcesses()
         self._strangers = 0.0
         self._stranger_count = 0
@@ -80,6 +84,8 @@ class SharedGpu:
         for reading in readings:
             self._members[reading.holder].look(now, reading)
         starved = [who for who, member in self._members.items() if member.history.starved]
+        if now < self._unpaid_until:  # then meters do not show all that the GPU yields
+            starved = []
         self._capacity.update(now, readings, starved)
         visits = [member.visit() for member in self._members.values()]
         for holder, wrongs in self._overlap.update(now, visits).items():
@@ -94,12 +100,11 @@ class SharedGpu:
             for member in self._members.values():
                 member.note_listed(now, listed)
             self._estimate_strangers(now, answer)
-            self._learn_alone(now, answer)
             self._collect(now, answer)
             return
         for period in self._periods.enter(answer):
             for holder, member in self._members.items():
-                member.learn(now, period)
+                member.learn(period)
                 if member.rested(period):
                     self._overlap.idle(holder, period.begin)
             self._note_strangers(period.percents)
@@ -143,19 +148,12 @@ class SharedGpu:
         """What containers take whose processes the driver may know by other numbers."""
         return sum(member.took() for member in self._members.values() if not member.listed)
 
-    def _learn_alone(self, now: int, answer: Answer) -> None:
-        """Who was alone on the GPU had all that it was busy, whatever a sample names."""
-        for period in self._periods.enter(answer):
-            there = [one for one in self._members.values() if one.may_work(period.begin)]
-            named = {pid for pid, percent in period.percents.items() if percent > 0}
-            if len(there) == 1 and named <= there[0].seen.keys():
-                there[0].learn(now, period, at_least=True)
-
     def _collect(self, now: int, answer: Answer) -> None:
         """What containers took that they paid much too little for."""
         payers = [member.payer(now) for member in self._members.values()]
         for holder, debt in self._audit.enter(answer, payers).items():
             self._members[holder].owe(now, LATELY_NS, debt)
+            self._unpaid_until = now + UNPAID_NS
 
     def _estimate_strangers(self, now: int, answer: Answer) -> None:
         """Where each sample names one process: the mean of the last seconds."""

@@ -16,7 +16,6 @@ from compute.runner import Ran, Runner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gpumanager.compute.correction import ROUNDING
 from gpumanager.sim.stage import Tenant, play
 
 pytestmark = pytest.mark.namespaces
@@ -127,7 +126,7 @@ async def test_streams_that_overlap_are_charged_their_time_once(cores: int, work
     played = await play([tenant], 5)
 
     settled = metrics.shares(played.busy["a"][10:], played.interval, 0.5)
-    assert all(abs(share - cores) <= 2 for share in settled), settled
+    assert all(abs(share - cores) <= 3 for share in settled), settled
 
 
 LENT = (
@@ -195,15 +194,17 @@ LEARNT = 3.0
 """Seconds in which costs are learnt beside neighbours; what they take is in docs/performance.md."""
 SAVED, IN_FLIGHT = 0.02, 0.02
 """Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
+VARIED = 0.04
+"""Of what a tenant has, that timing events miss of functions whose length varies, beside others."""
 
 
 def bound(load: Load) -> float:
     """Seconds by which a window may be over: what was saved, what is in flight, one launch, and
-    what NVML's whole percents can hide.
+    what no measurement shows.
 
     By one launch, which nobody can cut in two, it may be short too.
     """
-    return SAVED + IN_FLIGHT + load.unit + ROUNDING * WINDOW
+    return SAVED + IN_FLIGHT + load.unit + VARIED * WINDOW
 
 
 @settings(
