@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
+from gpumanager.units import Bytes
 
 DRIVERS: Final = ("nvidia",)
 CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
@@ -81,5 +82,7 @@ class AgentSettings:
     health_recovery: float = 30.0
     """Good seconds after which a GPU is used again; four times as many where it needed a reset."""
     recycle_failed_pods: bool = True
+    reserved_memory: Bytes | None = None
+    """Of each GPU, never promised; None: what its driver keeps for itself."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about processes with GPU memory that no limit holds: one of these."""

@@ -74,6 +74,7 @@ class DeviceIDs:
         self._prefixes = dict(
             zip((gpu.uuid for gpu in topology.gpus), prefixes(topology.gpus), strict=True)
         )
+        self._memories = frozenset(f"{one}-{LETTERS[VMEMORY]}" for one in self._prefixes.values())
         self._order: dict[str, int] = {}
         self._runs = tuple(
             self._run(gpu, resource) for gpu in topology.gpus for resource in LETTERS
@@ -118,11 +119,24 @@ class DeviceIDs:
         return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
     def mask(self, ids: Iterable[str]) -> int:
-        """`ids` as a set of bits, for counting unions fast; each foreign one has its bit too."""
+        """`ids` as a set of bits, for counting unions fast; each foreign one has its bit too.
+
+        Not so those of blocks that a GPU had once, when more of its memory was promised: what is
+        not there any more is not missing either.
+        """
         mask = 0
         for device_id in ids:
-            mask |= 1 << self._place(device_id)
+            if not self._was_here(device_id):
+                mask |= 1 << self._place(device_id)
         return mask
+
+    def gone(self, ids: Iterable[str]) -> int:
+        """How many of `ids` are of such blocks."""
+        return sum(map(self._was_here, ids))
+
+    def _was_here(self, device_id: str) -> bool:
+        prefix, _, index = device_id.rpartition("-")
+        return prefix in self._memories and index.isdecimal() and device_id not in self._order
 
     def _place(self, device_id: str) -> int:
         known = self._order.get(device_id)

@@ -94,7 +94,7 @@ class Ledger:
         beside = [other for other in on_gpu(others, gpu.uuid) if not other.doubted]
         if any(self._exclude(other, allocation) for other in beside):
             return False
-        if allocation.blocks > blocks(gpu.memory):
+        if allocation.blocks > blocks(gpu.memory) + self.ids.gone(allocation.memory_ids):
             return False
         shares = [a for a in (*beside, allocation) if not a.whole]
         book = _book(gpu, self._use(shares, gpu))

@@ -27,6 +27,7 @@ from gpumanager.settings import (
     NOT_USED_YET,
     AgentSettings,
 )
+from gpumanager.units import Bytes, parse_bytes
 from gpumanager.volume.config import read_json
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,15 @@ def _as_click_has_it(word: str) -> str:
         return _SHORT.sub(r"\1", word, count=1)
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value
+
+
+def _size(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Bytes | None:
+    if value is None:
+        return None
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
 
 
 def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -189,6 +199,11 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     callback=_seconds,
     default=str(DEFAULTS.sample_period),
     help="Between two looks at GPUs and containers, however often metrics are read.",
+)
+@click.option(
+    "--reserved-memory",
+    callback=_size,
+    help="Of each GPU, promised to nobody: 512MiB; else what its driver keeps for itself.",
 )
 @click.option(
     "--behind-the-shim",

@@ -79,7 +79,8 @@ def look_at_gpus(settings: AgentSettings) -> GpuView:
     installed = Question(lambda: _installed(settings.driver_root))
     loaded = Question(loaded_driver)
     troubles = Question(lambda: tuple(_troubles(settings.driver_root / "sys")))
-    topology = Question(lambda: discover_here(settings.driver_root / "sys")).answer()
+    sysfs, reserved = settings.driver_root / "sys", settings.reserved_memory
+    topology = Question(lambda: discover_here(sysfs, reserved)).answer()
     shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
     return GpuView(
         installed=installed.answer(),

@@ -70,7 +70,7 @@ async def serve(settings: AgentSettings) -> None:
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         lead_to_nvml(settings.driver_root)
-        search = Search.here(settings.driver_root / "sys")
+        search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
         monitoring = Monitoring(settings, lambda: search.missing, cluster)
         background = Background()
         closing.push_async_callback(background.stop)

@@ -20,12 +20,18 @@ import pynvml
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.units import Bytes
+from gpumanager.units import GIB, MIB, Bytes
 
 log = logging.getLogger(__name__)
 
 SYSFS: Final = Path("/sys")
 NVIDIA_VENDOR: Final = "0x10de"
+
+RESERVED_PART: Final = 32
+LEAST_RESERVED: Final = Bytes(256 * MIB)
+MOST_RESERVED: Final = Bytes(2 * GIB)
+"""What is kept of a GPU whose driver does not say what it reserves: this part of its memory, within
+these bounds."""
 
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: Level.BOARD,
@@ -132,9 +138,9 @@ def _answering(nvml: Nvml) -> Iterator[Gpu]:
         log.warning("%s", cause)
 
 
-def discover_here(sysfs: Path = SYSFS) -> Topology:
-    """All GPUs of this machine and their bonds; raises NvmlError."""
-    with driver(sysfs) as nvml:
+def discover_here(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Topology:
+    """All GPUs of this machine and their bonds; raises NvmlError. reserved: as of DriverNvml."""
+    with driver(sysfs, reserved) as nvml:
         return discover(nvml)
 
 
@@ -151,12 +157,12 @@ def _full_bus_id(bus_id: str) -> str:
 
 
 @contextmanager
-def driver(sysfs: Path = SYSFS) -> Iterator[Nvml]:
+def driver(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Iterator[Nvml]:
     """The NVML of the installed driver, open; raises NvmlError."""
     visitor = _Visitor()
     ask(partial(LIBRARY.open, visitor), "opening NVML")
     try:
-        yield DriverNvml(sysfs)
+        yield DriverNvml(sysfs, reserved)
     finally:
         LIBRARY.close(visitor)
 
@@ -172,9 +178,13 @@ class _Visitor:
 
 @dataclass(frozen=True, slots=True)
 class DriverNvml:
-    """NVML through nvidia-ml-py. Open while `driver()` is."""
+    """NVML through nvidia-ml-py. Open while `driver()` is.
+
+    reserved: of each GPU, that is never promised to anybody; None: what the driver keeps.
+    """
 
     sysfs: Path = SYSFS
+    reserved: Bytes | None = None
 
     def count(self) -> int:
         return int(ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
@@ -210,9 +220,15 @@ class DriverNvml:
             uuid=GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))),
             bus_id=bus_id,
             model=text(pynvml.nvmlDeviceGetName(handle)),
-            memory=Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+            memory=self._memory(handle),
             numa_node=self._numa_node(handle, bus_id),
         )
+
+    def _memory(self, handle: object) -> Bytes:
+        """What can be promised."""
+        total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
+        return Bytes(max(0, total - kept))
 
     def _numa_node(self, handle: object, bus_id: str) -> int | None:
         """The processors' node that is nearest.
@@ -248,6 +264,15 @@ def _far_end(handle: object, link: int) -> tuple[int, str]:
 
 def _handle(index: int) -> object:
     return ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
+
+
+def reserved_by_driver(handle: object, total: int) -> int:
+    """What no process can have: the driver's and the firmware's own. Drivers say it since 510."""
+    asked = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    told = if_supported(asked, None)
+    if told is not None:
+        return int(told.reserved)
+    return min(MOST_RESERVED, max(LEAST_RESERVED, total // RESERVED_PART))
 
 
 def is_split(device: object) -> bool:

@@ -16,6 +16,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml import SYSFS, NvmlError, discover_here
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import Bond, Level, Topology, topology
+from gpumanager.units import Bytes
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,9 @@ class Search:
         """Why there is no GPU to offer yet, while `first` waits for one."""
 
     @classmethod
-    def here(cls, sysfs: Path = SYSFS) -> "Search":
-        return cls(partial(discover_here, sysfs))
+    def here(cls, sysfs: Path = SYSFS, reserved: Bytes | None = None) -> "Search":
+        """reserved: of each GPU; None: what its driver keeps."""
+        return cls(partial(discover_here, sysfs, reserved))
 
     async def look(self) -> Topology:
         """The GPUs there are now; raises NvmlError."""

@@ -46,7 +46,7 @@ def _ask_all() -> dict[GpuUUID, GpuStatus]:
 def _ask(index: int) -> dict[GpuUUID, GpuStatus]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     status = GpuStatus(
-        memory_used=Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)),
+        memory_used=_used(handle),
         percent=_told(partial(_busy, handle)),
         temperature_celsius=_told(
             partial(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
@@ -54,6 +54,13 @@ def _ask(index: int) -> dict[GpuUUID, GpuStatus]:
         power_milliwatts=_told(partial(pynvml.nvmlDeviceGetPowerUsage, handle)),
     )
     return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))): status}
+
+
+def _used(handle: Any) -> Bytes:
+    """By processes; what the driver keeps is part of the first form's answer."""
+    second = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    told = if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return Bytes(int(told.used))
 
 
 def _busy(handle: Any) -> int:

@@ -55,7 +55,8 @@ class Gpu:
     """One physical GPU.
 
     index: NVML's, which orders by bus id. minor: N of `/dev/nvidia<N>`; may differ from index.
-    numa_node: None where the machine does not say.
+    memory: what can be promised of it: without what the driver keeps for itself. numa_node: None
+    where the machine does not say.
     """
 
     index: int

@@ -229,6 +229,8 @@ class ServedAllocation:
         return _UNMEASURED[Outcome.MOVED]
 
     async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
+        """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
+        peers = {one: mark for one, mark in self.marks().items() if one != owner}
         seat = self._seats.get(owner)
         if seat is None:
             return Outcome.UNLISTED
@@ -240,6 +242,7 @@ class ServedAllocation:
         if self._seats.get(owner) is not seat:
             return Outcome.UNLISTED  # it died, or is another program by now
         outcome = self._overheads.enter(seat.slot, owner.pid, mark, held)
+        self.enter(peers, held)
         if outcome is Outcome.UNLISTED:
             self._overheads.assume(owner.pid)
         return outcome

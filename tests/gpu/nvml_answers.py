@@ -31,7 +31,9 @@ def answers(patch: pytest.MonkeyPatch, **functions: Function) -> None:
         "DeviceGetProcessUtilization": lambda *_: [],
         "DeviceGetProcessesUtilizationInfo": refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
         "DeviceGetHandleByUUID": bytes.decode,
-        "DeviceGetMemoryInfo": lambda _: SimpleNamespace(total=1 << 30, used=0, free=1 << 30),
+        "DeviceGetMemoryInfo": lambda _, **_version: SimpleNamespace(
+            total=1 << 30, used=0, free=1 << 30
+        ),
         "DeviceGetTotalEccErrors": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "DeviceGetRemappedRows": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "DeviceGetRetiredPagesPendingStatus": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),

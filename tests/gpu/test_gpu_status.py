@@ -14,7 +14,7 @@ from gpumanager.gpu.status import GpuStatus, NvmlStatus
 from gpumanager.gpu.values import GpuUUID
 
 REAL: dict[str, Any] = {
-    "DeviceGetMemoryInfo": lambda _: SimpleNamespace(used=5, total=10),
+    "DeviceGetMemoryInfo": lambda _, **_version: SimpleNamespace(used=5, total=10),
     "DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=60),
     "DeviceGetTemperature": lambda *_: 41,
     "DeviceGetPowerUsage": lambda _: 70_500,
@@ -49,7 +49,7 @@ def test_more_than_a_hundred_percent_is_a_hundred(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_gpu_that_is_lost_does_not_hide_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def memory(handle: str) -> SimpleNamespace:
+    def memory(handle: str, **_version: object) -> SimpleNamespace:
         if handle == "GPU-0":
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return SimpleNamespace(used=5)

@@ -11,7 +11,10 @@ from nvml_answers import answers
 
 from gpumanager.gpu.nvml import DriverNvml, NvLinks, Nvml, NvmlError, discover, driver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level
-from gpumanager.units import GIB, Bytes
+from gpumanager.units import GIB, MIB, Bytes
+
+KEPT = 64 * MIB
+"""By the driver of the GPU in the fake library."""
 
 
 def gpu(index: int, **known: int | None) -> Gpu:
@@ -160,6 +163,7 @@ class PciAddress:
 @dataclass(frozen=True, slots=True)
 class MemoryAmount:
     total: int
+    reserved: int
 
 
 @pytest.fixture
@@ -183,7 +187,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "nvmlDeviceGetUUID": lambda _: "GPU-0",
         "nvmlDeviceGetName": lambda _: b"Tesla T4",
         "nvmlDeviceGetPciInfo": lambda _: PciAddress(b"00000000:3B:00.0"),
-        "nvmlDeviceGetMemoryInfo": lambda _: MemoryAmount(GIB),
+        "nvmlDeviceGetMemoryInfo": lambda _, version=None: MemoryAmount(GIB + KEPT, KEPT),
         "nvmlDeviceGetNumaNodeId": lambda _: 1,
         "nvmlDeviceGetNvLinkState": state,
         "nvmlDeviceGetNvLinkRemoteDeviceType": lambda _, link: kinds[link],
@@ -192,6 +196,29 @@ def library(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, answer)
     return monkeypatch
+
+
+@pytest.mark.usefixtures("library")
+def test_what_the_driver_keeps_for_itself_or_a_flag_says_is_not_promised() -> None:
+    assert DriverNvml().gpu(0).memory == GIB
+    assert DriverNvml(reserved=Bytes(2 * KEPT)).gpu(0).memory == GIB - KEPT
+    assert DriverNvml(reserved=Bytes(2 * GIB)).gpu(0).memory == 0
+
+
+@pytest.mark.parametrize(
+    ("total", "kept"), [(4 * GIB, 256 * MIB), (40 * GIB, 1280 * MIB), (141 * GIB, 2 * GIB)]
+)
+def test_of_a_driver_that_does_not_say_a_part_is_kept(
+    library: pytest.MonkeyPatch, total: int, kept: int
+) -> None:
+    def first_form_alone(_handle: object, version: object = None) -> MemoryAmount:
+        if version is not None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return MemoryAmount(total, 0)
+
+    library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", first_form_alone)
+
+    assert DriverNvml().gpu(0).memory == total - kept
 
 
 def kernel_says(sysfs: Path, vendor: str, node: str) -> None:

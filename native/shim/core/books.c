@@ -47,6 +47,15 @@ uint64_t books_total(const struct books *books, unsigned device)
     return collect(books->page, device).held;
 }
 
+uint64_t books_peers_moved(const struct books *books)
+{
+    uint64_t mark = 0;
+    for (uint32_t slot = slots_used(books->page); slot-- > 0;)
+        if (slot != (uint32_t)books->slot)
+            mark = (mark ^ atomic_load(&books->page->activity[slot])) * UINT64_C(0x100000001b3);
+    return mark;
+}
+
 static void raise_peak(struct vcuda_meter *meter, uint64_t total)
 {
     uint64_t peak = atomic_load_explicit(&meter->memory_peak, memory_order_relaxed);

@@ -65,7 +65,8 @@ uint64_t overhead_of_context(const struct process *process, int device);
 
 /* Before a refusal: is there reason to think that the driver holds less than the books say? Then it
  * is measured, and to be tried again. There is if an estimate stands, or something was freed since
- * the last measurement: what the driver had besides (a page with little in it) may be gone, too. */
+ * the last measurement, here or perhaps by another process of the container: what the driver had
+ * besides (a page with little in it) may be gone, too. */
 bool overhead_reconsider(struct process *process, unsigned device);
 
 /* By how much the driver's own bytes are fewer than they were in the last figure shown, although

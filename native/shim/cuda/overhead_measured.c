@@ -81,6 +81,7 @@ static int ask(struct process *process, unsigned device, bool insist)
     struct tally *tally = &process->tallies[device];
     pthread_mutex_lock(&tally->mutex);
     uint64_t begun = tally->begun, freed = freed_so_far(process, device);
+    uint64_t peers = books_peers_moved(books_of(process));
     pthread_mutex_unlock(&tally->mutex);
     int error = session_measure(&process->session, insist ? patience_ns : again_ns, insist);
     note_silence(process, error);
@@ -88,8 +89,10 @@ static int ask(struct process *process, unsigned device, bool insist)
     bool alone = tally->begun == begun && tally->under_way == 0;
     if (error == 0 && alone)
         books_settle(books_of(process), device);
-    if (is_final(error))
+    if (is_final(error)) {
         atomic_store_explicit(&tally->freed, freed, memory_order_relaxed);
+        atomic_store_explicit(&tally->peers, peers, memory_order_relaxed);
+    }
     if (error == -ENODATA)
         presume_contexts(process, device, tally);
     tally_set(tally, is_final(error) && alone ? TALLY_MEASURED : TALLY_ESTIMATED);
@@ -219,8 +222,10 @@ bool overhead_reconsider(struct process *process, unsigned device)
 {
     struct tally *tally = &process->tallies[device];
     bool estimated = atomic_load_explicit(&tally->state, memory_order_relaxed) == TALLY_ESTIMATED;
-    bool freed =
-        atomic_load_explicit(&tally->freed, memory_order_relaxed) != freed_so_far(process, device);
+    bool freed = atomic_load_explicit(&tally->freed, memory_order_relaxed) !=
+                     freed_so_far(process, device) ||
+                 atomic_load_explicit(&tally->peers, memory_order_relaxed) !=
+                     books_peers_moved(books_of(process));
     if (!estimated && !freed)
         return false;
     if (!estimated)

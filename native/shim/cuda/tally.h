@@ -20,7 +20,8 @@ struct tally {
     uint64_t begun;                  /* calls so far */
     uint32_t samples;                /* the manager's, when the last call ended */
     int contexts;                    /* that we saw come, less those that we saw go */
-    _Atomic uint64_t freed;          /* the process's count, when it was last measured */
+    _Atomic uint64_t freed;          /* the process's count, when it was last measured, */
+    _Atomic uint64_t peers;          /* and what the others' moves came to (books.h) */
     uint64_t shown;                  /* of the driver's own bytes, in the last figure shown, */
     uint64_t shown_begun;            /* when so many calls had begun */
     uint64_t shown_freed;            /* and so much had been freed */
