@@ -23,3 +23,4 @@
 #include "core/residents.h"
 #include "core/spread.h"
 #include "core/turn.h"
+#include "core/unmeasured.h"

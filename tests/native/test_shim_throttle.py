@@ -290,3 +290,50 @@ driver.cuStreamSynchronize(0)
 
     meter = paced.meter()
     assert meter.charged == meter.retired == 5 * 4 * MILLISECOND
+
+
+async def test_a_stream_that_refuses_events_ends_no_other_streams_measurements(
+    paced: Paced,
+) -> None:
+    await paced.run(
+        """
+pace.pace_refuse_events(1)
+length(0.05)
+for function in range(2, 12): go(1, function=function)
+length(4)
+go(2), driver.cuStreamSynchronize(2)
+go(2), driver.cuStreamSynchronize(2)
+"""
+    )
+
+    assert paced.meter().charged >= 2 * 4 * MILLISECOND
+
+
+async def test_work_in_a_stream_that_refuses_events_is_charged_by_elapsed_time(
+    paced: Paced,
+) -> None:
+    told = await paced.run(
+        """
+import time
+pace.pace_refuse_events(1)
+for function in range(2, 6): go(1, function=function)
+driver.cuStreamSynchronize(1)
+begun = time.monotonic_ns()
+pace.pace_hold(1, 0)
+go(1, function=7)
+launched = time.monotonic_ns()
+time.sleep(0.05)
+looked = time.monotonic_ns()
+go(1, function=7)
+time.sleep(0.05)
+pace.pace_let_go(1)
+driver.cuStreamSynchronize(1)
+waited = time.monotonic_ns()
+time.sleep(0.2)  # idle, which costs nothing
+go(1, function=7)
+tell(least=looked - launched + 50_000_000, most=waited - begun)
+"""
+    )
+
+    launches = 6 * int(lib.COST_UNKNOWN_NS) + ALLOWANCE
+    assert told["least"] <= paced.meter().charged <= told["most"] + launches

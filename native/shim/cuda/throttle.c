@@ -113,6 +113,21 @@ static void watch(struct launch *launch, struct wait *wait, uint64_t done)
         pthread_setcancelstate(launch->cancellable, NULL);
 }
 
+/* Nothing is in flight there, nor measured: elapsed time is charged. */
+static bool is_unmeasured(const struct launch *launch, struct wait *wait, uint64_t done)
+{
+    const struct unmeasured *unmeasured = &wait->process->timing.unmeasured;
+    if (atomic_load_explicit(&unmeasured->count, memory_order_relaxed) == 0)
+        return false;
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
+    struct timing_subject subject = {.paid_ns = done,
+                                     .device = launch->device,
+                                     .stream = launch->stream,
+                                     .context = wait->look.context};
+    return timing_charge_elapsed(wait->process, subject, wait->now);
+}
+
 /* The stream of one's own is another in each thread; 0 is nobody's. */
 static uint64_t name_of(CUstream stream)
 {
@@ -143,6 +158,8 @@ static void pay(struct launch *launch, uint64_t key)
     }
     count_wait(&wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
+    if (is_unmeasured(launch, &wait, done))
+        return;
     in_flight_add(wait.in_flight, done);
     watch(launch, &wait, done);
     if (launch->flight != NULL)
@@ -224,12 +241,13 @@ static void count_awaited(struct process *process, int device, uint64_t begun, u
                                   now - begun, memory_order_relaxed);
 }
 
-void throttle_waited(uint64_t begun)
+void throttle_waited(uint64_t begun, uint64_t stream)
 {
     struct process *process = process_limited();
     int device;
     if (process == NULL || throttle_idle() ||
-        (begun == 0 && !flights_any(&process->timing.flights)))
+        (begun == 0 && !flights_any(&process->timing.flights) &&
+         atomic_load_explicit(&process->timing.unmeasured.count, memory_order_relaxed) == 0))
         return;
     process_depth++;
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
@@ -237,6 +255,7 @@ void throttle_waited(uint64_t begun)
         count_awaited(process, device, begun, now);
         struct timing_look look = {.device = (unsigned)device, .marks = true, .now = now};
         timing_poll(process, &look);
+        timing_waited(process, (unsigned)device, stream, now);
         hold_turn(process, (unsigned)device, now);
     }
     process_depth--;
