@@ -1,5 +1,6 @@
 #include "cuda/throttle.h"
 
+#include "cuda/collective.h"
 #include "cuda/prepaid.h"
 #include "cuda/waiting.h"
 #include "runtime/clock.h"
@@ -25,11 +26,11 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     struct process *process = wait->process;
     wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
     launch->paid_ns = limiter_cost(wait->terms, launch->paid_ns);
-    uint64_t pause = waiting_pause(launch, wait);
+    uint64_t pause = wait->turn.urgent ? 0 : waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
     bool each = cost_each(&process->costs, wait->key);
-    wait->asked = each || waiting_alone(launch, wait) || waiting_long(wait)
+    wait->asked = each || wait->turn.urgent || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
                       : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
@@ -134,6 +135,14 @@ static uint64_t name_of(CUstream stream)
     return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
 }
 
+/* Ranks wait for one another: one that is held back makes the others spin. But a program of nothing
+ * else must not go on for ever: one that owes a second is held back like any. */
+static bool waits_for_others(const struct launch *launch, struct wait *wait)
+{
+    uint64_t clock = atomic_load_explicit(&wait->meter->virtual_time, memory_order_relaxed);
+    return clock < wait->now + LIMITER_LAG_NS && collective_has(wait->process, launch->function);
+}
+
 static void pay(struct launch *launch, uint64_t key)
 {
     struct process *process = launch->process;
@@ -152,6 +161,9 @@ static void pay(struct launch *launch, uint64_t key)
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
+        wait.turn.urgent = waits_for_others(launch, &wait);
+        if (wait.turn.urgent)
+            continue;
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
         look(launch, &wait, true);
