@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from nvml_answers import answers, refuse
 
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.sampling import UtilizationMeter
 
@@ -82,7 +83,7 @@ def test_every_process_is_sampled_on_the_gpu_that_it_uses() -> None:
 
 
 def test_the_simulated_gpus_tell_what_their_nvml_tells() -> None:
-    with sim_box(machine(2)) as box:
+    with sim_box(replace(machine(2), driver=IDEAL)) as box:
         used = busy_box(box)
         time.sleep(0.4)
         with ThreadPoolExecutor(1) as thread:

@@ -14,13 +14,14 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import vcuda_shim
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.sim.gpu import SimulatedGpus, install_driver
-from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.sim.machine import IDEAL, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 
 ANSWER_WITHIN = 120.0
@@ -166,9 +167,10 @@ class SimBox:
 
 @contextmanager
 def sim_box(described: Machine | None = None) -> Iterator[SimBox]:
+    """Without a description: two GPUs and an ideal driver, exact to the byte and nanosecond."""
     directory = Path(tempfile.mkdtemp(prefix="gm"))
     try:
-        with SimBox(directory, described or machine()) as box:
+        with SimBox(directory, described or replace(machine(), driver=IDEAL)) as box:
             yield box
     finally:
         shutil.rmtree(directory)

@@ -335,7 +335,7 @@ ANY = "kernel=2ms for=1s "
         ([ANY + "kernel=3ms"], "phase 1: kernel=3ms: given twice"),
         (
             [ANY + "pattern=wild"],
-            "phase 1: pattern=wild: write pattern=async, sync, burst or graph",
+            "phase 1: pattern=wild: write pattern=async, sync, burst, graph or allreduce",
         ),
         ([ANY + "streams=0"], "phase 1: streams=0: write streams=1 to streams=128"),
         ([ANY + "streams=2.5"], "phase 1: streams=2.5: write streams=1 to streams=128"),
@@ -360,6 +360,11 @@ ANY = "kernel=2ms for=1s "
         ),
         ([ANY + "ptsz=1 streams=2"], "phase 1: ptsz=1: is one stream, without streams="),
         ([ANY + "ex=1 cooperative=1"], "phase 1: cooperative=1: not together with ex=1"),
+        ([ANY + "gpus=2"], "phase 1: gpus= and reduce=: only with pattern=allreduce"),
+        (
+            [ANY + "pattern=allreduce streams=2"],
+            "phase 1: pattern=allreduce: of the others only kernel=, processes=, blocks=, threads=",
+        ),
     ],
 )
 def test_bad_usage_ends_with_2_and_one_line(box: SimBox, words: list[str], complaint: str) -> None:

@@ -23,7 +23,7 @@ SMS = 40
 SLICE = 2_000_000
 PERIOD = 166_666_667
 QUEUE_DEPTH = 1024
-MARKER, KERNEL = lib.SIM_MARKER, lib.SIM_KERNEL
+MARKER, KERNEL, COLLECTIVE = lib.SIM_MARKER, lib.SIM_KERNEL, lib.SIM_COLLECTIVE
 MEMORY, TO_DEVICE, TO_HOST = lib.SIM_MEMORY, lib.SIM_COPY_TO_DEVICE, lib.SIM_COPY_TO_HOST
 LEGACY, BLOCKING, OTHER = lib.SIM_LEGACY_LANE, lib.SIM_BLOCKING_LANES, lib.SIM_OTHER_LANES
 ALL_LANES = (1 << 64) - 1
@@ -79,13 +79,20 @@ class Timeline:
         lane: int = OTHER,
         sms: int = 1,
         after: int | None = None,
+        gpu: int = GPU,
+        group: int = 0,
+        members: int = 0,
     ) -> int | None:
-        """Where it is in the queue; None when the queue is full. after: a position to wait for."""
+        """Where it is in the queue; None when the queue is full. after: a position to wait for.
+
+        group, members: of a collective.
+        """
         task: Any = ffi.new("struct sim_task *")
+        task.group, task.members = group, members
         task.duration_ns, task.kind, task.lane, task.sms = duration, kind, lane, sms
         task.after = 0 if after is None else after + 1
         position = ffi.new("uint64_t *")
-        result = lib.timeline_submit(self.state, self.processes[process], GPU, task, position)
+        result = lib.timeline_submit(self.state, self.processes[process], gpu, task, position)
         return int(position[0]) if result == 0 else None
 
     def queue(self, process: int, duration: int = 0, **how: Any) -> int:
@@ -97,29 +104,31 @@ class Timeline:
     def advance(self, duration: int) -> None:
         self.advance_to(self.now + duration)
 
-    def advance_to(self, now: int) -> None:
+    def advance_to(self, now: int, *gpus: int) -> None:
+        """gpus: those that somebody looks at; none: all."""
         self.now = now
-        lib.timeline_advance(self.state, GPU, now)
+        for gpu in gpus or range(len(self.gpus.machine.topology.gpus)):
+            lib.timeline_advance(self.state, gpu, now)
 
     def reached(self, process: int, position: int, lanes: int = ALL_LANES) -> bool:
         reach = {"end": position + 1, "lanes": lanes}
         return bool(lib.timeline_reached(self.state, self.processes[process], GPU, reach))
 
-    def predict(self, process: int, position: int, lanes: int = ALL_LANES) -> int:
+    def predict(self, process: int, position: int, lanes: int = ALL_LANES, gpu: int = GPU) -> int:
         reach = {"end": position + 1, "lanes": lanes}
-        return int(lib.timeline_predict(self.state, self.processes[process], GPU, reach))
+        return int(lib.timeline_predict(self.state, self.processes[process], gpu, reach))
 
-    def end(self, process: int, position: int) -> int:
+    def end(self, process: int, position: int, gpu: int = GPU) -> int:
         """Nanoseconds after the start; negative while it has not ended."""
-        end = lib.timeline_end(self.state, self.processes[process], GPU, position)
+        end = lib.timeline_end(self.state, self.processes[process], gpu, position)
         return int(end) - self.start if end else -1
 
     def kill(self, process: int) -> None:
         lib.process_clear(self.state, self.processes[process])
 
-    def busy(self) -> dict[int, int]:
+    def busy(self, gpu: int = GPU) -> dict[int, int]:
         """GPU time received, by process."""
-        return {n: int(lib.account_busy_ns(p, GPU)) for n, p in enumerate(self.processes)}
+        return {n: int(lib.account_busy_ns(p, gpu)) for n, p in enumerate(self.processes)}
 
     def settle_periods(self) -> None:
         """Go to the beginning of a sample period."""
@@ -158,16 +167,16 @@ class Timeline:
 
 
 @contextmanager
-def timeline(processes: int, driver: DriverBehaviour = IDEAL) -> Iterator[Timeline]:
-    described = replace(machine(1), driver=driver)
+def timeline(processes: int, driver: DriverBehaviour = IDEAL, gpus: int = 1) -> Iterator[Timeline]:
+    described = replace(machine(gpus), driver=driver)
     clock = ffi.new("uint64_t *", BEGIN)
     lib.sim_use_clock(clock)
     with tempfile.TemporaryDirectory(prefix="gm") as directory:
-        gpus = SimulatedGpus.create(Path(directory), described)
-        made = Timeline(gpus, processes)
+        opened = SimulatedGpus.create(Path(directory), described)
+        made = Timeline(opened, processes)
         try:
             yield made
         finally:
             lib.sim_unlock(made.state)
-            gpus.close()
+            opened.close()
             lib.sim_use_clock(ffi.NULL)

@@ -90,6 +90,27 @@ async def test_a_lower_slice_lets_a_waiting_neighbour_in_sooner() -> None:
     assert waits[1]["gap_max_us"] > 5 * waits[0]["gap_max_us"]
 
 
+@pytest.mark.parametrize("way", ["gpus=2", "processes=2"])
+async def test_a_job_on_two_gpus_exchanges_after_each_kernel(way: str) -> None:
+    text = f"kernel=900us pattern=allreduce {way} reduce=100us for=1s blocks=264 threads=1024"
+
+    played = await play([Tenant("job", 50, text)], 1.0, limiter="none", gpus=2)
+
+    report = played.reports["job"]
+    assert report["kernels"] / 4 == pytest.approx(1000 * report["seconds"], rel=0.01)
+    assert sum(played.busy["job"]) == pytest.approx(2.0, rel=0.01)
+
+
+@pytest.mark.parametrize("way", ["gpus=2", "processes=2"])
+async def test_a_limited_job_whose_kernels_wait_for_one_another_ends(way: str) -> None:
+    job = Tenant("job", 50, f"kernel=1ms pattern=allreduce {way} for=1s blocks=264 threads=1024")
+
+    played = await play([job], 20.0, gpus=2)
+
+    assert played.reports["job"]["kernels"] > 4
+    assert sum(played.busy["job"][-10:]) == 0
+
+
 def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
     looks = [at for at, moment in agenda([ALONE], 0.5, 0.25) if moment == "look"]
 

@@ -35,6 +35,9 @@ from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 __all__ = ["Played", "StageFailed", "Tenant", "play"]
 
 MACHINE: Final = "h100"
+SEVERAL: Final = "dgx-a100"
+"""The machine of a stage with more than one GPU."""
+
 ASSEMBLY_SECONDS: Final = 1.0
 EACH_SECONDS: Final = 0.3
 """Before the stage's start, for programs to load: for all of them, and more for each."""
@@ -56,13 +59,14 @@ async def play(
     clock: ClockKind = "virtual",
     interval: float = 0.1,
     driver: DriverBehaviour | None = None,
+    gpus: int = 1,
     limiter: LimiterKind = "shim",
     managed: bool = True,
     same_pids: bool = True,
 ) -> Played:
     """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
 
-    driver: how it behaves; None: as the machine has it.
+    driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
     limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
     BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
     agent does; if not, it is away. same_pids: whether the driver knows processes by the
@@ -74,16 +78,16 @@ async def play(
         disk = make_disk()
         last_first.callback(disk.remove)
         time = last_first.enter_context(_clock(clock, disk))
-        gpus = furnish(disk, _machine(driver))
-        last_first.callback(gpus.close)
+        simulated = furnish(disk, _machine(driver, gpus))
+        last_first.callback(simulated.close)
         manager = VirtualSockets(disk.virtual)
         last_first.push_async_callback(manager.stop)
-        company = Company(disk, gpus, tenants, manager=manager, limiter=limiter)
+        company = Company(disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus)
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
         marks, lost = [company.received()], [company.lost()]
-        utilization = SimulatedUtilization(gpus, time.now, same_pids=same_pids)
+        utilization = SimulatedUtilization(simulated, time.now, same_pids=same_pids)
         for at, moment in agenda(tenants, seconds, interval, managed=managed):
             await time.sleep_until(begin + round(at * NS))
             company.check()
@@ -101,8 +105,8 @@ async def play(
         return Played(seconds, interval, _received(marks), company.reports(), _steps(lost))
 
 
-def _machine(driver: DriverBehaviour | None) -> Machine:
-    machine = load_machine(MACHINE)
+def _machine(driver: DriverBehaviour | None, gpus: int) -> Machine:
+    machine = load_machine(MACHINE if gpus == 1 else SEVERAL)
     return machine if driver is None else replace(machine, driver=driver)
 
 

@@ -25,7 +25,7 @@ BASELINE_PERCENT: Final = "BASELINE_PERCENT"
 
 
 class Company:
-    """Programs on the machine's first GPU; close() ends them all."""
+    """Programs on the machine's first GPUs, `count` of them; close() ends them all."""
 
     def __init__(
         self,
@@ -35,9 +35,10 @@ class Company:
         *,
         manager: VirtualSockets,
         limiter: LimiterKind,
+        count: int = 1,
     ) -> None:
         self._disk, self._gpus, self._manager = disk, gpus, manager
-        self._gpu = gpus.machine.topology.gpus[0]
+        self._shared = gpus.machine.topology.gpus[:count]
         self._tenants = tuple(tenants)
         self._limiter = limiter
         self._programs: dict[str, list[Program]] = {tenant.name: [] for tenant in tenants}
@@ -61,7 +62,7 @@ class Company:
             await asyncio.gather(*starts)
 
     async def _surroundings(self, tenant: Tenant, libraries: Path) -> Surroundings:
-        names = ("nvidiactl", f"nvidia{self._gpu.minor}", "nvidia-uvm")
+        names = ("nvidiactl", *(f"nvidia{gpu.minor}" for gpu in self._shared), "nvidia-uvm")
         folder = self._gpus.device_directory
         devices = tuple(BindMount(str(folder / name), f"/dev/{name}") for name in names)
         if isinstance(self._limiter, Path):
@@ -73,9 +74,11 @@ class Company:
     async def promise(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""
         ceiling = max(tenant.cores, tenant.ceiling or 0)
-        memory = Bytes(self._gpu.memory // len(self._tenants))
-        limit = Limit(self._gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us)
-        return await self._manager.open(AllocationID(tenant.name), [limit])
+        memory = Bytes(self._shared[0].memory // len(self._tenants))
+        limits = [
+            Limit(gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us) for gpu in self._shared
+        ]
+        return await self._manager.open(AllocationID(tenant.name), limits)
 
     async def _start(
         self, tenant: Tenant, number: int, surroundings: Surroundings, clock: Clock, begin: int
@@ -96,12 +99,12 @@ class Company:
             for program in programs:
                 account = accounts.get(program.mount_namespace or 0)
                 if account is not None:
-                    received[name] += account.devices[self._gpu.uuid].busy_ns
+                    received[name] += sum(account.devices[gpu.uuid].busy_ns for gpu in self._shared)
         return received
 
     def lost(self) -> int:
         """Nanoseconds of GPU time that went into switches between processes until now."""
-        return self._gpus.lost_ns(self._gpu.uuid)
+        return sum(self._gpus.lost_ns(gpu.uuid) for gpu in self._shared)
 
     def _all(self) -> Iterator[Program]:
         for programs in self._programs.values():

@@ -34,8 +34,8 @@ class Tenant:
 class Played:
     """What happened.
 
-    busy: per tenant, GPU seconds received in each interval, as the simulated GPU accounts them.
-    lost: GPU seconds of each interval that went into switches between processes.
+    busy: per tenant, GPU seconds received in each interval, as the simulated GPUs account them; of
+    several GPUs the sum. lost: those that went into switches between processes.
     reports: what its programs told; of several the sums, and of what is no sum the most, and
     all of them under `each`.
     """

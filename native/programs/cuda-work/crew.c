@@ -34,6 +34,8 @@ unsigned crew_start(struct crew **out, unsigned size)
     if (crew == MAP_FAILED)
         fail("no memory");
     crew->size = size;
+    for (unsigned phase = 0; phase < PHASES_AT_MOST; phase++)
+        crew->meetings[phase].communicator = (uint32_t)moment_now() + phase;
     *out = crew;
     pid_t first = getpid();
     for (unsigned member = 1; member < size; member++) {

@@ -8,11 +8,20 @@
 #include "tally.h"
 #include <stdatomic.h>
 
+/* Processes of a phase that do all-reduces. begun: kernels of them, counted by the GPUs. rounds:
+ * how many there will be; 0: not known yet. communicator: which one it is. */
+struct meeting {
+    _Alignas(4096) _Atomic uint64_t begun;
+    _Atomic uint64_t rounds;
+    uint32_t communicator;
+};
+
 /* ready: processes that may begin. begin: when they all do, once known. */
 struct crew {
     unsigned size;
     _Atomic unsigned ready;
     _Atomic uint64_t begin;
+    struct meeting meetings[PHASES_AT_MOST];
     struct tally tallies[PROCESSES_AT_MOST][PHASES_AT_MOST];
 };
 

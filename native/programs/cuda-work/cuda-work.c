@@ -3,6 +3,7 @@
  *
  * It loads the driver as any program does and knows nothing of limits, simulators or shims.
  */
+#include "allreduce.h"
 #include "crew.h"
 #include "driver.h"
 #include "job.h"
@@ -34,6 +35,8 @@ static const char usage[] =
     "    pattern=burst           count=N at once, wait for them, again every=TIME\n"
     "    pattern=graph           a graph of count=N as async does; sync=1: wait for each;\n"
     "                            every=TIME: one each\n"
+    "    pattern=allreduce       a kernel on each GPU, then an all-reduce of all of them, again\n"
+    "                            and again: gpus=N of each process, reduce=TIME (usual: 100us)\n"
     "    for=TIME                so long; rest=TIME: a phase of sleep\n"
     "Where and how:\n"
     "    streams=N               on N streams in turn, which do not wait for one another\n"
@@ -93,17 +96,27 @@ static int read_options(char **words, struct options *options)
 
 /* This process's part: all phases prepared, then run at times fixed from the start. */
 static void work(const struct workload *workload, struct crew *crew, unsigned member,
-                 uint64_t start)
+                 const struct options *options)
 {
     static struct job jobs[PHASES_AT_MOST];
-    for (unsigned i = 0; i < workload->count; i++)
-        if (member < workload->phases[i].processes)
+    static struct allreduce allreduces[PHASES_AT_MOST];
+    for (unsigned i = 0; i < workload->count; i++) {
+        if (member >= workload->phases[i].processes)
+            continue;
+        if (workload->phases[i].pattern == ALLREDUCE)
+            allreduce_prepare(&allreduces[i], crew, member, options->device, workload, i);
+        else
             job_prepare(&jobs[i], &workload->phases[i]);
-    uint64_t begin = crew_meet(crew, member, start);
+    }
+    uint64_t begin = crew_meet(crew, member, options->start);
     for (unsigned i = 0; i < workload->count; i++) {
         uint64_t end = begin + workload->phases[i].lasts;
-        if (member < workload->phases[i].processes)
-            job_run(&jobs[i], &crew->tallies[member][i], begin, end);
+        if (member < workload->phases[i].processes) {
+            if (workload->phases[i].pattern == ALLREDUCE)
+                allreduce_run(&allreduces[i], &crew->tallies[member][i], begin, end);
+            else
+                job_run(&jobs[i], &crew->tallies[member][i], begin, end);
+        }
         begin = end;
     }
     moment_sleep_until(begin);
@@ -114,7 +127,7 @@ static int run(const struct workload *workload, const struct options *options)
     struct crew *crew;
     unsigned member = crew_start(&crew, workload_processes(workload));
     driver_use((int)options->device);
-    work(workload, crew, member, options->start);
+    work(workload, crew, member, options);
     if (member > 0)
         return 0;
     crew_finish(crew);

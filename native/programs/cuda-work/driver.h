@@ -10,7 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CUDA_SUCCESS = 0, STREAM_NON_BLOCKING = 1, CAPTURE_RELAXED = 2 };
+enum {
+    CUDA_SUCCESS = 0,
+    STREAM_NON_BLOCKING = 1,
+    CAPTURE_RELAXED = 2,
+    HOST_PORTABLE = 1,
+    HOST_MAPPED = 2,
+};
 
 typedef uint64_t device_address;
 
@@ -26,8 +32,12 @@ struct launch_config {
     FUNCTION(cuInit, (unsigned flags))                                                             \
     FUNCTION(cuGetErrorName, (int code, const char **name))                                        \
     FUNCTION(cuDeviceGet, (int *device, int ordinal))                                              \
+    FUNCTION(cuDeviceGetCount, (int *count))                                                       \
+    FUNCTION(cuMemHostRegister, (void *memory, size_t bytes, unsigned flags))                      \
+    FUNCTION(cuMemHostGetDevicePointer, (device_address * address, void *memory, unsigned flags))  \
     FUNCTION(cuDevicePrimaryCtxRetain, (void **context, int device))                               \
     FUNCTION(cuCtxSetCurrent, (void *context))                                                     \
+    FUNCTION(cuCtxGetCurrent, (void **context))                                                    \
     FUNCTION(cuMemAlloc, (device_address * address, size_t bytes))                                 \
     FUNCTION(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags))                       \
     FUNCTION(cuModuleLoadData, (void **module, const void *image))                                 \

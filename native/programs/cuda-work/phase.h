@@ -9,10 +9,11 @@ enum {
     KERNELS_AT_MOST = 16,
     STREAMS_AT_MOST = 128,
     PROCESSES_AT_MOST = 64,
+    GPUS_AT_MOST = 16,
     TEXT_AT_MOST = 16384,
 };
 
-enum pattern { ASYNC, SYNC, BURST, GRAPH };
+enum pattern { ASYNC, SYNC, BURST, GRAPH, ALLREDUCE };
 enum direction { TO_DEVICE, TO_HOST, ON_DEVICE };
 
 /* Sizes in bytes, times in nanoseconds; 0: not given, where nothing else is said. */
@@ -28,6 +29,7 @@ struct phase {
     uint64_t streams; /* 0: the default stream */
     uint64_t processes;
     uint64_t blocks, threads;
+    uint64_t gpus, reduce; /* of an all-reduce: GPUs of each process, time of the exchange */
     uint64_t fill;
     uint64_t copy;
     uint64_t direction;

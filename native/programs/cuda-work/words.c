@@ -5,10 +5,12 @@
 #include <string.h>
 
 #define BATCHES_AHEAD_NS UINT64_C(40000000) /* two of 20 ms */
+#define EXCHANGE_NS UINT64_C(100000)
 
 enum kind { AMOUNT, KERNELS, PATTERN, COPY };
 enum key { KERNEL, PATTERN_KEY, COUNT_KEY, EVERY, AHEAD, STREAMS, PROCESSES, BLOCKS, THREADS };
 enum more_keys { MEMSET = THREADS + 1, COPY_KEY, FOR, REST, SYNC_KEY, COOPERATIVE, EX, PTSZ };
+enum allreduce_keys { GPUS = PTSZ + 1, REDUCE };
 
 struct key_kind {
     const char *name;
@@ -24,7 +26,7 @@ struct key_kind {
 static const struct key_kind keys[] = {
     [KERNEL] = {"kernel", KERNELS, TIME, 1, UINT64_C(1) << 40, 0, "kernel=2ms or kernel=1ms,9ms"},
     [PATTERN_KEY] = {"pattern", PATTERN, 0, 0, 0, FIELD(pattern),
-                     "pattern=async, sync, burst or graph"},
+                     "pattern=async, sync, burst, graph or allreduce"},
     [COUNT_KEY] = {"count", AMOUNT, COUNT, 1, 4096, FIELD(count), "count=1 to count=4096"},
     [EVERY] = {"every", AMOUNT, TIME, 1, UINT64_C(1) << 40, FIELD(every), "every=100ms"},
     [AHEAD] = {"ahead", AMOUNT, TIME, 0, UINT64_C(1) << 40, FIELD(ahead), "ahead=40ms"},
@@ -44,12 +46,17 @@ static const struct key_kind keys[] = {
                      "cooperative=0 or cooperative=1"},
     [EX] = {"ex", AMOUNT, COUNT, 0, 1, FIELD(extended), "ex=0 or ex=1"},
     [PTSZ] = {"ptsz", AMOUNT, COUNT, 0, 1, FIELD(per_thread), "ptsz=0 or ptsz=1"},
+    [GPUS] = {"gpus", AMOUNT, COUNT, 1, GPUS_AT_MOST, FIELD(gpus), "gpus=1 to gpus=16"},
+    [REDUCE] = {"reduce", AMOUNT, TIME, 0, UINT64_C(1) << 40, FIELD(reduce), "reduce=100us"},
 };
 
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const patterns[] = {
-    [ASYNC] = "async", [SYNC] = "sync", [BURST] = "burst", [GRAPH] = "graph"};
+static const char *const patterns[] = {[ASYNC] = "async",
+                                       [SYNC] = "sync",
+                                       [BURST] = "burst",
+                                       [GRAPH] = "graph",
+                                       [ALLREDUCE] = "allreduce"};
 static const char *const directions[] = {
     [TO_DEVICE] = "h2d", [TO_HOST] = "d2h", [ON_DEVICE] = "d2d"};
 
@@ -111,7 +118,7 @@ static bool read_value(struct phase *phase, const struct key_kind *key, const ch
     case KERNELS:
         return read_kernels(phase, key, text);
     case PATTERN:
-        return choose(text, patterns, 4, &phase->pattern);
+        return choose(text, patterns, sizeof patterns / sizeof *patterns, &phase->pattern);
     case COPY:
         return read_copy(phase, key, text);
     default:
@@ -178,12 +185,19 @@ static void fill_in(struct phase *phase)
         phase->blocks = 1;
     if (phase->threads == 0)
         phase->threads = 1;
+    if (phase->gpus == 0)
+        phase->gpus = 1;
+    if (!has(phase, REDUCE))
+        phase->reduce = EXCHANGE_NS;
     phase->lasts += phase->rest;
 }
 
 int words_finish(struct phase *phase, char complaint[COMPLAINT])
 {
     bool rests = has(phase, REST), graph = phase->pattern == GRAPH;
+    bool allreduce = phase->pattern == ALLREDUCE;
+    const unsigned of_allreduce = 1U << KERNEL | 1U << PATTERN_KEY | 1U << GPUS | 1U << REDUCE |
+                                  1U << PROCESSES | 1U << BLOCKS | 1U << THREADS | 1U << FOR;
     bool many = graph || phase->pattern == BURST;
     bool works = has(phase, KERNEL) || has(phase, MEMSET) || has(phase, COPY_KEY);
     const struct rule rules[] = {
@@ -199,6 +213,10 @@ int words_finish(struct phase *phase, char complaint[COMPLAINT])
          "ahead=: only with pattern=async or pattern=graph, without every= and sync=1"},
         {phase->per_thread && has(phase, STREAMS), "ptsz=1: is one stream, without streams="},
         {phase->cooperative && phase->extended, "cooperative=1: not together with ex=1"},
+        {!allreduce && (has(phase, GPUS) || has(phase, REDUCE)),
+         "gpus= and reduce=: only with pattern=allreduce"},
+        {allreduce && (!has(phase, KERNEL) || (phase->given & ~of_allreduce) != 0),
+         "pattern=allreduce: of the others only kernel=, processes=, blocks=, threads="},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (rules[i].broken) {

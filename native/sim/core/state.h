@@ -20,9 +20,10 @@
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
     SIM_VERSION = 7,
-    SIM_SHARES = 1024, /* physical memories that more than one process may hold at once */
-    SIM_LANES = 64,    /* hardware queues of a process, as bits of a mask */
-    SIM_ENGINES = 2,   /* copy engines: to the device, to the host */
+    SIM_SHARES = 1024,     /* physical memories that more than one process may hold at once */
+    SIM_LANES = 64,        /* hardware queues of a process, as bits of a mask */
+    SIM_ENGINES = 2,       /* copy engines: to the device, to the host */
+    SIM_COLLECTIVES = 256, /* groups of kernels that wait for one another, at once */
 };
 
 #define REAP_PERIOD_NS UINT64_C(20000000)
@@ -30,7 +31,7 @@ enum {
 /* One piece of work (work.h). next: the one after it in its lane. work_end: the lane's work up to
  * and including it. after: one past the position of work that it waits for besides, 0 for none.
  * finish: the progress of the queue at which it ends, of a copy the time. end_ns: when it ended, 0
- * before. */
+ * before. collective: its place, if it is of one; spins: it has begun. */
 struct sim_work {
     uint64_t next;
     uint64_t work_end;
@@ -42,7 +43,9 @@ struct sim_work {
     uint8_t kind;
     uint8_t lane;
     bool crossing; /* waits, or may, for more than the one before it in its lane */
-    uint8_t reserved;
+    bool spins;
+    uint32_t collective;
+    uint32_t reserved;
 };
 
 /* What is queued in one lane, first in, first out. head and tail have a meaning while it is not
@@ -135,6 +138,16 @@ struct sim_timeline {
     uint64_t sampled; /* how many samples there were: the ring has the last ones */
 };
 
+/* Kernels that wait for one another (collective.h). members: how many there will be; 0: free.
+ * queued: those that wait or run now. begun: those that have begun. */
+struct sim_collective {
+    uint64_t group;
+    uint32_t members;
+    uint32_t queued;
+    uint32_t begun;
+    uint32_t reserved;
+};
+
 struct sim_state {
     uint32_t magic;
     uint32_t version;
@@ -149,6 +162,8 @@ struct sim_state {
     uint64_t tenant_serial; /* the last one given */
     uint64_t share_serial;  /* the last identity given */
     struct sim_share shares[SIM_SHARES];
+    uint32_t collective_count; /* that are not free */
+    struct sim_collective collectives[SIM_COLLECTIVES];
     struct sim_timeline timelines[SIM_GPUS];
     struct sim_tenant tenants[SIM_TENANTS];
     struct sim_process processes[SIM_PROCESSES];

@@ -12,15 +12,19 @@ enum sim_kind {
     SIM_MEMORY,         /* a memset or a copy within the device: on the SMs too, but no launch */
     SIM_COPY_TO_DEVICE, /* on the copy engine of its direction */
     SIM_COPY_TO_HOST,
+    SIM_COLLECTIVE, /* a kernel that spins until all of its group have begun (collective.h) */
 };
 
 /* Lanes: of the legacy stream, and the first of those for blocking and for other streams. */
 enum { SIM_LEGACY_LANE = 0, SIM_BLOCKING_LANES = 1, SIM_OTHER_LANES = 33 };
 
-/* after: one past the position of work that this waits for, besides its lane; 0: none. */
+/* after: one past the position of work that this waits for, besides its lane; 0: none. group,
+ * members: of a collective, and how many kernels that has. */
 struct sim_task {
     uint64_t duration_ns;
     uint64_t after;
+    uint64_t group;
+    uint32_t members;
     uint32_t sms;
     uint32_t lane;
     enum sim_kind kind;

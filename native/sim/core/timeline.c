@@ -1,4 +1,5 @@
 #include "core/timeline.h"
+#include "core/collective.h"
 #include "core/period.h"
 #include "core/process.h"
 #include "core/slots.h"
@@ -91,6 +92,8 @@ static uint64_t quiet_until(const struct sim_state *state, unsigned gpu, enum ac
                             uint64_t now)
 {
     const struct sim_timeline *timeline = &state->timelines[gpu];
+    if (activity == IDLE && slots_from(timeline->copying, 0) == SIM_PROCESSES)
+        return now; /* and the periods up to then are idle */
     uint64_t until = earlier(earlier(now, period_end(timeline)), next_copy(state, gpu));
     if (activity == IDLE)
         return until;
@@ -121,29 +124,72 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     work_proceed(&queue, step, sm_count);
 }
 
-void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
+/* Let what happens until then, where nothing changes before. */
+static void move(struct sim_state *state, unsigned gpu, enum activity activity, uint64_t until)
+{
+    struct sim_timeline *timeline = &state->timelines[gpu];
+    if (activity == IDLE)
+        timeline->slice_end_ns = 0;
+    if (activity == IDLE && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
+        period_pass_idle(state, gpu, until);
+        return;
+    }
+    uint64_t step = until - timeline->clock_ns;
+    period_sample(state, gpu, until);
+    timeline->clock_ns = until;
+    if (activity == BUSY)
+        receive(state, gpu, step);
+    else if (activity == SWITCHING)
+        timeline->lost_ns += step;
+    end_copies(state, gpu);
+    if (until == period_end(timeline))
+        period_publish(state, gpu);
+}
+
+static void advance_alone(struct sim_state *state, unsigned gpu, uint64_t now)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     while (timeline->clock_ns < now) {
         enum activity activity = dispatch(state, gpu);
-        if (activity == IDLE)
-            timeline->slice_end_ns = 0;
-        if (activity == IDLE && slots_from(timeline->copying, 0) == SIM_PROCESSES) {
-            period_pass_idle(state, gpu, now);
-            return;
-        }
-        uint64_t until = quiet_until(state, gpu, activity, now);
-        uint64_t step = until - timeline->clock_ns;
-        period_sample(state, gpu, until);
-        timeline->clock_ns = until;
-        if (activity == BUSY)
-            receive(state, gpu, step);
-        else if (activity == SWITCHING)
-            timeline->lost_ns += step;
-        end_copies(state, gpu);
-        if (until == period_end(timeline))
-            period_publish(state, gpu);
+        move(state, gpu, activity, quiet_until(state, gpu, activity, now));
     }
+}
+
+/* All GPUs, which are at the same time, from one change on any of them to the next. Example: GPU 0
+ * has spun since 3 ms, on GPU 1 a kernel ends at 5 ms, after which the last kernel of the
+ * collective begins, in dispatch(): both are at 5 ms then, and from there GPU 0 has its length. */
+static void advance_together(struct sim_state *state, uint64_t now)
+{
+    enum activity activity[SIM_GPUS];
+    unsigned count = state->machine.gpu_count;
+    while (state->timelines[0].clock_ns < now) {
+        uint64_t until = now;
+        for (unsigned gpu = 0; gpu < count; gpu++)
+            activity[gpu] = dispatch(state, gpu);
+        for (unsigned gpu = 0; gpu < count; gpu++)
+            until = earlier(until, quiet_until(state, gpu, activity[gpu], now));
+        for (unsigned gpu = 0; gpu < count; gpu++)
+            move(state, gpu, activity[gpu], until);
+    }
+}
+
+/* From here on they are advanced together. */
+static void align_gpus(struct sim_state *state)
+{
+    uint64_t latest = 0;
+    for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++)
+        if (state->timelines[gpu].clock_ns > latest)
+            latest = state->timelines[gpu].clock_ns;
+    for (unsigned gpu = 0; gpu < state->machine.gpu_count; gpu++)
+        advance_alone(state, gpu, latest);
+}
+
+void timeline_advance(struct sim_state *state, unsigned gpu, uint64_t now)
+{
+    if (state->collective_count > 0)
+        advance_together(state, now);
+    else
+        advance_alone(state, gpu, now);
 }
 
 void timeline_settle(struct sim_state *state, uint64_t now)
@@ -170,10 +216,14 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
                     const struct sim_task *task, uint64_t *position)
 {
     struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
-    if (queue.queue->submitted - queue.queue->completed == SIM_QUEUE_DEPTH)
+    bool collective = task->kind == SIM_COLLECTIVE;
+    if (queue.queue->submitted - queue.queue->completed == SIM_QUEUE_DEPTH ||
+        (collective && !collective_has_place(state, task)))
         return -EAGAIN;
+    if (collective && state->collective_count == 0)
+        align_gpus(state);
     *position = work_add(&queue, task);
-    if (task->kind == SIM_KERNEL)
+    if (task->kind == SIM_KERNEL || collective)
         count_launch(state, process, gpu);
     dispatch(state, gpu); /* what takes no time is done at once on a GPU that is free */
     return 0;
@@ -210,5 +260,9 @@ void timeline_forget(struct sim_state *state, const struct sim_process *process)
         if (timeline->holder == slot)
             timeline->slice_end_ns = 0;
         period_forget(state, process, gpu);
+        if (state->collective_count > 0) {
+            struct work_queue queue = work_queue(state, slot, gpu);
+            work_leave_collectives(&queue);
+        }
     }
 }

@@ -12,6 +12,9 @@
  * received. Whose turn is next is decided when time moves on, not when work ends: a process that
  * queues more at the very moment its last work ends keeps its turn.
  *
+ * GPUs know nothing of one another, but for collectives (collective.h): while there are any, what
+ * happens on all of them is settled in the order in which it happens.
+ *
  * What it is not: see docs/simulated-gpu.md.
  */
 #ifndef SIM_TIMELINE_H
@@ -28,8 +31,8 @@ void timeline_settle(struct sim_state *state, uint64_t now);
  * fault on a file falls between two launches. */
 void timeline_prepare(struct sim_state *state, const struct sim_process *process, unsigned gpu);
 
-/* Queue work. 0 and its position, or -EAGAIN when the queue is full. The GPU must be settled up to
- * now. */
+/* Queue work. 0 and its position, or -EAGAIN when the queue is full, or for a collective too many
+ * are under way. The GPU must be settled up to now. */
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
                     const struct sim_task *task, uint64_t *position);
 

@@ -1,4 +1,5 @@
 #include "core/work.h"
+#include "core/collective.h"
 
 #define FRACTION 16 /* bits of a queue's progress below the nanosecond */
 #define LEGACY (UINT64_C(1) << SIM_LEGACY_LANE)
@@ -16,6 +17,7 @@ struct work_queue work_queue(const struct sim_state *state, unsigned slot, unsig
         .queue = (struct sim_queue *)&state->processes[slot].queues[gpu],
         .ring = (struct sim_work *)state->work[slot][gpu],
         .timeline = (struct sim_timeline *)&state->timelines[gpu],
+        .state = (struct sim_state *)state,
         .slot = slot,
     };
 }
@@ -89,7 +91,8 @@ static void start(const struct work_queue *self, unsigned lane)
         start_copy(self, lane);
         return;
     }
-    head->finish = queue->progress + (head->duration_ns << FRACTION);
+    uint64_t length = head->kind == SIM_COLLECTIVE ? LONGEST_NS : head->duration_ns;
+    head->finish = queue->progress + (length << FRACTION);
     queue->running |= bit(lane);
     queue->demand += head->sms;
 }
@@ -115,6 +118,8 @@ static struct sim_work *enter(const struct work_queue *self, const struct sim_ta
     };
     if (is_copy(work) && work->duration_ns == 0)
         work->duration_ns = 1; /* so that each ends after it began */
+    if (work->kind == SIM_COLLECTIVE)
+        work->collective = collective_join(self->state, task);
     work->crossing = is_copy(work) || (work->after != 0 && !ended(self, work->after - 1)) ||
                      (before(work->lane) & queue->filled) != 0;
     return work;
@@ -151,6 +156,8 @@ static void leave(const struct work_queue *self, unsigned number)
     struct sim_work *head = work_head(self, number);
     head->end_ns = self->timeline->clock_ns;
     lane->crossings -= head->crossing;
+    if (head->kind == SIM_COLLECTIVE)
+        collective_leave(self->state, head->collective);
     if (lane->head == lane->tail)
         queue->filled &= ~bit(number);
     lane->head = head->next;
@@ -204,9 +211,46 @@ static bool take_finished(const struct work_queue *self, unsigned *out)
     return false;
 }
 
+/* The kernels of collectives that have the GPU for the first time begin. */
+static void begin_collectives(const struct work_queue *self)
+{
+    uint64_t lanes = self->queue->running;
+    unsigned lane;
+    while (work_take_lane(&lanes, &lane)) {
+        struct sim_work *head = work_head(self, lane);
+        if (head->kind != SIM_COLLECTIVE || head->spins)
+            continue;
+        head->spins = true;
+        collective_begin(self->state, head->collective);
+    }
+}
+
+void work_release(const struct work_queue *self, uint32_t collective)
+{
+    uint64_t lanes = self->queue->running;
+    unsigned lane;
+    while (work_take_lane(&lanes, &lane)) {
+        struct sim_work *head = work_head(self, lane);
+        if (head->kind == SIM_COLLECTIVE && head->spins && head->collective == collective)
+            head->finish = self->queue->progress + (head->duration_ns << FRACTION);
+    }
+}
+
+void work_leave_collectives(const struct work_queue *self)
+{
+    const struct sim_queue *queue = self->queue;
+    for (uint64_t position = queue->completed; position < queue->submitted; position++) {
+        const struct sim_work *work = work_at(self, position);
+        if (work->kind == SIM_COLLECTIVE && work->end_ns == 0)
+            collective_leave(self->state, work->collective);
+    }
+}
+
 void work_proceed(const struct work_queue *self, uint64_t step, uint64_t sm_count)
 {
     struct sim_queue *queue = self->queue;
+    if (self->state->collective_count > 0)
+        begin_collectives(self);
     uint64_t divisor = speed_divisor(self, sm_count);
     unsigned lane;
     queue->progress += divisor == sm_count
@@ -248,6 +292,8 @@ void work_end_copies(const struct work_queue *self)
 static uint64_t left_of_head(const struct work_queue *self, unsigned lane)
 {
     const struct sim_work *head = work_head(self, lane);
+    if (head->kind == SIM_COLLECTIVE && !collective_complete(self->state, head->collective))
+        return head->duration_ns; /* at least */
     if ((self->queue->running & bit(lane)) != 0)
         return (head->finish - self->queue->progress) >> FRACTION;
     if ((self->queue->copying & bit(lane)) != 0)

@@ -11,6 +11,9 @@
  * queue's progress, says how far: work ends when that reaches the mark set at its start. Markers
  * (events, waits) want no SM and no time, but their turn.
  *
+ * A kernel of a collective (collective.h) spins from when its process first has the GPU until the
+ * last one of its group has begun; from then on it takes its length.
+ *
  * Copies between host and device want no SM and no turn: a copy engine of the GPU, one for each
  * direction, takes them one after another as they become ready, whoever's they are.
  */
@@ -25,6 +28,7 @@ struct work_queue {
     struct sim_queue *queue;
     struct sim_work *ring;
     struct sim_timeline *timeline;
+    struct sim_state *state;
     unsigned slot;
 };
 
@@ -43,6 +47,12 @@ static inline struct sim_work *work_head(const struct work_queue *self, unsigned
 
 /* Add to the lane; the queue is not full. Returns the position. */
 uint64_t work_add(const struct work_queue *self, const struct sim_task *task);
+
+/* All of that collective have begun: what runs of it here takes its length from now on. */
+void work_release(const struct work_queue *self, uint32_t collective);
+
+/* The process is gone, and with it the rest of what it had in collectives. */
+void work_leave_collectives(const struct work_queue *self);
 
 /* Nanoseconds until something that runs ends, if nothing is added; something runs. */
 uint64_t work_next_end(const struct work_queue *self, uint64_t sm_count);

@@ -1,6 +1,11 @@
 /* Kernel launches. Nothing is computed; each takes GPU time on the timeline: a kernel named `spin`
  * the nanoseconds its first parameter says (an unsigned 64-bit number), one named `work` as many
  * iterations of a nanosecond, any other DEFAULT_KERNEL_NS.
+ *
+ * One whose name begins as NCCL's do, with `ncclDevKernel`, is one of a collective
+ * (core/collective.h), with four parameters of 64 bits: its own length, an address that is of no
+ * interest here, the number of the group, and how many kernels that has. In a graph, or where its
+ * parameters come in a buffer, it is as long as it says and waits for nobody.
  */
 #include "cuda/capture.h"
 #include "cuda/module.h"
@@ -66,13 +71,34 @@ static CUresult capture_launch(struct driver *driver, struct stream *stream,
     return result == CUDA_SUCCESS ? capture_node(driver, stream, &node) : result;
 }
 
+/* The kernel as work. */
+static CUresult task_of(const struct driver *driver, int device, const CUlaunchConfig *shape,
+                        const struct function *function, void **parameters, void **extra,
+                        struct sim_task *task)
+{
+    uint64_t duration_ns, members;
+    CUresult result = launch_duration(function, parameters, extra, &duration_ns);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *task = task_kernel(driver, device, shape, duration_ns);
+    if (!function->collective || parameters == NULL)
+        return CUDA_SUCCESS;
+    memcpy(&task->group, parameters[2], sizeof task->group);
+    memcpy(&members, parameters[3], sizeof members);
+    if (members == 0 || members > UINT32_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    task->members = (uint32_t)members;
+    task->kind = SIM_COLLECTIVE;
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
                               void **extra)
 {
     struct driver *driver;
     struct stream *stream;
+    struct sim_task task;
     int device;
-    uint64_t duration_ns;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
         return result;
@@ -85,9 +111,9 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
     if (result == CUDA_SUCCESS)
         result = module_enter(driver, function->module);
     if (result == CUDA_SUCCESS)
-        result = launch_duration(function, parameters, extra, &duration_ns);
+        result = task_of(driver, device, shape, function, parameters, extra, &task);
     if (result == CUDA_SUCCESS)
-        queue_submit(driver, stream, device, task_kernel(driver, device, shape, duration_ns), NULL);
+        queue_submit(driver, stream, device, task, NULL);
     return result;
 }
 ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);

@@ -150,7 +150,9 @@ static struct function *add(struct module *module, const char *name)
     function->next = module->functions;
     function->needs = cubin_function(module->cubin, name);
     function->carveout = -1;
-    function->spins = strcmp(name, "spin") == 0 || strcmp(name, "work") == 0;
+    function->collective = strncmp(name, "ncclDevKernel", strlen("ncclDevKernel")) == 0;
+    function->spins =
+        function->collective || strcmp(name, "spin") == 0 || strcmp(name, "work") == 0;
     memcpy(function->name, name, size);
     module->functions = function;
     return function;

@@ -28,7 +28,8 @@ struct function {
     int dynamic_shared; /* the attribute that a program may set */
     int carveout;       /* likewise; -1: the driver's choice */
     struct set_launch set;
-    bool spins; /* takes the nanoseconds it runs as its first parameter */
+    bool spins;      /* takes the nanoseconds it runs as its first parameter */
+    bool collective; /* and with others like it waits for one another (launch.c) */
     char name[];
 };
 

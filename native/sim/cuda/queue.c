@@ -128,15 +128,18 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
     const struct sim_queue *queue = queue_of(driver, device);
     uint64_t again = 0;
     pthread_mutex_lock(&driver->mutex);
-    lock_settled(driver, device);
-    if (queue->submitted - queue->completed < depth(driver)) {
+    uint64_t now = lock_settled(driver, device);
+    if (queue->submitted - queue->completed == depth(driver)) {
+        again = room_again(driver, device);
+    } else {
         keep_event(driver, device, queue->submitted);
         if (event != NULL)
             event->idle = is_idle(driver, stream, device);
-        timeline_submit(driver->state, driver->process, driver->gpus[device], task, position);
-        remember(driver, stream, device, event, *position);
-    } else {
-        again = room_again(driver, device);
+        if (timeline_submit(driver->state, driver->process, driver->gpus[device], task, position) ==
+            0)
+            remember(driver, stream, device, event, *position);
+        else
+            again = now + LONGEST_HOLD_NS; /* the simulator's own room, for collectives */
     }
     sim_unlock(driver->state);
     pthread_mutex_unlock(&driver->mutex);
