@@ -24,3 +24,4 @@
 #include "core/slabs.h"
 #include "core/spread.h"
 #include "core/turn.h"
+#include "core/unmeasured.h"

@@ -12,7 +12,7 @@ from vcuda_shim._shim import ffi, lib
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
-SLICE = lib.LIMITER_SLICE_NS
+SLICE = lib.LIMITER_SLICE_MOST_NS
 
 
 @pytest.fixture

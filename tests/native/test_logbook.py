@@ -58,7 +58,7 @@ def test_a_launch_that_was_there_for_longer_than_its_cost_and_a_slice_is_logged(
     logbook: Any,
 ) -> None:
     for longer in (0, 1):
-        ended = 200 + MS + lib.LIMITER_SLICE_NS + longer
+        ended = 200 + MS + lib.LIMITER_SLICE_MOST_NS + longer
         end = ffi.new("struct logbook_end *", (200, ended, MS, MS))
         lib.logbook_close(logbook, none(), SLOT, end[0])
 

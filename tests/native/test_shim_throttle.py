@@ -290,3 +290,119 @@ driver.cuStreamSynchronize(0)
 
     meter = paced.meter()
     assert meter.charged == meter.retired == 5 * 4 * MILLISECOND
+
+
+async def test_a_stream_that_refuses_events_ends_no_other_streams_measurements(
+    paced: Paced,
+) -> None:
+    await paced.run(
+        """
+pace.pace_refuse_events(1)
+length(0.05)
+for function in range(2, 12): go(1, function=function)
+length(4)
+go(2), driver.cuStreamSynchronize(2)
+go(2), driver.cuStreamSynchronize(2)
+"""
+    )
+
+    assert paced.meter().charged >= 2 * 4 * MILLISECOND
+
+
+async def test_work_in_a_stream_that_refuses_events_is_charged_by_elapsed_time(
+    paced: Paced,
+) -> None:
+    told = await paced.run(
+        """
+import time
+pace.pace_refuse_events(1)
+for function in range(2, 6): go(1, function=function)
+driver.cuStreamSynchronize(1)
+begun = time.monotonic_ns()
+pace.pace_hold(1, 0)
+go(1, function=7)
+launched = time.monotonic_ns()
+time.sleep(0.05)
+looked = time.monotonic_ns()
+go(1, function=7)
+time.sleep(0.05)
+pace.pace_let_go(1)
+driver.cuStreamSynchronize(1)
+waited = time.monotonic_ns()
+time.sleep(0.2)  # idle, which costs nothing
+go(1, function=7)
+tell(least=looked - launched + 50_000_000, most=waited - begun)
+"""
+    )
+
+    launches = 6 * int(lib.COST_UNKNOWN_NS) + ALLOWANCE
+    assert told["least"] <= paced.meter().charged <= told["most"] + launches
+
+
+NAMED = """
+def named(function, name):
+    found = ctypes.c_void_p()
+    assert driver.cuModuleGetFunction(
+        ctypes.byref(found), ctypes.c_void_p(function * 4096), name.encode()) == 0
+"""
+COLLECTIVES = (
+    "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclKernel_AllReduce_RING_LL_Sum_half",
+    "_ZN4vllm26cross_device_reduce_1stageI6__halfLi2EEEvPNS_8RankDataENS_11RankSignalsE",
+)
+
+
+@pytest.mark.parametrize("name", [*COLLECTIVES, "gemm_ncclDevKernel"])
+async def test_a_kernel_that_ranks_wait_for_is_charged_and_not_held_back(
+    paced: Paced, name: str
+) -> None:
+    await paced.allow(10)
+    await paced.run(
+        NAMED
+        + f"""
+named(2, {name!r})
+go(function=2), driver.cuStreamSynchronize(0)
+length(30)
+go(function=1), driver.cuStreamSynchronize(0)  # ahead by 150 ms
+length(0.1)
+go(function=2), driver.cuStreamSynchronize(0)
+go(function=2), driver.cuStreamSynchronize(0)
+"""
+    )
+
+    held = name not in COLLECTIVES
+    assert (paced.meter().throttled > 0) == held
+    assert paced.meter().charged >= 15 * MILLISECOND  # half: nothing is known of neighbours
+
+
+async def test_what_collectives_owe_the_next_ordinary_launch_pays(paced: Paced) -> None:
+    await paced.allow(10)
+    await paced.run(
+        NAMED
+        + """
+named(2, "ncclDevKernel_Generic")
+go(function=1), driver.cuStreamSynchronize(0)
+length(30)
+go(function=2), driver.cuStreamSynchronize(0)
+length(0.1)
+go(function=1)
+"""
+    )
+
+    assert paced.meter().throttled == 1
+    assert paced.meter().throttled_ns >= 100 * MILLISECOND
+
+
+async def test_collectives_that_owe_more_than_a_second_are_held_back(paced: Paced) -> None:
+    await paced.allow(10)
+    await paced.run(
+        NAMED
+        + """
+named(2, "ncclDevKernel_Generic")
+length(300)
+for _ in range(2):
+    go(function=2), driver.cuStreamSynchronize(0)
+"""
+    )
+
+    assert paced.meter().throttled == 1

@@ -142,7 +142,7 @@ static uint64_t part_of(uint64_t measured_ns, uint32_t ppm)
 /* Each of the others may have had a slice before its first. */
 static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
 {
-    uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_NS;
+    uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_MOST_NS;
     return measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
 }
 

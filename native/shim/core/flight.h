@@ -35,7 +35,7 @@ struct flight {
     void *probe;                /* with one of those an empty pair (core/event_floor.h), or NULL */
     bool idle;                  /* nothing ran in its stream when it was launched */
     atomic_ullong context;      /* they belong to it and die with it */
-    void *_Atomic stream;       /* never given to the driver again: it may be gone */
+    _Atomic uint64_t stream;    /* a name for it: its handle may be gone */
     _Atomic uint64_t begun_ns;
     _Atomic uint64_t guessed_ns; /* for other launches of its kind, which was not known */
     _Atomic uint32_t guesses;    /* how many those are */

@@ -54,7 +54,7 @@ static void end_entry(struct vcuda_logged *entry, struct logbook_end end)
 static bool seems_long(struct logbook_end end)
 {
     return end.cost_ns >= LIMITER_SLICE_NS ||
-           end.ended > end.begun + end.cost_ns + LIMITER_SLICE_NS;
+           end.ended > end.begun + end.cost_ns + LIMITER_SLICE_MOST_NS;
 }
 
 void logbook_close(struct vcuda_logbook *logbook, struct logged logged, uint32_t slot,

@@ -36,10 +36,10 @@ struct spread_own spread_own(const struct spread *spread)
     unsigned count = sort(spread, sorted);
     float chance = BY_CHANCE + (float)count / ONE_OF_MANY;
     for (unsigned place = 0; place < count && !own.explained; place++) {
-        if (count < SPREAD_LEAST || sorted[place] > LIMITER_SLICE_NS)
+        if (count < SPREAD_LEAST || sorted[place] > LIMITER_SLICE_MOST_NS)
             break;
         own.longest_ns = (uint64_t)sorted[place];
-        cut += sorted[place] / LIMITER_SLICE_NS;
+        cut += sorted[place] / LIMITER_SLICE_MOST_NS;
         own.explained = (float)(count - 1 - place) <= MARGIN * cut + chance;
     }
     return own;

@@ -111,7 +111,7 @@ uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struc
                     uint64_t now, uint64_t cost)
 {
     uint64_t turn = get(&meter->turn), drained = get(&meter->drained_at), pause = 0;
-    if (impatient(meter, turn, wait, now)) {
+    if (wait->urgent || impatient(meter, turn, wait, now)) {
         limiter_charge(meter, terms, now, cost);
     } else {
         bool own = has_turn(turn, wait->slot);

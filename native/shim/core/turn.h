@@ -33,11 +33,13 @@ enum {
 };
 
 /* One thread's wait for its turn. refused: it was, once. since: it waits, and no launch of the
- * container has got through. owed: how far ahead of the time the clock was then. */
+ * container has got through. owed: how far ahead of the time the clock was then. urgent: it goes at
+ * once, others wait for it. */
 struct turn_wait {
     uint32_t slot;
     uint64_t begun;
     uint8_t refused;
+    uint8_t urgent;
     uint64_t since;
     uint64_t owed;
 };

@@ -1,4 +1,5 @@
 /* Executable graphs: what each needs is found out when it is made or changed, for its launches. */
+#include "cuda/collective.h"
 #include "cuda/graph_cost.h"
 #include "cuda/graph_memory.h"
 
@@ -8,6 +9,7 @@
 struct making {
     struct process *process; /* NULL: not limited */
     struct graph_exec *exec;
+    bool collective;
     struct graph_flight flight; /* for the upload that may be part of it */
 };
 
@@ -20,6 +22,7 @@ static CUresult find_need(struct making *making, CUgraph graph)
 {
     struct graph_need need;
     CUresult result = graph_need_of(making->process, graph, &need);
+    making->collective = need.collective;
     if (result != CUDA_SUCCESS || !need.any)
         return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_SUCCESS; /* else the driver's */
     making->exec = calloc(1, sizeof *making->exec);
@@ -74,8 +77,10 @@ static CUresult make_end(struct making *making, CUresult result, CUgraphExec *ou
     result = graph_flight_end(&making->flight, result);
     if (result == CUDA_SUCCESS)
         result = graph_cost_changed(*out, enter(making, *out));
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        collective_set(making->process, *out, making->collective);
         making->exec = NULL; /* the table's now */
+    }
     give_up(making);
     return result;
 }
@@ -156,6 +161,8 @@ static CUresult update_end(struct making *making, CUresult result, CUgraphExec h
     if (making->process == NULL)
         return result;
     struct pointers *execs = &making->process->graphs.execs;
+    if (result == CUDA_SUCCESS)
+        collective_set(making->process, handle, making->collective);
     if (result == CUDA_SUCCESS && making->exec != NULL) {
         if (pointers_find(execs, (uintptr_t)handle, &known) == 0)
             graph_need_raise(&making->exec->need, &exec_of(&known)->need);
@@ -196,6 +203,8 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
     process_enter(process);
     bool ours = pointers_take(&process->graphs.execs, (uintptr_t)exec, &pointer) == 0;
     CUresult result = REAL(cuGraphExecDestroy)(exec);
+    if (result == CUDA_SUCCESS)
+        collective_set(process, exec, false);
     if (ours && result == CUDA_SUCCESS)
         free(exec_of(&pointer));
     else if (ours)

@@ -1,5 +1,7 @@
 #include "cuda/graph_need.h"
 
+#include "cuda/collective.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +20,7 @@ struct ranges {
     struct range *items;
     size_t count;
     size_t size;
+    bool collective;
 };
 
 static CUresult add(struct ranges *ranges, struct range range)
@@ -73,6 +76,9 @@ static CUresult add_node(struct ranges *ranges, CUgraphNode node, int depth)
         return add_allocation(ranges, node);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return add_free(ranges, node);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        ranges->collective = ranges->collective || collective_node(ranges->process, node);
+        return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return add_child(ranges, node, depth);
     default:
@@ -166,7 +172,7 @@ CUresult graph_need_of(struct process *process, CUgraph graph, struct graph_need
 {
     struct ranges ranges = {.process = process};
     CUresult result = add_graph(&ranges, graph, 0);
-    *need = (struct graph_need){.any = false};
+    *need = (struct graph_need){.collective = ranges.collective};
     if (result == CUDA_SUCCESS && ranges.count > 0) {
         qsort(ranges.items, ranges.count, sizeof *ranges.items, by_start);
         sum(&ranges, need);

@@ -14,8 +14,9 @@ struct graph_need {
     uint64_t coarse[VCUDA_DEVICES];
     uint64_t fine[VCUDA_DEVICES];
     bool any;
-    bool keeps;   /* allocates what it does not free */
-    bool foreign; /* allocates on a device that is not granted */
+    bool keeps;      /* allocates what it does not free */
+    bool foreign;    /* allocates on a device that is not granted */
+    bool collective; /* one of its kernels is (collective.h) */
 };
 
 /* Look through a graph and those inside it. The addresses of all its allocations are fixed, and

@@ -2,8 +2,7 @@
 
 #include "core/logbook.h"
 #include "cuda/flight_events.h"
-
-enum { FAILURES = 3 }; /* in a row, and watching ends */
+#include "runtime/clock.h"
 
 static struct in_flight *counted(struct process *process, const struct flight *flight)
 {
@@ -33,12 +32,12 @@ void landing_end(struct process *process, struct flight *flight)
 
 void landing_fail(struct process *process, struct flight *flight)
 {
+    struct unmeasured_stream stream = {
+        .context = flight->context, .stream = flight->stream, .device = flight->device};
     flight_events_destroy(flight);
     landing_end(process, flight);
-    if (atomic_fetch_add(&process->timing.failures, 1) + 1 < FAILURES)
-        return;
-    atomic_store(&process->timing.off, true);
-    process_degrade(process, VCUDA_DEGRADED_TIMING);
+    if (unmeasured_fail(&process->timing.unmeasured, stream, clock_now()))
+        process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
 void landing_leave(struct process *process, struct flight *flight)

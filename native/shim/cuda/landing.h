@@ -7,7 +7,8 @@
 /* It is done, or was never begun. With its context current, if it has events. */
 void landing_end(struct process *process, struct flight *flight);
 
-/* The driver would not: once may be a context that is going, more often is for good. */
+/* The driver would not: once may be a context that is going, more often is the stream
+ * (core/unmeasured.h). */
 void landing_fail(struct process *process, struct flight *flight);
 
 /* It is left alone, and its events to their context, which may be gone. */

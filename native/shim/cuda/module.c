@@ -1,6 +1,7 @@
 /* Modules and libraries: their code and their variables take device memory where they are loaded.
  */
 #include "core/image.h"
+#include "cuda/collective.h"
 #include "cuda/overhead.h"
 
 #include <fcntl.h>
@@ -244,5 +245,9 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    return overhead_grown(REAL(cuKernelGetFunction)(function, kernel));
+    CUresult result = overhead_grown(REAL(cuKernelGetFunction)(function, kernel));
+    struct process *process = result == CUDA_SUCCESS ? process_limited() : NULL;
+    if (process != NULL)
+        collective_set(process, *function, collective_has(process, kernel));
+    return result;
 }

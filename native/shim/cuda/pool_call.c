@@ -68,15 +68,33 @@ static bool is_default(CUstream stream)
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
+/* A green context can be current to one thread only, so that pushing the program's may fail. */
+static bool is_green(CUstream stream)
+{
+    CUgreenCtx context = NULL;
+    return REAL(cuStreamGetGreenCtx)(stream, &context) == CUDA_SUCCESS && context != NULL;
+}
+
+/* Drivers from 12.8 on say it. */
+static CUresult device_of_stream(CUstream stream, CUdevice *ordinal)
+{
+    CUcontext context;
+    if (is_default(stream))
+        return REAL(cuCtxGetDevice)(ordinal);
+    CUresult result = REAL(cuStreamGetDevice)(stream, ordinal);
+    if (result != CUDA_ERROR_NOT_FOUND && result != CUDA_ERROR_NOT_SUPPORTED)
+        return result;
+    if (is_green(stream))
+        return REAL(cuCtxGetDevice)(ordinal);
+    result = REAL(cuStreamGetCtx)(stream, &context);
+    return result == CUDA_SUCCESS ? device_of(context, ordinal) : result;
+}
+
 /* The current pool of the device a stream is on. */
 static CUresult current_pool(CUstream stream, CUmemoryPool *pool)
 {
     CUdevice ordinal;
-    CUcontext context;
-    CUresult result = is_default(stream) ? REAL(cuCtxGetDevice)(&ordinal)
-                                         : REAL(cuStreamGetCtx)(stream, &context);
-    if (result == CUDA_SUCCESS && !is_default(stream))
-        result = device_of(context, &ordinal);
+    CUresult result = device_of_stream(stream, &ordinal);
     return result == CUDA_SUCCESS ? REAL(cuDeviceGetMemPool)(pool, ordinal) : result;
 }
 

@@ -192,7 +192,7 @@ static struct pause pause_begin(void)
 static CUresult pause_end(struct pause pause, CUresult result, uint64_t stream)
 {
     result = wait_end(pause.wait, result, stream);
-    throttle_waited(pause.begun);
+    throttle_waited(pause.begun, stream);
     return result;
 }
 

@@ -51,6 +51,8 @@ struct process {
     struct in_flight in_flight[VCUDA_DEVICES];
     struct census censuses[VCUDA_DEVICES];
     struct timing timing;
+    struct pointers collectives;  /* handles (collective.h) */
+    atomic_uint collective_count; /* 0: there never was one */
     struct cost_table costs;
 };
 

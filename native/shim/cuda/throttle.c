@@ -1,5 +1,6 @@
 #include "cuda/throttle.h"
 
+#include "cuda/collective.h"
 #include "cuda/prepaid.h"
 #include "cuda/waiting.h"
 #include "runtime/clock.h"
@@ -25,11 +26,11 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     struct process *process = wait->process;
     wait->known = cost_estimate(&process->costs, wait->key, &launch->paid_ns);
     launch->paid_ns = limiter_cost(wait->terms, launch->paid_ns);
-    uint64_t pause = waiting_pause(launch, wait);
+    uint64_t pause = wait->turn.urgent ? 0 : waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
     bool each = cost_each(&process->costs, wait->key);
-    wait->asked = each || waiting_alone(launch, wait) || waiting_long(wait)
+    wait->asked = each || wait->turn.urgent || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
                       : allowance_ask(wait->terms, wait->now, launch->paid_ns);
     return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
@@ -113,10 +114,33 @@ static void watch(struct launch *launch, struct wait *wait, uint64_t done)
         pthread_setcancelstate(launch->cancellable, NULL);
 }
 
+/* Nothing is in flight there, nor measured: elapsed time is charged. */
+static bool is_unmeasured(const struct launch *launch, struct wait *wait, uint64_t done)
+{
+    const struct unmeasured *unmeasured = &wait->process->timing.unmeasured;
+    if (atomic_load_explicit(&unmeasured->count, memory_order_relaxed) == 0)
+        return false;
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
+    struct timing_subject subject = {.paid_ns = done,
+                                     .device = launch->device,
+                                     .stream = launch->stream,
+                                     .context = wait->look.context};
+    return timing_charge_elapsed(wait->process, subject, wait->now);
+}
+
 /* The stream of one's own is another in each thread; 0 is nobody's. */
 static uint64_t name_of(CUstream stream)
 {
     return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
+}
+
+/* Ranks wait for one another: one that is held back makes the others spin. But a program of nothing
+ * else must not go on for ever: one that owes a second is held back like any. */
+static bool waits_for_others(const struct launch *launch, struct wait *wait)
+{
+    uint64_t clock = atomic_load_explicit(&wait->meter->virtual_time, memory_order_relaxed);
+    return clock < wait->now + LIMITER_LAG_NS && collective_has(wait->process, launch->function);
 }
 
 static void pay(struct launch *launch, uint64_t key)
@@ -137,12 +161,17 @@ static void pay(struct launch *launch, uint64_t key)
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
+        wait.turn.urgent = waits_for_others(launch, &wait);
+        if (wait.turn.urgent)
+            continue;
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
         look(launch, &wait, true);
     }
     count_wait(&wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
+    if (is_unmeasured(launch, &wait, done))
+        return;
     in_flight_add(wait.in_flight, done);
     watch(launch, &wait, done);
     if (launch->flight != NULL)
@@ -224,12 +253,13 @@ static void count_awaited(struct process *process, int device, uint64_t begun, u
                                   now - begun, memory_order_relaxed);
 }
 
-void throttle_waited(uint64_t begun)
+void throttle_waited(uint64_t begun, uint64_t stream)
 {
     struct process *process = process_limited();
     int device;
     if (process == NULL || throttle_idle() ||
-        (begun == 0 && !flights_any(&process->timing.flights)))
+        (begun == 0 && !flights_any(&process->timing.flights) &&
+         atomic_load_explicit(&process->timing.unmeasured.count, memory_order_relaxed) == 0))
         return;
     process_depth++;
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
@@ -237,6 +267,7 @@ void throttle_waited(uint64_t begun)
         count_awaited(process, device, begun, now);
         struct timing_look look = {.device = (unsigned)device, .marks = true, .now = now};
         timing_poll(process, &look);
+        timing_waited(process, (unsigned)device, stream, now);
         hold_turn(process, (unsigned)device, now);
     }
     process_depth--;

@@ -54,7 +54,8 @@ CUresult throttle_end(struct launch *launch, CUresult result);
  * that it is of no interest. */
 uint64_t throttle_wait(void);
 
-/* It has waited: what was watched is probably done. */
-void throttle_waited(uint64_t begun);
+/* It has waited for this stream (pool_stream_key(), or GAP_ANY for all): what was watched is
+ * probably done. */
+void throttle_waited(uint64_t begun, uint64_t stream);
 
 #endif

@@ -3,6 +3,7 @@
 #include "cuda/capturing.h"
 #include "cuda/flight_events.h"
 #include "cuda/landing.h"
+#include "cuda/pool.h"
 #include "cuda/settle.h"
 #include "runtime/clock.h"
 
@@ -48,7 +49,7 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
 {
     flight->start = flight->end = flight->probe = NULL;
     flight->context = subject.context;
-    flight->stream = subject.stream;
+    flight->stream = pool_stream_key(subject.stream);
     flight->paid_ns = subject.paid_ns;
     flight->begun_ns = now;
     atomic_store_explicit(&flight->guesses, 0, memory_order_relaxed);
@@ -90,17 +91,45 @@ static struct flight *take(struct process *process, unsigned long long context, 
     return flights_take(flights, measured);
 }
 
+static void charge_owed(struct process *process, unsigned device, uint64_t owed, uint64_t now)
+{
+    struct session *session = &process->session;
+    struct vcuda_meter *meter = &session->books.page->meters[device];
+    limiter_settle(meter, limiter_terms(&session->config->limits[device], now), (int64_t)owed);
+    limiter_retire(meter, owed);
+}
+
+bool timing_charge_elapsed(struct process *process, struct timing_subject subject, uint64_t now)
+{
+    struct unmeasured *unmeasured = &process->timing.unmeasured;
+    uint64_t stream = pool_stream_key(subject.stream);
+    if (!unmeasured_has(unmeasured, subject.context, stream, now))
+        return false;
+    int cancellable;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
+    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    bool idle = REAL(cuStreamQuery)(subject.stream) == CUDA_SUCCESS;
+    exchange_mode(mode);
+    uint64_t owed =
+        unmeasured_launch(unmeasured, subject.context, stream, idle, subject.paid_ns, now);
+    charge_owed(process, subject.device, owed, now);
+    limiter_retire(&process->session.books.page->meters[subject.device], subject.paid_ns);
+    pthread_setcancelstate(cancellable, NULL);
+    return true;
+}
+
+void timing_waited(struct process *process, unsigned device, uint64_t stream, uint64_t now)
+{
+    uint64_t owed = unmeasured_waited(&process->timing.unmeasured, device, stream, now);
+    if (owed > 0)
+        charge_owed(process, device, owed, now);
+}
+
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
 {
-    struct in_flight *in_flight = &process->in_flight[subject.device];
-    if (atomic_load_explicit(&process->timing.off, memory_order_relaxed)) {
-        in_flight_done(in_flight, subject.work_ns);
-        limiter_retire(&process->session.books.page->meters[subject.device], subject.work_ns);
-        return NULL;
-    }
     struct flight *flight = take(process, subject.context, subject.key != 0);
     if (flight == NULL) {
-        in_flight_unmark(in_flight, subject.work_ns);
+        in_flight_unmark(&process->in_flight[subject.device], subject.work_ns);
         return NULL;
     }
     enter(flight, subject, now);
@@ -154,7 +183,7 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
             return;
         }
     }
-    atomic_store(&process->timing.failures, 0);
+    unmeasured_succeed(&process->timing.unmeasured, flight->context, flight->stream);
     landing_end(process, flight);
 }
 
@@ -221,13 +250,13 @@ static unsigned find_due(struct process *process, const struct timing_look *look
 }
 
 /* Is one of the first `count` still under way in the same stream? Then so is this one, which came
- * later. Threads' own streams have one name. */
+ * later. */
 static bool is_behind(struct flight *const *found, unsigned count, const struct flight *flight)
 {
     for (unsigned place = 0; place < count; place++)
         if (flight_phase(found[place]) == FLIGHT_FLYING && found[place]->stream == flight->stream &&
             found[place]->context == flight->context)
-            return flight->stream != CU_STREAM_PER_THREAD;
+            return true;
     return false;
 }
 
@@ -312,6 +341,5 @@ void timing_context_ended(struct process *process, unsigned long long number)
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
         gpu_time_context_ended(&process->timing.times[device], number);
     event_pools_context_ended(&process->timing.events, number);
-    atomic_store(&process->timing.failures, 0); /* were its own, perhaps: another chance */
-    atomic_store(&process->timing.off, false);
+    unmeasured_context_ended(&process->timing.unmeasured, number);
 }

@@ -3,8 +3,8 @@
  * A launch that is measured has an event before and after it in its stream; one that only carries a
  * mark for the work before it (core/in_flight.h) has the one after it. A later call finds them
  * done. Never while the stream is being captured, and, should another thread capture, in the
- * relaxed mode in which that is not disturbed. When events fail again and again, all this ends for
- * this process and the manager is told.
+ * relaxed mode in which that is not disturbed. Where events fail again and again in a stream, that
+ * one is charged by elapsed time (core/unmeasured.h) and the manager is told.
  *
  * Any thread; nobody waits.
  */
@@ -15,6 +15,7 @@
 #include "core/event_pool.h"
 #include "core/flight.h"
 #include "core/limiter.h"
+#include "core/unmeasured.h"
 #include "cuda/gpu_time.h"
 #include "cuda_hooks.h"
 
@@ -23,8 +24,7 @@ struct timing {
     struct gpu_time times[VCUDA_DEVICES];
     struct event_floor floors[VCUDA_DEVICES];
     struct event_pools events;
-    atomic_uint failures; /* in a row */
-    atomic_bool off;
+    struct unmeasured unmeasured;
 };
 
 struct process;
@@ -42,6 +42,13 @@ struct timing_subject {
 
 /* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */
 unsigned long long timing_context(void);
+
+/* In a stream where events fail: charge the time that work was there, beside what is paid for the
+ * launch that follows and others before it (paid_ns). False: not such a stream. */
+bool timing_charge_elapsed(struct process *process, struct timing_subject subject, uint64_t now);
+
+/* The program has waited for a stream (pool_stream_key(), GAP_ANY: for all): such work is done. */
+void timing_waited(struct process *process, unsigned device, uint64_t stream, uint64_t now);
 
 /* Begin to watch the launch that follows, if possible now; then timing_end() must follow it. NULL
  * if not. Takes over the count of the work. */
