@@ -126,7 +126,7 @@ async def test_those_who_ask_within_a_moment_share_a_pass(driver: Driver) -> Non
     await asyncio.gather(*(late(number) for number in range(20)))
 
     asked_within = begun[1] - begun[0]
-    assert asked_within >= 0.2
+    assert asked_within >= 0.19  # a timer of the loop may be a little early
     assert driver.passes <= 3  # a busy machine may let some of them ask after the second
     measuring.close()
 
