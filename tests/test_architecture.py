@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "names": set[str](),
     "units": set[str](),
     "errors": set[str](),
-    "settings": {"names"},
+    "settings": {"names", "units"},
     "web": set[str](),
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from admission_node import (
+    BLOCKS,
     JOURNAL,
     Crash,
     CrashingFile,
@@ -302,3 +303,26 @@ async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_
 
     (settled,) = [a for a in node.allocator.journal.live() if a.pod]
     assert settled.owner == second.uid
+
+
+async def test_what_was_promised_stays_valid_where_less_of_a_gpu_is_promised_by_now(
+    tmp_path: Path,
+) -> None:
+    """An agent that begins to leave out what the driver keeps finds a GPU promised to the last
+    block; its containers are served, and may start again."""
+    node = Node(tmp_path, gpus(2))
+    full = [pod("a", container(30, BLOCKS // 2)), pod("b", container(30, BLOCKS // 2))]
+    whole = pod("c", container(100, BLOCKS))
+    for asked in (*full, whole):
+        await node.run(asked)
+    before = dict(node.virtual.open_now)
+
+    node.topology = gpus(2, BLOCKS - 2)
+    await node.restart_agent()
+
+    assert node.virtual.open_now == before
+    for asked in (*full, whole):
+        await node.start(asked)
+    assert node.virtual.open_now == before
+    books = node.allocator.ledger.books(node.allocator.journal.live())
+    assert [book.free_blocks for book in books.gpus.values()] == [0, 0]

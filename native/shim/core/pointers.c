@@ -116,6 +116,40 @@ int pointers_find(struct pointers *pointers, uint64_t address, struct pointer *f
     return known ? 0 : -ENOENT;
 }
 
+int pointers_count(struct pointers *pointers, struct pointer pointer, struct pointer *counted)
+{
+    pthread_mutex_lock(&pointers->mutex);
+    struct pointer *place = pointers->count == 0 ? NULL : find(pointers, pointer.address);
+    int fresh = place == NULL || place->address == 0;
+    pointer.bytes = 1;
+    if (!fresh) {
+        place->bytes++;
+        *counted = *place;
+    } else if (replace(pointers, pointer, counted) == 0) {
+        *counted = pointer;
+    } else {
+        fresh = -ENOMEM;
+    }
+    pthread_mutex_unlock(&pointers->mutex);
+    return fresh;
+}
+
+int pointers_uncount(struct pointers *pointers, uint64_t address, struct pointer *counted)
+{
+    int gone = -ENOENT;
+    pthread_mutex_lock(&pointers->mutex);
+    struct pointer *place = pointers->count == 0 ? NULL : find(pointers, address);
+    if (place != NULL && place->address != 0) {
+        place->bytes--;
+        *counted = *place;
+        gone = counted->bytes == 0;
+        if (gone)
+            empty(pointers, (size_t)(place - pointers->places));
+    }
+    pthread_mutex_unlock(&pointers->mutex);
+    return gone;
+}
+
 static int take_of(struct pointers *pointers, uint64_t context, struct pointer *taken)
 {
     for (size_t place = 0; context != 0 && place < pointers->size; place++) {

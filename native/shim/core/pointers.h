@@ -53,6 +53,12 @@ int pointers_take(struct pointers *pointers, uint64_t address, struct pointer *t
 /* Tell what an address is. Returns 0, or -ENOENT for one we do not know. */
 int pointers_find(struct pointers *pointers, uint64_t address, struct pointer *found);
 
+/* Count at an address: remember it with 1 for its bytes and return 1, or add 1 to them and return
+ * 0; or -ENOMEM and nothing changed. And take 1 away again: 1 if nothing is left, so that it is
+ * forgotten, else 0, or -ENOENT for one we do not know. `counted` tells what it is, or was. */
+int pointers_count(struct pointers *pointers, struct pointer pointer, struct pointer *counted);
+int pointers_uncount(struct pointers *pointers, uint64_t address, struct pointer *counted);
+
 /* Forget one address, whichever, that ends with `context`, telling what it was; -ENOENT when there
  * are no more. Looks at all of them: for contexts that end, in a loop. */
 int pointers_take_of(struct pointers *pointers, uint64_t context, struct pointer *taken);

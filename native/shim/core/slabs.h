@@ -19,6 +19,7 @@
 #include "vcuda_region.h"
 
 #ifndef VCUDA_CDEF
+#include <stdatomic.h>
 #include <stdbool.h>
 #endif
 
@@ -39,12 +40,13 @@ struct slab_key {
 
 struct slabs {
     struct pointers pages; /* address → allocations in it (bytes), class (owner) */
-    /* places left in known pages; of arrays, how many there are */
-    uint64_t places[VCUDA_DEVICES][POINTER_KINDS][SLAB_CLASSES];
 #ifdef VCUDA_CDEF
     ...;
 #else
-    pthread_mutex_t mutex;
+    /* places left in known pages; a hint */
+    _Atomic uint64_t places[VCUDA_DEVICES][POINTER_KINDS][SLAB_CLASSES];
+    uint64_t arrays[VCUDA_DEVICES][SLAB_CLASSES];
+    pthread_mutex_t mutex; /* guards the arrays */
 #endif
 };
 
