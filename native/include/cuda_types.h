@@ -308,7 +308,16 @@ enum {
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
-typedef struct CUlaunchAttribute_st CUlaunchAttribute;
+enum { CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
+typedef struct CUlaunchAttribute_st {
+    unsigned int id;
+    unsigned int padding;
+    union {
+        char bytes[64];
+        int programmatic;
+    } value;
+} CUlaunchAttribute;
 
 typedef struct {
     unsigned int gridDimX, gridDimY, gridDimZ;

@@ -23,6 +23,7 @@ static struct stream {
 static atomic_int device;
 static atomic_int refused; /* what a launch answers */
 static _Atomic float milliseconds = 0.1f;
+static atomic_int recorded;   /* events, so far */
 static atomic_long worked_ns; /* by launches, one after the other */
 
 struct event {
@@ -67,6 +68,11 @@ void pace_let_go(CUstream handle)
 void pace_refuse_events(CUstream handle)
 {
     stream_of(handle)->unrecorded = true;
+}
+
+int pace_recorded(void)
+{
+    return recorded;
 }
 
 int pace_held(CUstream handle)
@@ -117,6 +123,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
     return CUDA_SUCCESS;
 }
 
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                          void **extra)
+{
+    return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, config->hStream, parameters, extra);
+}
+
 /* A module is the only function in it, whatever its name. */
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
@@ -143,6 +155,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream)
     struct event *event = (struct event *)handle;
     if (stream_of(stream)->unrecorded)
         return CUDA_ERROR_INVALID_HANDLE;
+    recorded++;
     event->stream = stream_of(stream);
     event->place = event->stream->launched;
     event->at_ns = worked_ns;

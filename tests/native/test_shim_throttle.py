@@ -406,3 +406,35 @@ for _ in range(2):
     )
 
     assert paced.meter().throttled == 1
+
+
+OVERLAPPING = """
+class Attribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_int * 16)]
+class LaunchConfig(ctypes.Structure):
+    _fields_ = [("shape", ctypes.c_uint * 7), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.POINTER(Attribute)), ("count", ctypes.c_uint)]
+def go_each(function, overlaps, times):
+    attribute = Attribute(6, 0, (ctypes.c_int * 16)(overlaps))
+    shape = (ctypes.c_uint * 7)(1, 1, 1, 32, 1, 1, 0)
+    config = LaunchConfig(shape, None, ctypes.pointer(attribute), 1)
+    before = pace.pace_recorded()
+    for _ in range(times):
+        driver.cuLaunchKernelEx(
+            ctypes.byref(config), ctypes.c_void_p(function * 4096), None, None)
+    return pace.pace_recorded() - before
+"""
+
+
+async def test_events_rarely_come_between_launches_that_overlap(paced: Paced) -> None:
+    told = await paced.run(
+        OVERLAPPING
+        + """
+for overlaps in (0, 1):  # the first of a kind are all measured
+    go_each(1 + overlaps, overlaps, 200)
+    driver.cuStreamSynchronize(0)
+tell(plain=go_each(1, 0, 5000), overlapping=go_each(2, 1, 5000))
+"""
+    )
+
+    assert 0 < told["overlapping"] < told["plain"] / 2

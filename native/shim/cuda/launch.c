@@ -13,6 +13,7 @@ static struct launch launch_of(const CUlaunchConfig *config, CUfunction function
         .blocks = launch_product(config->gridDimX, config->gridDimY, config->gridDimZ),
         .threads = launch_product(config->blockDimX, config->blockDimY, config->blockDimZ),
         .stream = config->hStream,
+        .config = config,
     };
 }
 

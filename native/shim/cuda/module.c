@@ -237,12 +237,6 @@ CUresult cuLibraryUnload(CUlibrary library)
     return end_unload(process, loaded, REAL(cuLibraryUnload)(library));
 }
 
-/* A library may be loaded only when one of its kernels is asked for: then the figures are old. */
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
-    return overhead_grown(REAL(cuLibraryGetModule)(module, library));
-}
-
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult result = overhead_grown(REAL(cuKernelGetFunction)(function, kernel));
@@ -250,4 +244,10 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     if (process != NULL)
         collective_set(process, *function, collective_has(process, kernel));
     return result;
+}
+
+/* A library may be loaded only when one of its kernels is asked for: then the figures are old. */
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    return overhead_grown(REAL(cuLibraryGetModule)(module, library));
 }

@@ -12,6 +12,7 @@ struct launch {
     uint64_t blocks;
     uint64_t threads;
     CUstream stream;
+    const CUlaunchConfig *config; /* NULL if it has none */
     /* Set by throttle_begin(): */
     struct process *process; /* NULL: not limited */
     struct flight *flight;   /* that watches it, or NULL */
