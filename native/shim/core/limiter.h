@@ -24,8 +24,8 @@ enum {
     LIMITER_LAG_NS = 1000000000,    /* what neighbours took is made good up to this */
     LIMITER_ALLOWANCE_NS = 1000000, /* of GPU time, at most, to one thread at once */
     LIMITER_ALLOWANCES_PER_BURST = 16,
-    LIMITER_PRICE_BITS = 20,    /* after the point */
-    LIMITER_SLICE_NS = 1024000, /* longer launches share the GPU, shorter ones take turns */
+    LIMITER_PRICE_BITS = 20,         /* after the point */
+    LIMITER_SLICE_NS = 1024000,      /* longer launches share the GPU, shorter ones take turns */
     LIMITER_SLICE_MOST_NS = 2000000, /* where a GPU's slices are longer */
 };
 
