@@ -15,6 +15,10 @@ their middle is taken. Example: promises of 30 and 70 % with switches of 50 µs 
 While nobody is starved nothing is measured, and the capacity grows until somebody is or it is
 whole: a load that left, or that causes fewer switches, is not paid for any longer.
 
+What is lent beyond promises gives way first, and before anything is measured: while a container is
+starved that has less than its promise, less is lent from look to look. Example: 30 % that may burst
+beside 60 %: 40 and 60 are granted, 40 and 55 taken; two looks later 34 and 60 are.
+
 Pure: times and amounts are ns; times are of CLOCK_MONOTONIC.
 """
 
@@ -22,6 +26,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpumanager.compute.history import LOOK_NS
 from gpumanager.compute.values import SECOND, Holder, Reading
 
 FIRST_NS: Final = SECOND // 2
@@ -36,6 +41,12 @@ SPARE: Final = 0.003
 RECOVERY: Final = 0.03
 """By which the capacity grows in a second in which nobody is starved."""
 
+LOAN_STEP: Final = 0.3
+"""By which less is lent in a second in which a promise is not met for want of GPU time."""
+
+LOAN_RECOVERY: Final = 0.02
+"""By which more is lent in any other second."""
+
 LEAST: Final = 0.85
 """Switches of 180 us between slices of 1,024. What is lost beyond that has somebody whom no meter
 shows, and whoever pays does not make room for that."""
@@ -43,18 +54,35 @@ shows, and whoever pays does not make room for that."""
 
 @dataclass(slots=True)
 class Capacity:
-    """Of one GPU. part: of its time, that containers can have together. at: of the last look, and
-    who was there. sums: of charged and retired at the looks at which somebody was starved, without
-    a look in between at which nobody was."""
+    """Of one GPU.
+
+    part: of its time, that containers can have together. lendable: up to which more than promises
+    is granted. at: of the last look; there: the containers at it. sums: of charged and retired at
+    the looks at which somebody was starved, without one in between at which nobody was.
+    """
 
     part: float = 1.0
+    lendable: float = 1.0
     at: int = 0
     there: frozenset[Holder] = frozenset()
     sums: list[tuple[int, int]] = field(default_factory=list)
 
-    def update(self, now: int, readings: Sequence[Reading], starved: Collection[Holder]) -> None:
-        """A look at all containers of the GPU; times must not run backwards."""
+    def lend(self, elapsed: int, *, short: bool) -> None:
+        """Since the last look. short: somebody is starved who has less than its promise."""
+        change = -LOAN_STEP if short else LOAN_RECOVERY
+        self.lendable = min(1.0, max(LEAST, self.lendable + change * elapsed / SECOND))
+
+    def update(
+        self,
+        now: int,
+        readings: Sequence[Reading],
+        starved: Collection[Holder],
+        short: Collection[Holder] = (),
+    ) -> None:
+        """A look at all containers of the GPU; times must not run backwards. short: of those that
+        are starved, who has less than its promise."""
         elapsed, self.at = now - self.at, now
+        self.lend(min(elapsed, LOOK_NS), short=bool(short))
         before, self.there = self.there, frozenset(one.holder for one in readings)
         if not starved:
             self.sums.clear()

@@ -112,8 +112,9 @@ def _doubt(cost: int, *, alone: bool) -> float:
     return cost / CLOSE if alone else min(SLICE_NS, cost / CLOSE)
 
 
-def course(stays: Iterable[Stay], spans: Sequence[Span]) -> Course:
-    """spans: in order, one after the other; outside of them nobody has short launches."""
+def course(stays: Iterable[Stay], spans: Sequence[Span], switching: float = 0.0) -> Course:
+    """spans: in order, one after the other; outside of them nobody has short launches. switching:
+    the part of the time that nobody has while processes have slices in turn."""
     untils = [span.until for span in spans]
     by_span: defaultdict[int, list[_Piece]] = defaultdict(list)
     pieces = _pieces(stays, spans)
@@ -124,7 +125,7 @@ def course(stays: Iterable[Stay], spans: Sequence[Span]) -> Course:
         (own, spans[place] if 0 <= place < len(spans) else Span(0, 0, {}))
         for place, own in sorted(by_span.items())
     ]
-    parts = [part for own, span in each for part in _parts(own, span)]
+    parts = [part for own, span in each for part in _parts(own, span, switching)]
     doubtful = [0.0 if _certain(own, span) else piece.length for own, span in each for piece in own]
     times = [piece.since for piece in pieces] + [piece.until for piece in pieces[-1:]]
     first = [part if piece.first else 0.0 for piece, part in zip(pieces, parts, strict=True)]
@@ -178,15 +179,24 @@ def _edges(stays: Iterable[Stay]) -> defaultdict[int, list[tuple[bool, int, Proc
     return edges
 
 
-def _parts(pieces: Sequence[_Piece], span: Span) -> list[float]:
-    """What each of the processes had that were there in each of these pieces of a span."""
+def _parts(pieces: Sequence[_Piece], span: Span, switching: float) -> list[float]:
+    """What each of the processes had that were there in each of these pieces of a span.
+
+    Example: a launch of 20 ms beside another, for 40 ms, with 5 % lost: each had 19 ms.
+    """
     slices = [_slices(piece, span) for piece in pieces]
     room = sum(sum(own.values()) for own in slices)
     part = _taken(pieces, slices, span) / room if room else 0.0
     return [
-        (piece.length - part * sum(own.values())) / max(1, len(piece.processes))
+        (_yielded(piece, own, switching) - part * sum(own.values())) / max(1, len(piece.processes))
         for piece, own in zip(pieces, slices, strict=True)
     ]
+
+
+def _yielded(piece: _Piece, own: Mapping[Holder, float], switching: float) -> float:
+    """Of a piece, what processes can have had: slices go round where there are two of them."""
+    alone = piece.first or len(piece.processes) + len(own) < 2  # noqa: PLR2004 - two
+    return piece.length * (1.0 if alone else 1 - switching)
 
 
 def _certain(pieces: Sequence[_Piece], span: Span) -> bool:

@@ -21,9 +21,9 @@ STEADY: Final = 3
 AWAITED: Final = 0.97
 """A part of the time that is all of it, but for what a program does between two launches."""
 
-BEHIND_NS: Final = SECOND // 20
-"""A limiter's clock lags behind by the burst, 20 ms, of whoever takes less than it may; by more
-only of a container that had work on the GPU meanwhile."""
+BEHIND_NS: Final = SECOND // 100
+"""A limiter's clock lags behind by the burst of whoever takes less than it may; by more only of a
+container that had work on the GPU meanwhile."""
 
 STARVED_NS: Final = SECOND // 2
 
@@ -57,8 +57,8 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
-    long threads have waited for the end of work so far. behind: by how much the limiter's clock was
-    behind the time. going: something of what was charged has not ended."""
+    long threads have waited for the end of work so far. behind: by how much more than a burst the
+    limiter's clock was behind the time. going: something of what was charged has not ended."""
 
     time: int
     charged: int

@@ -27,6 +27,10 @@ LEFT_NS: Final = SECOND
 REMEMBERED_NS: Final = 5 * SECOND
 """Processes that have ended are known for so long, where a sample may be as old."""
 
+SHORT_NS: Final = SECOND // 5
+SHORT: Final = 0.99
+"""Of a promise; less, for so long, is not enough."""
+
 RESTS_NS: Final = 4 * SECOND
 """Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
 
@@ -78,7 +82,7 @@ class Member:
             reading.charged_ns - self.owed,
             reading.waits,
             reading.awaited_ns,
-            behind=now - reading.paid_until,
+            behind=now - reading.paid_until - reading.burst_ns,
             going=reading.charged_ns > reading.retired_ns,
         )
         if self.resting:
@@ -108,6 +112,11 @@ class Member:
         if self.resting:
             return 0.0
         return max(self.history.share(LATELY_NS), self.history.newest)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it had less than its promise lately."""
+        return self.history.share(SHORT_NS) < self.reading.promise * SHORT
 
     @property
     def processes(self) -> int:

@@ -143,9 +143,10 @@ def _stay(holder: Holder, flight: Flight, until: int) -> Stay:
 
 
 class Overlap:
-    """Of one GPU."""
+    """Of one GPU. switching: the part of the time that is lost while slices go round."""
 
-    def __init__(self) -> None:
+    def __init__(self, switching: float = 0.0) -> None:
+        self._switching = switching
         self._guests: dict[Holder, Guest] = {}
         self._ended: list[Stay] = []
         self._spans: list[Span] = []
@@ -154,7 +155,7 @@ class Overlap:
     def update(self, now: int, visits: Sequence[Visit]) -> dict[Holder, list[Wrong]]:
         """What turned out, for each container; times must not run backwards."""
         self._look(now, visits)
-        found = self._settle(course(self._stays(), self._spans)) if self._unsure() else {}
+        found = self._settle(self._course()) if self._unsure() else {}
         self._forget(now)
         return found
 
@@ -187,6 +188,9 @@ class Overlap:
 
     def _stays(self) -> list[Stay]:
         return self._ended + [stay for guest in self._guests.values() for stay in guest.going]
+
+    def _course(self) -> Course:
+        return course(self._stays(), self._spans, self._switching)
 
     def _unsure(self) -> list[Stay]:
         return [stay for stay in self._ended if not stay.sure]

@@ -33,14 +33,14 @@ KNOWN: Final = MILLION - 1
 class SharedGpu:
     """One GPU, and the containers on it."""
 
-    def __init__(self, *, every_process: bool = False) -> None:
+    def __init__(self, *, every_process: bool = False, switching: float = 0.0) -> None:
         self._sleep = Sleep()
         self._self_test = SelfTest(passed=every_process)
         self._members: dict[Holder, Member] = {}
         self._periods = Periods()
         self._unlisted = Unlisted()
         self._leavers = Leavers()
-        self._overlap = Overlap()
+        self._overlap = Overlap(switching)
         self._capacity = Capacity()
         self._audit = Audit()
         self._unpaid_until = 0
@@ -86,7 +86,8 @@ class SharedGpu:
         starved = [who for who, member in self._members.items() if member.history.starved]
         if now < self._unpaid_until:  # then meters do not show all that the GPU yields
             starved = []
-        self._capacity.update(now, readings, starved)
+        short = [who for who in starved if self._members[who].is_short]
+        self._capacity.update(now, readings, starved, short)
         visits = [member.visit() for member in self._members.values()]
         for holder, wrongs in self._overlap.update(now, visits).items():
             self._members[holder].correct(wrongs)
@@ -186,7 +187,7 @@ class SharedGpu:
     def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
-        shares = offers(claims, 1 - self._strangers, self._capacity.part)
+        shares = offers(claims, *self._to_offer())
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
@@ -206,6 +207,14 @@ class SharedGpu:
             for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
 
+    def _to_offer(self) -> tuple[float, float]:
+        """Up to which is lent, and what promises can have. Who works alone loses nothing by
+        switching."""
+        working = sum(member.took() > 0 for member in self._members.values())
+        if working < 2 and not self._strangers:  # noqa: PLR2004 - two
+            return 1.0, 1.0
+        return min(1 - self._strangers, self._capacity.lendable), self._capacity.part
+
     def _long(self, member: Member) -> float:
         return member.long_scale * self._overlap.ratio(member.reading.holder)
 
@@ -215,10 +224,10 @@ def _ppm(share: float) -> int:
 
 
 class Shares:
-    """Of a node."""
+    """Of a node. switching: the part of a GPU's time that is lost while slices go round."""
 
-    def __init__(self, *, every_process: bool = False) -> None:
-        self._every_process = every_process
+    def __init__(self, *, every_process: bool = False, switching: float = 0.0) -> None:
+        self._every_process, self._switching = every_process, switching
         self._gpus: dict[GpuUUID, SharedGpu] = {}
         self._readings: list[Reading] = []
         self._by_gpu: Mapping[GpuUUID, list[Reading]] = {}
@@ -253,7 +262,8 @@ class Shares:
         if readings != self._readings:  # most are the same objects as before, which is seen at once
             self._readings, self._by_gpu = readings, _by_gpu(readings)
             self._gpus = {
-                gpu: self._gpus.get(gpu) or SharedGpu(every_process=self._every_process)
+                gpu: self._gpus.get(gpu)
+                or SharedGpu(every_process=self._every_process, switching=self._switching)
                 for gpu in self._by_gpu
             }
         return self._tick(now, self._by_gpu, answers)

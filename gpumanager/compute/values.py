@@ -43,6 +43,7 @@ class Reading:
     unpaid: one is under way whose cost is not known before it ends. awaited_ns: for how long its
     threads have waited for the end of work. departed: how many of its processes have ended so far;
     fled: of them, with such a launch under way.
+    burst_ns: unused time that may be saved up: how far the limiter's clock may lag behind.
     flights: the last long launches, those included that have not ended; long_ns: what of charged_ns
     was for such.
     """
@@ -63,6 +64,7 @@ class Reading:
     fled: int = 0
     flights: tuple[Flight, ...] = ()
     long_ns: int = 0
+    burst_ns: int = 20 * MILLION
 
     @property
     def limited(self) -> bool:

@@ -16,7 +16,10 @@ from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.logbook import Logbook
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim._shim import ffi
+from vcuda_shim._shim import ffi, lib
+
+LIMITER_BURST_US: Final = lib.LIMITER_BURST_US
+"""Of a limit that says nothing."""
 
 
 class People(NamedTuple):
@@ -45,6 +48,7 @@ class _Device:
     gpu: GpuUUID
     promise: float
     ceiling: float
+    burst_ns: int
     books: Books
     meter: Any
     """The meter's bytes, as they are at the moment."""
@@ -91,6 +95,7 @@ class _Device:
             fled=people.fled,
             flights=logbook.read() if logbook else (),
             long_ns=logbook.charged_ns if logbook else 0,
+            burst_ns=self.burst_ns,
         )
 
 
@@ -115,6 +120,7 @@ def _device(holder: tuple[AllocationID, int], limit: Limit, books: Books) -> _De
         gpu=bare(limit.gpu),
         promise=limit.cores / CORES_PER_GPU,
         ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
+        burst_ns=(limit.burst_us or LIMITER_BURST_US) * 1000,
         books=books,
         meter=meter,
         logbook=None if meter[:] == UNUSED else Logbook.from_now_on(books, holder[1]),

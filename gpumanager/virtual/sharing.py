@@ -27,6 +27,16 @@ LEASE_NS: Final = SECOND * 3 // 2
 """Fifteen looks: a manager that is slow for a moment takes nothing back."""
 
 
+SLICE_US: Final = 1024
+"""A process's time slice: the default of a channel group in NVIDIA's open kernel modules."""
+
+SWITCH_US: Final = 50
+"""What a switch to another process takes. Nothing is published; third parties say tens to hundreds.
+`gpu_facts slices` shows what it is on a GPU (docs/gpu-check.md)."""
+
+SWITCHING: Final = SWITCH_US / (SLICE_US + SWITCH_US)
+
+
 class Sharing:
     """Keeps what the decisions need to remember."""
 
@@ -40,7 +50,7 @@ class Sharing:
         """From the first look on: to answer the kubelet, the agent does not need its modules."""
         from gpumanager.compute.shares import Shares
 
-        return Shares()
+        return Shares(switching=SWITCHING)
 
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""

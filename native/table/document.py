@@ -26,7 +26,7 @@ KINDS = {
     "alloc": "takes device memory, or makes the driver take it",
     "free": "gives device memory back",
     "query": "reports memory or processes",
-    "launch": "takes GPU time, or finds a kernel by its name, which tells collectives apart",
+    "launch": "takes GPU time",
     "work": "takes GPU time, by the bytes it fills or copies inside of a GPU",
     "change": "changes what the launches of a graph take",
     "capture": "begins or ends a capture, in which nothing runs",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_node import GPU, TICK
 
-from gpumanager.compute.capacity import LEAST, SPARE, Capacity
+from gpumanager.compute.capacity import LEAST, LOAN_STEP, SPARE, Capacity
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import STARVED_NS, History, Mark
 from gpumanager.compute.values import MILLION, SECOND, Reading
@@ -183,17 +183,17 @@ def test_who_has_work_on_the_gpu_and_falls_behind_is_starved() -> None:
 
 
 def test_who_waits_for_the_end_of_each_launch_all_the_time_is_starved() -> None:
-    assert Launcher().look(LOOKS + 1, used=0.6, awaited=1.0, behind_ms=20, going=False)
+    assert Launcher().look(LOOKS + 1, used=0.6, awaited=1.0, behind_ms=0, going=False)
 
 
 @pytest.mark.parametrize(
     "habits",
     [
         {"used": 0.6, "waited": 1, "behind_ms": -20},
-        {"used": 0.6, "behind_ms": 20},
+        {"used": 0.6, "behind_ms": 5},
         {"used": 0.6, "behind_ms": 60, "going": False},
         {"used": 0.0, "behind_ms": 60},
-        {"used": 0.6, "awaited": 0.9, "behind_ms": 20},
+        {"used": 0.6, "awaited": 0.9, "behind_ms": 5},
         {"used": 0.6, "awaited": 1.0, "waited": 1, "behind_ms": -20},
     ],
     ids=[
@@ -207,3 +207,24 @@ def test_who_waits_for_the_end_of_each_launch_all_the_time_is_starved() -> None:
 )
 def test_nobody_else_is_starved(habits: dict[str, float]) -> None:
     assert not Launcher().look(LOOKS + 1, **habits)  # type: ignore[arg-type]
+
+
+def test_what_is_lent_gives_way_before_anything_is_measured() -> None:
+    capacity, readings = Capacity(), SwitchingGpu(30, 60)._readings()
+    capacity.update(SECOND, readings, [])
+
+    for look in range(1, 4):
+        capacity.update(SECOND + look * TICK, readings, [("1", 0)], [("1", 0)])
+
+    assert capacity.part == 1.0
+    assert capacity.lendable == pytest.approx(1 - 3 * 0.1 * LOAN_STEP)
+
+
+def test_what_is_lent_grows_again_while_every_promise_is_met() -> None:
+    capacity, readings = Capacity(lendable=LEAST), SwitchingGpu(30, 60)._readings()
+    capacity.update(SECOND, readings, [])
+
+    for look in range(1, 100):
+        capacity.update(SECOND + look * TICK, readings, [])
+
+    assert capacity.lendable == 1.0

@@ -44,6 +44,28 @@ def test_launches_of_several_processes_divide_the_time_they_were_there_together(
     assert had(stays) == pytest.approx([20 + 10 / 3 + 5, 10 / 3 + 5 + 20, 10 / 3])
 
 
+def test_what_is_lost_while_slices_go_round_nobody_had() -> None:
+    stays = [stay("a", 0, 40), stay("b", 20, 60)]
+
+    what = course(stays, [], switching=0.05)
+
+    assert [what.of(one) / MS for one in stays] == pytest.approx([29.5, 29.5])
+
+
+def test_who_is_alone_loses_nothing_by_switching() -> None:
+    (only,) = [stay("a", 10, 30)]
+
+    assert course([only], [], switching=0.05).of(only) == 20 * MS
+
+
+def test_what_is_lost_beside_short_launches_is_not_the_long_ones() -> None:
+    long = stay("a", 0, 60)
+
+    what = course([long], [span(0, 60, "b", b=20)], switching=0.05)
+
+    assert what.of(long) / MS == pytest.approx(37)
+
+
 @pytest.mark.parametrize("waited", [0, 4, 13, 22, 100])
 def test_who_hardly_waited_for_the_limiter_took_the_time_left_over_first(
     waited: int,

@@ -20,12 +20,15 @@ LIMIT = 2 * GIB
 class SimulatedGpu:
     """One simulated GPU, and its own account of who used it."""
 
-    def __init__(self, directory: Path, memory_bandwidth: int = 0) -> None:
+    def __init__(self, directory: Path, memory_bandwidth: int = 0, **driver: int) -> None:
+        """driver: its behaviour, as struct sim_driver has it."""
         directory.mkdir()
         machine: Any = ffi.new("struct sim_machine *")
         machine.gpu_count, machine.cuda_version = 1, 12050
         machine.driver_version = b"555.58.02"
         machine.driver.page_bytes, machine.driver.slab_most_bytes = 2 << 20, 1 << 20
+        for name, value in driver.items():
+            setattr(machine.driver, name, value)
         gpu = machine.gpus[0]
         gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), PHYSICAL
         gpu.memory_bandwidth = memory_bandwidth

@@ -23,22 +23,22 @@ def test_while_nothing_is_known_nothing_is_left_out(floor: Any) -> None:
     assert lib.event_floor_subtract(floor, BUSY, 13_000) == 13_000
 
 
-def test_behind_other_work_the_least_pair_is_left_out(floor: Any) -> None:
-    enter(floor, BUSY, 4_000, 3_000, 9_000)
+def test_the_least_pair_is_left_out_by_how_the_stream_was(floor: Any) -> None:
+    enter(floor, BUSY, 4_000, 3_000, 9_000, 3_000)
+    enter(floor, IDLE, 12_000, 9_000, 19_000, 9_500)
+
+    assert lib.event_floor_subtract(floor, BUSY, 13_000) == 10_000
+    assert lib.event_floor_subtract(floor, IDLE, 19_000) == 10_000
+
+
+def test_of_few_pairs_less_is_left_out(floor: Any) -> None:
+    enter(floor, BUSY, 3_500)
 
     assert lib.event_floor_subtract(floor, BUSY, 13_000) == 10_000
 
 
-def test_on_an_idle_stream_what_pairs_show_in_the_middle_is_left_out(floor: Any) -> None:
-    enter(floor, BUSY, 3_000)
-    enter(floor, IDLE, 4_000, 9_000, 19_000)
-
-    assert lib.event_floor_subtract(floor, IDLE, 19_000) == 10_000
-    assert lib.event_floor_subtract(floor, BUSY, 19_000) == 16_000
-
-
 def test_something_of_a_launch_is_always_left(floor: Any) -> None:
-    enter(floor, BUSY, 3_000)
+    enter(floor, BUSY, *([3_000] * lib.EVENT_FLOOR_FEW))
 
     assert lib.event_floor_subtract(floor, BUSY, 3_100) == lib.EVENT_FLOOR_LEAST_NS
     assert lib.event_floor_subtract(floor, BUSY, 100) == 100

@@ -24,6 +24,53 @@ async def timed(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
         made.gpu.close()
 
 
+@pytest.fixture
+async def unkind(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
+    """Events show 3 us more, and 9 us on an idle stream."""
+    with virtual_clock(work / "clock") as clock:
+        made = TimedGpu(work, clock, manager, event_floor_ns=3_000, event_idle_ns=6_000)
+        yield made
+        made.gpu.close()
+
+
+@pytest.mark.parametrize("synchronise", [False, True])
+@pytest.mark.parametrize("length", [10 * MICROSECOND, 50 * MICROSECOND])
+async def test_short_kernels_do_not_pay_for_what_events_show_besides(
+    unkind: TimedGpu, length: int, *, synchronise: bool
+) -> None:
+    container = await unkind.container("one", 50)
+
+    await unkind.run((container, f"spin_for(2, [({length}, 1)], synchronise={synchronise})"))
+
+    assert unkind.shares() == pytest.approx([50], abs=2)
+
+
+KINDS = """
+driver = cuda()
+function = begin(driver)
+length = ctypes.c_uint64(10_000)
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+def every_kind():
+    for blocks in (1, 2, 4, 8, 16):
+        for threads in range(1, 1001):
+            shape = (blocks, 1, 1, threads, 1, 1, 0)
+            assert driver.cuLaunchKernel(function, *shape, None, parameters, None) == 0
+for _ in range(40):
+    every_kind()
+assert driver.cuCtxSynchronize() == 0
+"""
+
+
+async def test_a_program_of_5000_kinds_gets_its_share_and_waits_for_few_measurements(
+    timed: TimedGpu,
+) -> None:
+    container = await timed.container("one", 50)
+
+    await timed.run((container, KINDS))
+
+    assert timed.shares() == pytest.approx([50], abs=2)
+
+
 @pytest.mark.parametrize("synchronise", [False, True])
 @pytest.mark.parametrize(
     ("cores", "length"),

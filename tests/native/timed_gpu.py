@@ -20,8 +20,10 @@ STEP = NS // 200
 class TimedGpu:
     """To be made under the clock."""
 
-    def __init__(self, work: Path, clock: VirtualClock, manager: VirtualSockets) -> None:
-        self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9)
+    def __init__(
+        self, work: Path, clock: VirtualClock, manager: VirtualSockets, **driver: int
+    ) -> None:
+        self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9, **driver)
         self.clock = clock
         self._work = work
         self._node = GpuNode(work, self.gpu, manager)

@@ -20,30 +20,16 @@ void event_floor_enter(struct event_floor *floor, enum event_start start, uint64
         atomic_store_explicit(&floor->ns[start][place], (uint32_t)ns + 1, memory_order_relaxed);
 }
 
-/* In order from below. Returns how many there are. */
-static unsigned sort(const struct event_floor *floor, enum event_start start,
-                     uint32_t sorted[EVENT_FLOOR_SAMPLES])
-{
-    unsigned count = 0;
-    for (unsigned index = 0; index < EVENT_FLOOR_SAMPLES; index++) {
-        uint32_t ns = get(&floor->ns[start][index]);
-        if (ns == 0)
-            continue;
-        unsigned place = count++;
-        for (; place > 0 && sorted[place - 1] > ns - 1; place--)
-            sorted[place] = sorted[place - 1];
-        sorted[place] = ns - 1;
-    }
-    return count;
-}
-
 static uint64_t of(const struct event_floor *floor, enum event_start start)
 {
-    uint32_t sorted[EVENT_FLOOR_SAMPLES];
-    unsigned count = sort(floor, start, sorted);
-    if (count == 0)
-        return 0;
-    return sorted[start == EVENT_START_IDLE ? count / 2 : 0];
+    uint32_t least = 0, count = 0;
+    for (unsigned index = 0; index < EVENT_FLOOR_SAMPLES; index++) {
+        uint32_t ns = get(&floor->ns[start][index]);
+        count += ns > 0;
+        least = least == 0 || (ns > 0 && ns < least) ? ns : least;
+    }
+    uint32_t doubt = count < EVENT_FLOOR_FEW ? EVENT_FLOOR_LEAST_NS : 0;
+    return least > doubt + 1 ? least - 1 - doubt : 0;
 }
 
 uint64_t event_floor_subtract(const struct event_floor *floor, enum event_start start, uint64_t ns)

@@ -3,10 +3,10 @@
  * On real GPUs a pair around nothing shows 2 to 5 us. Where the stream was idle at the first event
  * it shows more: that event is stamped while the host is still pushing what comes next. The first
  * measurements of a device carry an empty pair of events each: behind the launch, where the stream
- * was busy, or before it, where it was idle. Of pairs behind work the least is the floor: a longer
- * one shows the host, too. Of pairs on an idle stream all show the host, so it is the median.
- * Example: a kernel of 10 us shows 13 us in a busy stream with a floor of 3 us, and 19 us in one
- * that was idle with a median of 9 us.
+ * was busy, or before it, where it was idle. The least of each is the floor: a longer one shows the
+ * host, too, and what a kind costs follows from its least measurements. While there are few, a step
+ * of the events' resolution less. Example: a kernel of 10 us shows 13 us in a busy stream with a
+ * floor of 3 us, and 19 us in one that was idle with one of 9 us.
  *
  * Any thread. All zero is nothing known, which subtracts nothing.
  */
@@ -21,6 +21,7 @@
 
 enum {
     EVENT_FLOOR_SAMPLES = 16,
+    EVENT_FLOOR_FEW = 4,         /* fewer may all be too long */
     EVENT_FLOOR_MOST_NS = 20000, /* a pair that shows more shows something else */
     EVENT_FLOOR_LEAST_NS = 500,  /* what is left of a measurement, at least: events' resolution */
 };

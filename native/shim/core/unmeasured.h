@@ -27,7 +27,7 @@ enum {
     UNMEASURED_MOST_NS = 1000000000,  /* charged for the time between two moments */
 };
 
-#define UNMEASURED_ANY UINT64_C(0) /* every stream */
+enum { UNMEASURED_ANY = 0 }; /* every stream */
 
 struct unmeasured_stream {
     uint64_t context, stream; /* numbers, neither 0 */
