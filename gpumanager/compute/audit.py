@@ -1,9 +1,10 @@
 """Containers that take much more GPU time than they pay for, where a sample names one process.
 
 A container that bypasses its limiter, or whose kernels its timing events do not see, is charged too
-little, and its neighbours get less. NVML's samples show it, if only slowly: each is a draw that
-names a process with the probability of its share of the time. So what a container is seen to win is
-summed up, less what it paid and less a tenth of the time, and it owes what is beyond
+little, and its neighbours get less. NVML's samples show it, if only slowly: each sample is a draw
+that names a process with the probability of its share of the time. For each container the audit
+sums what its draws stand for, less what it paid and less a tenth of the time, and charges what is
+beyond
 
     0.5 s + the time of two draws + 4 sqrt(sum over draws of (its time)² p (1 - p))
 
@@ -12,8 +13,8 @@ charges are right (binomial, at most), over the last minute. With a draw each ha
 container that pays nothing is found out within some seconds. One that pays for 30 % of the time
 and takes 60 has a bound of 9 s, and reaches it after 45.
 
-What processes win that nobody knows, as those that lived for a moment only, counts for containers
-of which one has ended just then. A process that is named again a second later is none of those.
+Draws of unknown processes, such as those that lived for a moment only, count for the containers of
+which a process has just ended. A process that is named again a second later has not ended.
 
 Pure: ns of CLOCK_MONOTONIC.
 """

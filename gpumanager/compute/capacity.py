@@ -1,8 +1,8 @@
 """How much GPU time a GPU yields: all of it, less what it loses by switching between processes.
 
-A GPU that gives processes time slices in turn loses some of each to the switch. Nobody is charged
-for that. So where promises sum up to the whole GPU they cannot all be met, and the loss falls on
-whoever has the largest, for it alone is not held back by its limit.
+A GPU that gives processes time slices in turn loses some of each to the switch, and no container is
+charged for that. So promises that sum up to the whole GPU cannot all be met, and the loss falls on
+the container with the largest, which alone is not held back by its limiter.
 
     capacity = (Δcharged + Δretired) / 2Δt, summed over all containers, while one is starved
 
@@ -12,8 +12,8 @@ Charges lead what the GPU has done by what is in flight, and retired charges lag
 their middle is taken. Example: promises of 30 and 70 % with switches of 50 µs between slices of
 1,024 µs: they get 30 and 65 %, the capacity is 95 %, and each is granted 0.95 of its promise.
 
-While nobody is starved nothing is measured, and the capacity grows until somebody is or it is
-whole: a load that left, or that causes fewer switches, is not paid for any longer.
+While no container is starved nothing is measured, and the capacity grows until one is starved or
+the GPU is whole: so the loss by a load that has left is not kept.
 
 What is lent beyond promises gives way first, and before anything is measured: while a container is
 starved that has less than its promise, less is lent from look to look. Example: 30 % that may burst
@@ -48,8 +48,8 @@ LOAN_RECOVERY: Final = 0.02
 """By which more is lent in any other second."""
 
 LEAST: Final = 0.85
-"""Switches of 180 us between slices of 1,024. What is lost beyond that has somebody whom no meter
-shows, and whoever pays does not make room for that."""
+"""Switches of 180 us between slices of 1,024. A process that no meter shows takes what is lost
+beyond that, and containers that pay do not make room for it."""
 
 
 @dataclass(slots=True)

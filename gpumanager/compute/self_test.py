@@ -1,12 +1,12 @@
 """Whether a driver's samples tell of every process, tested on what they say.
 
-NVML's per-process utilisation has two meanings. `gpumanager.compute.correction` needs the one that
-its documentation suggests: of each process, for how much of a period it used the GPU. As far as is
-known of real drivers, a sample has how busy the GPU was and names one process that used it then, so
-that no two processes ever have the same stamp. Taken for the first, the second says of whoever is
-named that it had everything: corrections by that pulled shares apart by eight points.
+NVML's per-process utilisation can mean two things. Its documentation suggests for how much of a
+period each process used the GPU, which is what `gpumanager.compute.correction` needs. Real drivers
+are reported to tell how busy the GPU was and to name one process that used it then, so that two
+processes never have the same stamp. Read as the first, the second says that the named process had
+everything: corrections by that pulled shares apart by eight points.
 
-So samples are believed on a GPU only after two processes were listed with one stamp in most of the
+So samples are believed on a GPU only if two processes were listed with one stamp in most of the
 last periods in which two containers were charged.
 """
 

@@ -60,7 +60,7 @@ OF_GPUS: Final = (
            GPU, of_gpus(lambda one: one.fitness.healthy)),
     Family("gpumanager_gpu_xid_errors", "counter", "Xids its driver reported, since the start",
            (*GPU, "xid"), xids),
-    Family("gpumanager_gpu_memory_bytes", "gauge", "Memory it has",
+    Family("gpumanager_gpu_memory_bytes", "gauge", "Memory it has for containers",
            GPU, of_gpus(lambda one: one.gpu.memory)),
     Family("gpumanager_gpu_memory_used_bytes", "gauge", "Memory in use, by the driver",
            GPU, of_gpus(told(lambda one: one.memory_used))),

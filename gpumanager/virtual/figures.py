@@ -1,10 +1,10 @@
-"""What NVML's figure of a process contains: learnt, since drivers differ and none says it.
+"""What NVML's figure of a process contains: learnt, since drivers differ and none tells it.
 
-Real drivers leave managed memory out of it (their kernel modules skip what clients of the kernel
-hold, as the one for managed memory is); the ideal simulated one has it in. Memory of another
-process that this one has opened may be in the figures of both. So processes say in their books how
-much they have of either, and two measurements of one process, between which that changed, tell:
-either the figure changed by as much, or it stayed.
+Real drivers leave managed memory out (their kernel modules skip memory of clients in the kernel,
+and the client for managed memory is one); the ideal simulated driver includes it. Memory of another
+process that this one has opened may be in the figures of both. So processes write into their books
+how much of either they have. Two measurements of one process, between which that amount changed,
+give the answer: the figure changed by as much, or it stayed.
 """
 
 from collections.abc import Iterator, Mapping

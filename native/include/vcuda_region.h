@@ -48,10 +48,10 @@ enum {
     VCUDA_ALIVE_BYTE = 16, /* in the books file: of slot 0 */
     VCUDA_LOGGED = 64,     /* long launches that are remembered of a device */
 
-    /* Where a container has no more devices than this, used[VCUDA_BESIDE + device] says how much of
+    /* In a container with at most so many devices, used[VCUDA_BESIDE + device] is how much of
      * used[device] is managed memory, and context[VCUDA_BESIDE + device] how much memory of other
-     * processes is open, which is not in used[device]; both by the slot's owner. Whoever does not
-     * know of them sums what he always did, and empties them with the slot. */
+     * processes is open, which is not in used[device]; the slot's owner writes both. Managers and
+     * shims of before sum only the devices they know, and empty these words with the slot. */
     VCUDA_BESIDE = VCUDA_DEVICES / 2,
 };
 

@@ -1,7 +1,7 @@
 /* In which pages the driver takes memory, as far as that can be told from outside.
  *
- * What is larger than SLAB_MOST takes whole pages of SLAB_PAGE bytes. What is smaller shares them:
- * such a page is called a slab here. Which allocations are in one slab their addresses tell: they
+ * An allocation larger than SLAB_MOST takes whole pages of SLAB_PAGE bytes. Smaller ones share
+ * pages: such a page is called a slab here. Addresses tell which allocations are in one slab: they
  * lie in the same SLAB_PAGE bytes, and the slab goes when the last of them is freed. So a process
  * is charged for each slab, whatever the driver's rule is for dividing them. Arrays have no
  * addresses: theirs are taken to be divided into places of one power of two, full but for the last.

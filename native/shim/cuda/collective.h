@@ -1,9 +1,9 @@
 /* Kernels that wait for kernels of other processes or GPUs: collectives of NCCL and their like.
  *
  * While one rank's launch is held back, those of all others spin on their GPUs and pay for it. So
- * such launches are charged and not held back; who owes GPU time for one pays at its next ordinary
- * launch. They are known by their names, which programs ask the driver for; graphs with one among
- * their kernels are taken like them. Looked up only when a launch is about to wait.
+ * such launches are charged and not held back; GPU time that is owed for one is paid at the next
+ * ordinary launch. They are known by their names, by which programs ask the driver for them; a
+ * graph that contains one is treated alike. Looked up only when a launch is about to wait.
  */
 #ifndef SHIM_CUDA_COLLECTIVE_H
 #define SHIM_CUDA_COLLECTIVE_H
