@@ -202,7 +202,7 @@ LEARNT = 3.0
 """Seconds in which costs are learnt beside neighbours; what they take is in docs/performance.md."""
 SAVED, IN_FLIGHT = 0.02, 0.02
 """Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
-UNSEEN = 0.12
+UNSEEN = 0.2
 """Of what a tenant is due, by which it may be short beside others: what of a launch longer than a
 slice was its own, its neighbours' or a switch is reckoned, not seen."""
 VARIED = 0.04
