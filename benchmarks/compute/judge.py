@@ -12,6 +12,8 @@ host decides which, not the limiter: from that to the promise is the range.
 Where switches between processes cost GPU time, that is the GPU's loss and no tenant's: if what the
 tenants are promised, and can take, is more than is left, to each is due its promise times what is
 left / the sum. Example: 30 and 70 promised, 10 % lost: 27 and 63 are due. 30 and 60: just that.
+What is due beyond promises, to those who may burst, gives way first: of 40 and 60, when 30 and 60
+are promised and 5 % lost, 35 and 60 are due.
 """
 
 import math
@@ -19,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from compute import metrics
-from compute.cases import Bars, Case, Phase
+from compute.cases import Actor, Bars, Case, Phase
 
 Able = tuple[float, float]
 
@@ -144,11 +146,14 @@ def judge_phase(
     *,
     lost: Sequence[float],
 ) -> Verdict:
+    promises = {
+        one.name: promise(one, phase.due[one.name]) for one in case.actors if one.name in phase.due
+    }
     steady = part(lost, case.interval, phase)[round(phase.bars.skip / case.interval) :]
     gone = metrics.share(steady, case.interval) if steady else 0.0
     tenants = {
         name: received(part(busy[name], case.interval, phase), case, phase.bars, due, able[name])
-        for name, due in scaled(phase.due, able, gone).items()
+        for name, due in scaled(phase.due, promises, able, gone).items()
     }
     gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
     width = min(case.window, phase.end - phase.begin - phase.bars.skip)
@@ -156,13 +161,29 @@ def judge_phase(
     return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars, gone)
 
 
+def promise(actor: Actor, due: float) -> float:
+    """Of what is due to it now; promises that change are as large as what is due."""
+    return due if actor.ceiling is None else min(due, actor.cores)
+
+
 def scaled(
-    promised: Mapping[str, float], able: Mapping[str, Able], lost: float
+    due: Mapping[str, float],
+    promises: Mapping[str, float],
+    able: Mapping[str, Able],
+    lost: float,
 ) -> Mapping[str, float]:
-    """The promises, or what is left of them: in percent, as `lost` is."""
-    wanted = math.fsum(min(share, able[name][1]) for name, share in promised.items())
-    scale = min(1.0, (100 - lost) / wanted)
-    return {name: share * scale for name, share in promised.items()}
+    """What is due of what is left: in percent, as `lost` is."""
+    wanted = {name: min(share, able[name][1]) for name, share in due.items()}
+    lent = math.fsum(max(0.0, wanted[name] - promises[name]) for name in due)
+    missing = max(0.0, math.fsum(wanted.values()) - (100 - lost))
+    kept = 1 - min(1.0, missing / lent) if lent else 1.0
+    dues = {
+        name: min(due[name], promises[name]) + kept * max(0.0, due[name] - promises[name])
+        for name in due
+    }
+    left = math.fsum(min(share, able[name][1]) for name, share in dues.items())
+    scale = min(1.0, (100 - lost) / left)
+    return {name: share * scale for name, share in dues.items()}
 
 
 def part(busy: Sequence[float], interval: float, phase: Phase) -> Sequence[float]:

@@ -57,8 +57,9 @@ class Capacity:
     """Of one GPU.
 
     part: of its time, that containers can have together. lendable: up to which more than promises
-    is granted. at: of the last look; there: the containers at it. sums: of charged and retired at
-    the looks at which somebody was starved, without one in between at which nobody was.
+    is granted, at first no more than is left after switching. at: of the last look; there: the
+    containers at it. sums: of charged and retired at the looks at which somebody was starved,
+    without one in between at which nobody was.
     """
 
     part: float = 1.0

@@ -25,8 +25,8 @@ Process = tuple[Holder, int]
 """Of a container, by its slot."""
 
 
-SLICE_NS: Final = 2_000_000
-"""Of NVIDIA's GPUs by default, more or less."""
+SLICE_NS: Final = 1_024_000
+"""The default time slice of a channel group in NVIDIA's open kernel modules."""
 
 FIRST_NS: Final = SLICE_NS // 2
 """Events see a launch begin with a slice of its own. So who has waited for that has the first one

@@ -41,7 +41,7 @@ class SharedGpu:
         self._unlisted = Unlisted()
         self._leavers = Leavers()
         self._overlap = Overlap(switching)
-        self._capacity = Capacity()
+        self._capacity = Capacity(lendable=1 - switching)
         self._audit = Audit()
         self._unpaid_until = 0
         self._unknown_processes = UnknownProcesses()

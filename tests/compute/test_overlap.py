@@ -16,6 +16,13 @@ TICK = 100 * MS
 START = 50 * SECOND
 
 
+@pytest.fixture(autouse=True)
+def slices_of_two_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples here have round numbers."""
+    monkeypatch.setattr("gpumanager.compute.course.SLICE_NS", 2 * MS)
+    monkeypatch.setattr("gpumanager.compute.course.FIRST_NS", MS)
+
+
 def stay(name: str, begun: int, ended: int, slot: int = 0, *, fresh: bool = False) -> Stay:
     """Times in ms."""
     return Stay(((name, 0), slot), begun * MS, ended * MS, cost=0, charged=0, fresh=fresh)
