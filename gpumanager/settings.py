@@ -84,5 +84,8 @@ class AgentSettings:
     recycle_failed_pods: bool = True
     reserved_memory: Bytes | None = None
     """Of each GPU, never promised; None: what its driver keeps for itself."""
+    gpu_switch_cost: int = 50
+    """Microseconds that a GPU loses when it switches to another process. Nothing is published;
+    third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about processes with GPU memory that no limit holds: one of these."""

@@ -206,6 +206,12 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="Of each GPU, promised to nobody: 512MiB; else what its driver keeps for itself.",
 )
 @click.option(
+    "--gpu-switch-cost",
+    type=click.IntRange(0, 500),
+    default=DEFAULTS.gpu_switch_cost,
+    help="Microseconds that a GPU loses when it switches to another process.",
+)
+@click.option(
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,

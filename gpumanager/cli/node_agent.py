@@ -183,6 +183,7 @@ class NodeAgent:
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
             calm=self._calm.come,
+            switch_us=self._settings.gpu_switch_cost,
         )
 
 

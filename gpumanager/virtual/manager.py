@@ -51,7 +51,7 @@ from gpumanager.virtual.sampling import (
     UtilizationMeter,
     pace,
 )
-from gpumanager.virtual.sharing import GLANCES, Sharing
+from gpumanager.virtual.sharing import GLANCES, SWITCH_US, Sharing
 from gpumanager.virtual.spares import Spares, at_once, make_directory
 from gpumanager.virtual.staleness import Staleness
 from gpumanager.virtual.usage import AllocationUsage
@@ -83,7 +83,8 @@ class VirtualSockets:
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. calm: returns when nobody waits for us whom a few
-    milliseconds would keep; it is awaited before what takes those.
+    milliseconds would keep; it is awaited before what takes those. switch_us: what a GPU loses when
+    it switches to another process.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class VirtualSockets:
         sweep_seconds: float = SWEEP_SECONDS,
         pass_seconds: float = PASS_SECONDS,
         calm: Callable[[], Awaitable[None]] = at_once,
+        switch_us: int = SWITCH_US,
     ) -> None:
         self._calm = calm
         self._sweep_seconds = sweep_seconds
@@ -111,7 +113,7 @@ class VirtualSockets:
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
-        self._sharing = Sharing()
+        self._sharing = Sharing(switch_us)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers

@@ -31,16 +31,14 @@ SLICE_US: Final = 1024
 """A process's time slice: the default of a channel group in NVIDIA's open kernel modules."""
 
 SWITCH_US: Final = 50
-"""What a switch to another process takes. Nothing is published; third parties say tens to hundreds.
-`gpu_facts slices` shows what it is on a GPU (docs/gpu-check.md)."""
-
-SWITCHING: Final = SWITCH_US / (SLICE_US + SWITCH_US)
+"""The default of --gpu-switch-cost."""
 
 
 class Sharing:
-    """Keeps what the decisions need to remember."""
+    """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, switch_us: int = SWITCH_US) -> None:
+        self._switching = switch_us / (SLICE_US + switch_us)
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
@@ -50,7 +48,7 @@ class Sharing:
         """From the first look on: to answer the kubelet, the agent does not need its modules."""
         from gpumanager.compute.shares import Shares
 
-        return Shares(switching=SWITCHING)
+        return Shares(switching=self._switching)
 
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
