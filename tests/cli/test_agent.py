@@ -60,6 +60,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--compat32"], "compat32", True),
         (["--node-labels=a.b/c=d, e=f,,h="], "node_labels", {"a.b/c": "d", "e": "f", "h": ""}),
         (["--behind-the-shim=end"], "behind_the_shim", "end"),
+        (["--gpu-switch-cost=120"], "gpu_switch_cost", 120),
         (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
         ([], "query_port", 5678),
         (["--query_port=9"], "query_port", 9),
