@@ -85,19 +85,30 @@ static uint64_t settle(struct unmeasured_stream *one, bool idle, uint64_t now)
     return owed;
 }
 
-uint64_t unmeasured_launch(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
-                           bool idle, uint64_t paid_ns, uint64_t now)
+uint64_t unmeasured_see(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
+                        struct unmeasured_look look)
 {
     uint64_t owed = 0;
     pthread_mutex_lock(&unmeasured->mutex);
     struct unmeasured_stream *one = find(unmeasured, context, stream);
+    if (one != NULL && look.idle && look.held)
+        one->since_ns = one->paid_ns = 0;
+    else if (one != NULL)
+        owed = settle(one, look.idle, look.now);
+    pthread_mutex_unlock(&unmeasured->mutex);
+    return owed;
+}
+
+void unmeasured_launch(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
+                       uint64_t paid_ns, uint64_t now)
+{
+    pthread_mutex_lock(&unmeasured->mutex);
+    struct unmeasured_stream *one = find(unmeasured, context, stream);
     if (one != NULL) {
-        owed = settle(one, idle, now);
         one->since_ns = now;
         one->paid_ns += paid_ns;
     }
     pthread_mutex_unlock(&unmeasured->mutex);
-    return owed;
 }
 
 uint64_t unmeasured_waited(struct unmeasured *unmeasured, uint32_t device, uint64_t stream,

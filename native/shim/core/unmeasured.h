@@ -4,7 +4,8 @@
  * A stream of a green context may refuse events that belong to the primary one. After three
  * failures in a row a stream is left alone for a while; all others are measured as ever. What is
  * known of work in it is whether the stream is idle whenever the program launches there or has
- * waited for it. The time between two such moments, if it was not idle at the first, is charged,
+ * waited for it, and while a launch is held back. The time between two such moments, if it was not
+ * idle at the first, is charged,
  * less what was paid for launches meanwhile: never less than those. Neighbours' time slices are in
  * it, and up to a second of idleness that nobody saw: it is the price of what cannot be measured.
  *
@@ -57,10 +58,21 @@ void unmeasured_succeed(struct unmeasured *unmeasured, uint64_t context, uint64_
 /* Is it left alone? */
 bool unmeasured_has(struct unmeasured *unmeasured, uint64_t context, uint64_t stream, uint64_t now);
 
-/* A launch there, for which so much is paid, in a stream that is idle until then, or not. Returns
- * what is to be charged for the time until now. */
-uint64_t unmeasured_launch(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
-                           bool idle, uint64_t paid_ns, uint64_t now);
+/* A look at a stream: is it idle, and was a launch held back since the last? */
+struct unmeasured_look {
+    bool idle, held;
+    uint64_t now;
+};
+
+/* Returns what is to be charged for the time since the last look. While a launch is held back, that
+ * is the time that the stream is seen busy: or a wait would be charged, and be followed by a longer
+ * one. */
+uint64_t unmeasured_see(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
+                        struct unmeasured_look look);
+
+/* A launch there, right after a look, for which so much is paid. */
+void unmeasured_launch(struct unmeasured *unmeasured, uint64_t context, uint64_t stream,
+                       uint64_t paid_ns, uint64_t now);
 
 /* Everything in it, or in all streams on the device, has ended. Returns the same. */
 uint64_t unmeasured_waited(struct unmeasured *unmeasured, uint32_t device, uint64_t stream,

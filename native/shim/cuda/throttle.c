@@ -139,18 +139,34 @@ static void watch(struct launch *launch, struct wait *wait, uint64_t done)
         pthread_setcancelstate(launch->cancellable, NULL);
 }
 
+static bool any_unmeasured(const struct wait *wait)
+{
+    const struct unmeasured *unmeasured = &wait->process->timing.unmeasured;
+    return atomic_load_explicit(&unmeasured->count, memory_order_relaxed) > 0;
+}
+
+static struct timing_subject elapsed_of(const struct launch *launch, struct wait *wait)
+{
+    if (wait->look.context == 0)
+        wait->look.context = timing_context();
+    return (struct timing_subject){
+        .device = launch->device, .stream = launch->stream, .context = wait->look.context};
+}
+
+/* Is there still work in a stream where nothing is measured? */
+static void see_elapsed(const struct launch *launch, struct wait *wait, bool held)
+{
+    if (any_unmeasured(wait))
+        timing_see_elapsed(wait->process, elapsed_of(launch, wait), held, wait->now);
+}
+
 /* Nothing is in flight there, nor measured: elapsed time is charged. */
 static bool is_unmeasured(const struct launch *launch, struct wait *wait, uint64_t done)
 {
-    const struct unmeasured *unmeasured = &wait->process->timing.unmeasured;
-    if (atomic_load_explicit(&unmeasured->count, memory_order_relaxed) == 0)
+    if (!any_unmeasured(wait))
         return false;
-    if (wait->look.context == 0)
-        wait->look.context = timing_context();
-    struct timing_subject subject = {.paid_ns = done,
-                                     .device = launch->device,
-                                     .stream = launch->stream,
-                                     .context = wait->look.context};
+    struct timing_subject subject = elapsed_of(launch, wait);
+    subject.paid_ns = done;
     return timing_charge_elapsed(wait->process, subject, wait->now);
 }
 
@@ -185,6 +201,7 @@ static void pay(struct launch *launch, uint64_t key)
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
+    see_elapsed(launch, &wait, false);
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         wait.turn.urgent = waits_for_others(launch, &wait);
         if (wait.turn.urgent)
@@ -192,6 +209,7 @@ static void pay(struct launch *launch, uint64_t key)
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
         limiter_wait(wait.meter, clock_now());
         look(launch, &wait, true);
+        see_elapsed(launch, &wait, true);
     }
     count_wait(&wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);

@@ -99,6 +99,31 @@ static void charge_owed(struct process *process, unsigned device, uint64_t owed,
     limiter_retire(meter, owed);
 }
 
+/* A driver that does not tell is not believed to be busy for ever. */
+static bool is_idle(CUstream stream)
+{
+    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    bool idle = REAL(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
+    exchange_mode(mode);
+    return idle;
+}
+
+void timing_see_elapsed(struct process *process, struct timing_subject subject, bool held,
+                        uint64_t now)
+{
+    struct unmeasured *unmeasured = &process->timing.unmeasured;
+    uint64_t stream = pool_stream_key(subject.stream);
+    if (!unmeasured_has(unmeasured, subject.context, stream, now))
+        return;
+    int cancellable;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
+    struct unmeasured_look look = {.idle = is_idle(subject.stream), .held = held, .now = now};
+    uint64_t owed = unmeasured_see(unmeasured, subject.context, stream, look);
+    if (owed > 0)
+        charge_owed(process, subject.device, owed, now);
+    pthread_setcancelstate(cancellable, NULL);
+}
+
 bool timing_charge_elapsed(struct process *process, struct timing_subject subject, uint64_t now)
 {
     struct unmeasured *unmeasured = &process->timing.unmeasured;
@@ -107,12 +132,7 @@ bool timing_charge_elapsed(struct process *process, struct timing_subject subjec
         return false;
     int cancellable;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    bool idle = REAL(cuStreamQuery)(subject.stream) == CUDA_SUCCESS;
-    exchange_mode(mode);
-    uint64_t owed =
-        unmeasured_launch(unmeasured, subject.context, stream, idle, subject.paid_ns, now);
-    charge_owed(process, subject.device, owed, now);
+    unmeasured_launch(unmeasured, subject.context, stream, subject.paid_ns, now);
     limiter_retire(&process->session.books.page->meters[subject.device], subject.paid_ns);
     pthread_setcancelstate(cancellable, NULL);
     return true;

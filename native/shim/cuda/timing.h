@@ -43,8 +43,13 @@ struct timing_subject {
 /* Who is the current context? Its number where the driver has one, for handles recur. 0: none. */
 unsigned long long timing_context(void);
 
-/* In a stream where events fail: charge the time that work was there, beside what is paid for the
- * launch that follows and others before it (paid_ns). False: not such a stream. */
+/* In a stream where events fail: charge the time that work was there since the last look, beside
+ * what was paid for it. held: a launch was held back since then. */
+void timing_see_elapsed(struct process *process, struct timing_subject subject, bool held,
+                        uint64_t now);
+
+/* There: a launch follows, for which, and others before it, paid_ns is paid; it was looked at now.
+ * False: not such a stream. */
 bool timing_charge_elapsed(struct process *process, struct timing_subject subject, uint64_t now);
 
 /* The program has waited for a stream (pool_stream_key(), GAP_ANY: for all): such work is done. */
