@@ -1,4 +1,4 @@
-"""Streams that refuse events: which they are, and what work in them is charged."""
+"""Work in streams that refuse events is charged by the time it is there, never for being held."""
 
 from typing import Any
 
@@ -6,88 +6,95 @@ import pytest
 
 from vcuda_shim._shim import ffi, lib
 
-MILLISECOND, SECOND = 1_000_000, 1_000_000_000
-CONTEXT, STREAM, DEVICE = 5, 70, 0
+MILLISECOND = 1_000_000
+CONTEXT, STREAM = 5, 9
+BEGUN = 10**12
+ANY = 0
+"""Instead of a stream."""
 
 
 @pytest.fixture
-def streams() -> Any:
+def unmeasured() -> Any:
     return ffi.new("struct unmeasured *")
 
 
-def fail(streams: Any, times: int, now: int, stream: int = STREAM) -> bool:
-    one: Any = ffi.new("struct unmeasured_stream *")
-    one.context, one.stream, one.device = CONTEXT, stream, DEVICE
-    return [bool(lib.unmeasured_fail(streams, one[0], now)) for _ in range(times)][-1]
+def fail(unmeasured: Any, stream: int = STREAM, times: int = 3, now: int = BEGUN) -> list[bool]:
+    which = {"context": CONTEXT, "stream": stream, "device": 0}
+    return [lib.unmeasured_fail(unmeasured, which, now) for _ in range(times)]
 
 
-def alone(streams: Any, now: int, stream: int = STREAM, context: int = CONTEXT) -> bool:
-    return bool(lib.unmeasured_has(streams, context, stream, now))
+def has(unmeasured: Any, stream: int = STREAM, now: int = BEGUN) -> bool:
+    return bool(lib.unmeasured_has(unmeasured, CONTEXT, stream, now))
 
 
-def launch(streams: Any, now: int, paid: int, *, idle: bool = False) -> int:
-    return int(lib.unmeasured_launch(streams, CONTEXT, STREAM, idle, paid, now))
+def see(unmeasured: Any, now: int, *, idle: bool = False, held: bool = False) -> int:
+    look = {"idle": idle, "held": held, "now": now}
+    return int(lib.unmeasured_see(unmeasured, CONTEXT, STREAM, look))
 
 
-def test_after_three_failures_a_stream_is_left_alone_and_no_other(streams: Any) -> None:
-    assert not fail(streams, 2, SECOND)
-    assert not alone(streams, SECOND)
-    assert fail(streams, 1, SECOND)
-
-    assert alone(streams, SECOND)
-    assert not alone(streams, SECOND, stream=71)
-    assert not alone(streams, SECOND, context=6)
+def launch(unmeasured: Any, now: int, paid: int = 0) -> None:
+    lib.unmeasured_launch(unmeasured, CONTEXT, STREAM, paid, now)
 
 
-def test_events_are_tried_again_later_and_at_once_where_they_worked(streams: Any) -> None:
-    fail(streams, 3, SECOND)
+def test_a_stream_is_left_alone_after_three_failures_in_a_row_and_for_a_second(
+    unmeasured: Any,
+) -> None:
+    assert fail(unmeasured, times=2) == [False, False]
+    lib.unmeasured_succeed(unmeasured, CONTEXT, STREAM)
+    assert fail(unmeasured) == [False, False, True]
 
-    assert not alone(streams, SECOND + lib.UNMEASURED_AGAIN_NS)
-    lib.unmeasured_succeed(streams, CONTEXT, STREAM)
-    assert not alone(streams, SECOND)
-
-
-def test_streams_of_a_context_that_ended_are_forgotten(streams: Any) -> None:
-    fail(streams, 3, SECOND)
-
-    lib.unmeasured_context_ended(streams, CONTEXT)
-
-    assert not alone(streams, SECOND)
+    assert [has(unmeasured), has(unmeasured, stream=STREAM + 1)] == [True, False]
+    assert not has(unmeasured, now=BEGUN + lib.UNMEASURED_AGAIN_NS)
 
 
-def test_a_full_table_forgets_the_stream_that_failed_longest_ago(streams: Any) -> None:
+def test_a_context_that_ends_takes_its_streams_along(unmeasured: Any) -> None:
+    fail(unmeasured)
+
+    lib.unmeasured_context_ended(unmeasured, CONTEXT)
+
+    assert not has(unmeasured)
+
+
+def test_time_with_work_is_charged_less_what_was_paid(unmeasured: Any) -> None:
+    fail(unmeasured)
+    launch(unmeasured, BEGUN, paid=2 * MILLISECOND)
+
+    owed = see(unmeasured, BEGUN + 5 * MILLISECOND)
+    later = BEGUN + 8 * MILLISECOND
+    waited = lib.unmeasured_waited(unmeasured, 0, ANY, later)
+
+    assert [owed, waited] == [3 * MILLISECOND, 3 * MILLISECOND]
+    assert see(unmeasured, later + MILLISECOND) == 0  # idle since
+
+
+def test_being_held_back_is_not_charged_once_the_stream_is_seen_idle(unmeasured: Any) -> None:
+    fail(unmeasured)
+    launch(unmeasured, BEGUN)
+    assert see(unmeasured, BEGUN + MILLISECOND) == MILLISECOND
+
+    busy = see(unmeasured, BEGUN + 3 * MILLISECOND, held=True)
+    done = see(unmeasured, BEGUN + 53 * MILLISECOND, held=True, idle=True)
+    launch(unmeasured, BEGUN + 53 * MILLISECOND)
+
+    assert [busy, done] == [2 * MILLISECOND, 0]
+    assert see(unmeasured, BEGUN + 54 * MILLISECOND) == MILLISECOND
+
+
+def test_more_streams_than_there_is_room_for_forget_the_one_that_failed_longest_ago(
+    unmeasured: Any,
+) -> None:
+    for at in range(lib.UNMEASURED_STREAMS + 1):
+        fail(unmeasured, stream=STREAM + at, now=BEGUN + at)
+
+    now = BEGUN + lib.UNMEASURED_STREAMS
+    assert not has(unmeasured, now=now)
+    assert has(unmeasured, stream=STREAM + 1, now=now)
+
+
+def test_a_full_table_forgets_the_stream_that_failed_longest_ago(unmeasured: Any) -> None:
     for turn in range(lib.UNMEASURED_STREAMS + 1):
-        fail(streams, 3, SECOND + turn, stream=STREAM + turn)
+        fail(unmeasured, stream=STREAM + turn, now=BEGUN + turn)
 
-    now = SECOND + lib.UNMEASURED_STREAMS
-    assert not alone(streams, now)
-    assert alone(streams, now, stream=STREAM + 1)
-
-
-def test_time_with_work_there_is_charged_less_what_was_paid(streams: Any) -> None:
-    fail(streams, 3, SECOND)
-
-    owed = [
-        launch(streams, SECOND, MILLISECOND, idle=True),
-        launch(streams, SECOND + 10 * MILLISECOND, MILLISECOND),
-        lib.unmeasured_waited(streams, DEVICE, STREAM, SECOND + 15 * MILLISECOND),
-        lib.unmeasured_waited(streams, DEVICE, lib.UNMEASURED_ANY, 2 * SECOND),
-    ]
-
-    assert owed == [0, 9 * MILLISECOND, 4 * MILLISECOND, 0]
-
-
-def test_what_was_paid_in_advance_counts_until_it_has_run(streams: Any) -> None:
-    fail(streams, 3, SECOND)
-    launch(streams, SECOND, 20 * MILLISECOND, idle=True)
-
-    owed = [launch(streams, SECOND + turn * 10 * MILLISECOND, 0) for turn in (1, 2, 3)]
-
-    assert owed == [0, 0, 10 * MILLISECOND]
-
-
-def test_idleness_that_nobody_saw_costs_a_second_at_most(streams: Any) -> None:
-    fail(streams, 3, SECOND)
-    launch(streams, SECOND, 0, idle=True)
-
-    assert launch(streams, 9 * SECOND, 0, idle=True) == lib.UNMEASURED_MOST_NS
+    now = BEGUN + lib.UNMEASURED_STREAMS
+    assert not has(unmeasured, now=now)
+    assert has(unmeasured, stream=STREAM + 1, now=now)
