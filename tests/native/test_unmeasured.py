@@ -89,12 +89,3 @@ def test_more_streams_than_there_is_room_for_forget_the_one_that_failed_longest_
     now = BEGUN + lib.UNMEASURED_STREAMS
     assert not has(unmeasured, now=now)
     assert has(unmeasured, stream=STREAM + 1, now=now)
-
-
-def test_a_full_table_forgets_the_stream_that_failed_longest_ago(unmeasured: Any) -> None:
-    for turn in range(lib.UNMEASURED_STREAMS + 1):
-        fail(unmeasured, stream=STREAM + turn, now=BEGUN + turn)
-
-    now = BEGUN + lib.UNMEASURED_STREAMS
-    assert not has(unmeasured, now=now)
-    assert has(unmeasured, stream=STREAM + 1, now=now)
