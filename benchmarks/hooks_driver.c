@@ -45,7 +45,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     if (bytes > physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *address = 0x7000000000 + (next_address++ & 4095) * 512;
+    *address = 0x7000000000 + ((next_address++ & 4095) << 20); /* pieces of 1 MiB side by side */
     return CUDA_SUCCESS;
 }
 
