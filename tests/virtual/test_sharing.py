@@ -14,7 +14,7 @@ from gpumanager.gpu.samples import Answer, Answers, Sample
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.sharing import LEASE_NS
+from gpumanager.virtual.sharing import LEASE_NS, SLICE_US, SWITCH_US
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
 
@@ -111,6 +111,10 @@ async def test_a_manager_that_works_renews_the_lease_before_it_ends(node: Node) 
         assert node.rate("a", later=LEASE_NS - 1) == 800_000
 
 
+LENT = 1_000_000 * SLICE_US // (SLICE_US + SWITCH_US) - 600_000
+"""What is left beside 60 % when switches have taken what they are presumed to."""
+
+
 async def test_what_is_lent_is_back_at_the_next_look(node: Node) -> None:
     await node.open("a", limit(30, ceiling=100))
     await node.open("b", limit(60))
@@ -123,7 +127,8 @@ async def test_what_is_lent_is_back_at_the_next_look(node: Node) -> None:
     node.use("b", 0.2)
     node.tick()
 
-    assert (node.rate("a"), node.rate("b")) == (400_000, 600_000)
+    assert node.rate("b") == 600_000
+    assert LENT <= node.rate("a") < 400_000
 
 
 async def test_what_is_lent_is_back_at_a_glance(node: Node) -> None:
@@ -136,7 +141,8 @@ async def test_what_is_lent_is_back_at_a_glance(node: Node) -> None:
     node.use("b", 0.1)
     node.glance()
 
-    assert (node.rate("a"), node.rate("b")) == (400_000, 600_000)
+    assert node.rate("b") == 600_000
+    assert LENT <= node.rate("a") < 400_000
     assert node.limit("a").share_until == node.now + LEASE_NS
 
 
