@@ -31,7 +31,7 @@ from gpumanager.virtual.peers import (
     refuse_stranger,
     send_welcome,
 )
-from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process, Watcher
+from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process, Watcher, exiting
 from gpumanager.virtual.protocol import (
     NO_SLOT,
     Greeting,
@@ -219,14 +219,24 @@ class ServedAllocation:
         owner = self._seats.of_pid(pid)
         if owner is None or self._measuring is None:
             return Refused(errno.ENODATA, "the manager does not measure")
+        unlisted = False
         try:
             for _ in range(MEASURING_TRIES):
                 outcome = await self._measure_once(self._measuring, owner)
-                if outcome is not Outcome.MOVED:
-                    return _UNMEASURED.get(outcome)
+                if outcome is Outcome.UNLISTED and not unlisted:
+                    # Killed while it asked, perhaps: the driver has let go of it, and nobody was
+                    # told yet. Nothing is assumed of contexts because of that.
+                    unlisted = True
+                elif outcome is not Outcome.MOVED:
+                    return self._measured(owner, outcome)
         except MeasuringUnavailable as error:
             return Refused(errno.EIO, str(error))
         return _UNMEASURED[Outcome.MOVED]
+
+    def _measured(self, owner: Process, outcome: Outcome) -> Refused | None:
+        if outcome is Outcome.UNLISTED and not exiting(owner):
+            self._overheads.assume(owner.pid)
+        return _UNMEASURED.get(outcome)
 
     async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
         """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
@@ -243,8 +253,6 @@ class ServedAllocation:
             return Outcome.UNLISTED  # it died, or is another program by now
         outcome = self._overheads.enter(seat.slot, owner.pid, mark, held)
         self.enter(peers, held)
-        if outcome is Outcome.UNLISTED:
-            self._overheads.assume(owner.pid)
         return outcome
 
     def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:

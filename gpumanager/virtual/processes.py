@@ -17,6 +17,8 @@ POLL_SECONDS: Final = 0.5
 
 # in /proc/<pid>/stat, counted from the state, the first field after the program's name
 _STATE, _PARENT, _THREADS, _START_TIME, _STACK = 0, 1, 17, 19, 25
+_FLAGS: Final = 6
+_PF_EXITING: Final = 0x4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,13 @@ def command_of(process: Process) -> str:
 
 def alive(process: Process) -> bool:
     return find(process.pid) == process
+
+
+def exiting(process: Process) -> bool:
+    """Whether it has ended or is about to: the kernel closes its files, a driver's among them,
+    before anybody is told."""
+    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    return not alive(process) or bool(int(fields[_FLAGS]) & _PF_EXITING)
 
 
 def stack_of(process: Process) -> int:

@@ -52,7 +52,7 @@ API_RULES: Final = (
 """What it may do at the API server."""
 
 REGISTERED: Final = "registered with the kubelet"
-ACCUSES: Final = re.compile(r"process \d+ of .* holds ")
+ACCUSES: Final = re.compile(r"process \d+( \(.*\))? of .* (holds|uses) ")
 METRICS_PORT: Final = 5678
 
 

@@ -47,6 +47,14 @@ uint64_t books_total(const struct books *books, unsigned device)
     return collect(books->page, device).held;
 }
 
+uint64_t books_used(const struct books *books, unsigned device)
+{
+    uint64_t used = 0;
+    for (uint32_t slot = slots_used(books->page); slot-- > 0;)
+        used = slot_add(used, atomic_load(&books->page->used[device][slot]));
+    return used;
+}
+
 uint64_t books_peers_moved(const struct books *books)
 {
     uint64_t mark = 0;

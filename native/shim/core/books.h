@@ -86,6 +86,9 @@ void books_deny(struct books *books, unsigned device);
 /* Bytes held by the whole container on `device`, what the driver takes by itself included. */
 uint64_t books_total(const struct books *books, unsigned device);
 
+/* The same without what the driver takes by itself: no measurement makes it less. */
+uint64_t books_used(const struct books *books, unsigned device);
+
 /* What differs when another process of the container has moved memory. */
 uint64_t books_peers_moved(const struct books *books);
 

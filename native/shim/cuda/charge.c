@@ -66,7 +66,8 @@ static CUresult reserve(struct charge *charge, int device)
         charge->bytes = 0;
     overhead_refresh(charge->process, device, false);
     if (try_to_reserve(charge) == 0 ||
-        (overhead_reconsider(charge->process, charge->device) && try_to_reserve(charge) == 0))
+        (overhead_reconsider(charge->process, charge->device, charge->bytes) &&
+         try_to_reserve(charge) == 0))
         return CUDA_SUCCESS;
     books_deny(books_of(charge), charge->device);
     return CUDA_ERROR_OUT_OF_MEMORY;

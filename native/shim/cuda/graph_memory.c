@@ -250,7 +250,7 @@ CUresult graph_flight_begin(struct graph_flight *flight, struct process *process
     if (exec->need.foreign) /* as if the device had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned device = take_off_all(flight);
-    if (device < VCUDA_DEVICES && overhead_reconsider(process, device))
+    if (device < VCUDA_DEVICES && overhead_reconsider(process, device, 0))
         device = take_off_all(flight);
     if (device == VCUDA_DEVICES)
         return CUDA_SUCCESS;

@@ -91,7 +91,8 @@ static CUresult begin_with(struct overhead *overhead, int device, uint64_t least
     }
     overhead->device = (unsigned)device;
     if (reserve(overhead) ||
-        (overhead_reconsider(overhead->process, overhead->device) && reserve(overhead)))
+        (overhead_reconsider(overhead->process, overhead->device, overhead->estimate) &&
+         reserve(overhead)))
         return CUDA_SUCCESS;
     overhead->unpaid = least < overhead->estimate;
     overhead->estimate = least;

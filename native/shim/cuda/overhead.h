@@ -66,8 +66,10 @@ uint64_t overhead_of_context(const struct process *process, int device);
 /* Before a refusal: is there reason to think that the driver holds less than the books say? Then it
  * is measured, and to be tried again. There is if an estimate stands, or something was freed since
  * the last measurement, here or perhaps by another process of the container: what the driver had
- * besides (a page with little in it) may be gone, too. */
-bool overhead_reconsider(struct process *process, unsigned device);
+ * besides (a page with little in it) may be gone, too. Not where programs' own allocations leave no
+ * room for `bytes`: example, a program at its limit that asks again and again would have the driver
+ * asked each time. */
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes);
 
 /* By how much the driver's own bytes are fewer than they were in the last figure shown, although
  * the program did nothing that could have made them so: free memory must not grow by a better

@@ -218,8 +218,11 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
     measure(process, device, exactly);
 }
 
-bool overhead_reconsider(struct process *process, unsigned device)
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes)
 {
+    if (slot_add(books_used(books_of(process), device), bytes) >
+        process_memory_limit(process, device))
+        return false;
     struct tally *tally = &process->tallies[device];
     bool estimated = atomic_load_explicit(&tally->state, memory_order_relaxed) == TALLY_ESTIMATED;
     bool freed = atomic_load_explicit(&tally->freed, memory_order_relaxed) !=

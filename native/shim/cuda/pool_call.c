@@ -158,7 +158,7 @@ static CUresult begin_charged(struct pool_call *call)
     call->device = (unsigned)call->pool.device;
     take_turn(call);
     overhead_refresh(process, call->pool.device, false);
-    if (begin_moving(call) || (overhead_reconsider(process, call->device) && begin_moving(call)))
+    if (begin_moving(call) || (overhead_reconsider(process, call->device, 0) && begin_moving(call)))
         return CUDA_SUCCESS;
     pools_end_turn(&process->pools, call->pool.handle);
     return refuse(call);
