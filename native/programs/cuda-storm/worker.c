@@ -176,13 +176,13 @@ static void begin(struct worker *worker, void **context)
     const struct timespec rest = {.tv_nsec = REST_NS};
     atomic_store(&row_of(worker)->pid, getpid());
     int result = driver_begin(context);
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && worker->claims->uncounted &&
-           atomic_load(&worker->claims->phase) == STORM) { /* no room for its context */
+    /* No room for its context, or for the page that its code takes. */
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && atomic_load(&worker->claims->phase) == STORM) {
         atomic_fetch_add(&worker->claims->refused, 1);
         nanosleep(&rest, NULL);
         result = driver_begin(context);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && worker->claims->uncounted)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
         _exit(0);
     if (result != CUDA_SUCCESS) {
         claims_fail(worker->claims, result);

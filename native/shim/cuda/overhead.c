@@ -91,8 +91,7 @@ static CUresult begin_with(struct overhead *overhead, int device, uint64_t least
     }
     overhead->device = (unsigned)device;
     if (reserve(overhead) ||
-        (overhead_reconsider(overhead->process, overhead->device, overhead->estimate) &&
-         reserve(overhead)))
+        (overhead_reconsider(overhead->process, overhead->device, 0) && reserve(overhead)))
         return CUDA_SUCCESS;
     overhead->unpaid = least < overhead->estimate;
     overhead->estimate = least;
