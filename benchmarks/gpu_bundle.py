@@ -5,7 +5,7 @@
 The folder runs on a machine with a driver and a Python of those versions, and needs neither a
 network nor a compiler there:
 
-    gpu-check.sh            runs the stages that it is told
+    gpu-check.sh            runs the named stages, or all
     benchmarks/             the check
     gpumanager/, vcuda_shim/    the package, with the shims and the module over their layouts
     programs/               gpu_facts and launches, for x86-64 and glibc 2.17

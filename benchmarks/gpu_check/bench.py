@@ -32,7 +32,7 @@ SLOWNESS: Final = "GPU_CHECK_SLOWNESS"
 @dataclass(slots=True)
 class Bench:
     """python: runs the workloads. work: this stage's files; its name is short enough for sockets.
-    torch: the file in which PyTorch's first import is told of, once it has ended.
+    torch: the file that the first import of PyTorch writes when it has ended.
     deadline: of time.monotonic().
     """
 

@@ -42,7 +42,7 @@ IMPORT_SECONDS: Final = 240
 """For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
-"""For a stage to end by itself once its time is over."""
+"""Time that a stage has, after its bound, to end by itself."""
 
 TORCH: Final = "torch.json"
 LINES: Final = 60
@@ -110,7 +110,7 @@ def run(options: Options) -> bool:
 def first_import(options: Options, told: Path) -> Iterator[None]:
     """PyTorch's first import, in the background, told of in a file once it has ended.
 
-    It makes no context: the facts that are measured meanwhile are of a GPU that nobody else uses.
+    It makes no context, so that no other program uses the GPU while the facts are measured.
     """
     output = told.with_suffix(".log").open("wb")
     script = [str(options.python), "-c", _IMPORT, str(told)]

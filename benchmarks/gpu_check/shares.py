@@ -70,7 +70,7 @@ def finding(about: str, shares: Sequence[Share], *, together: bool = False) -> F
     """One row: several shares of the same kind, one after another or at the same time.
 
     Tenants that were promised all of a GPU between them cannot all get it: switches between their
-    contexts take time that is nobody's. Their shares are figures.
+    contexts take time that no tenant gets. Their shares are figures.
     """
     errors = [abs(one.error) for one in shares]
     mean, least = statistics.mean(errors), min(one.delivered for one in shares)

@@ -13,7 +13,9 @@ from one_gpu import GpuNode, SimulatedGpu
 from shim_container import Container, allocation, build_stand_in
 from sim_box import Client, SimBox, sim_box
 from simulated_gpu import SimulatedNode
+from timed_gpu import TimedGpu
 
+from gpumanager.sim.clock import virtual_clock
 from gpumanager.virtual.manager import VirtualSockets
 
 
@@ -87,6 +89,15 @@ def gpu(work: Path) -> Iterator[SimulatedGpu]:
 @pytest.fixture
 def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> GpuNode:
     return GpuNode(work, gpu, manager)
+
+
+@pytest.fixture
+async def timed(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
+    """One simulated GPU on a virtual clock."""
+    with virtual_clock(work / "clock") as clock:
+        made = TimedGpu(work, clock, manager)
+        yield made
+        made.gpu.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ On the virtual clock, where only the GPU takes time: how often the shim looks is
 for a program that launches as fast as the GPU runs.
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ from typing import Any
 import pytest
 from counted_driver import COUNTS, cost_us, counted_environment, counted_libraries
 from timed_gpu import TimedGpu
-
-from gpumanager.sim.clock import virtual_clock
-from gpumanager.virtual.manager import VirtualSockets
 
 pytestmark = pytest.mark.namespaces
 
@@ -25,14 +21,6 @@ BAR = 0.003
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return counted_libraries(tmp_path_factory.mktemp("counted"))
-
-
-@pytest.fixture
-async def timed(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
-    with virtual_clock(work / "clock") as clock:
-        made = TimedGpu(work, clock, manager)
-        yield made
-        made.gpu.close()
 
 
 async def calls(timed: TimedGpu, libraries: Path, script: str, cores: int = 99) -> dict[str, Any]:

@@ -17,14 +17,6 @@ POINTS = 5
 
 
 @pytest.fixture
-async def timed(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
-    with virtual_clock(work / "clock") as clock:
-        made = TimedGpu(work, clock, manager)
-        yield made
-        made.gpu.close()
-
-
-@pytest.fixture
 async def unkind(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
     """Events show 3 us more, and 9 us on an idle stream."""
     with virtual_clock(work / "clock") as clock:
