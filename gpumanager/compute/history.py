@@ -58,7 +58,8 @@ class Rates:
 class Mark:
     """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
     long threads have waited for the end of work so far. behind: by how much more than a burst the
-    limiter's clock was behind the time. going: something of what was charged has not ended."""
+    limiter's clock was behind the time. going: something of what was charged has not ended. long: a
+    launch longer than a time slice is there; nothing may be charged for several looks then."""
 
     time: int
     charged: int
@@ -66,6 +67,7 @@ class Mark:
     awaited: int = 0
     behind: int = 0
     going: bool = False
+    long: bool = False
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class History:
         for the end of one launch before the next, all the time, and none waits for the limiter.
         """
         last, before = self.marks[-1], self.marks[-2:][0]
-        if last.charged == before.charged:
+        if last.charged == before.charged and not (last.long and before.long):
             return False
         if last.behind > BEHIND_NS and last.going:
             return True

@@ -84,6 +84,7 @@ class Member:
             reading.awaited_ns,
             behind=now - reading.paid_until - reading.burst_ns,
             going=reading.charged_ns > reading.retired_ns,
+            long=any(not flight.ended for flight in reading.flights),
         )
         if self.resting:
             self._rest(mark, began=awake)
