@@ -159,6 +159,7 @@ class Launcher:
         awaited: float = 0,
         behind_ms: int = 0,
         going: bool = True,
+        long: bool = False,
     ) -> bool:
         """It used and awaited these parts of the time; whether it is starved at the last look."""
         for _ in range(times):
@@ -170,6 +171,7 @@ class Launcher:
                 old.awaited + round(awaited * TICK),
                 behind=behind_ms * MILLION,
                 going=going,
+                long=long,
             )
             self.history.enter(self.mark)
         return self.history.starved
@@ -180,6 +182,11 @@ LOOKS = STARVED_NS // TICK + 1
 
 def test_who_has_work_on_the_gpu_and_falls_behind_is_starved() -> None:
     assert Launcher().look(2, used=0.6, waited=1, behind_ms=60)
+
+
+def test_nothing_is_charged_while_a_long_launch_is_there_and_yet_its_container_is_starved() -> None:
+    assert Launcher().look(2, used=0.0, behind_ms=60, long=True)
+    assert not Launcher().look(2, used=0.0, behind_ms=5, long=True)
 
 
 def test_who_waits_for_the_end_of_each_launch_all_the_time_is_starved() -> None:
