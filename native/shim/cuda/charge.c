@@ -65,12 +65,13 @@ static CUresult reserve(struct charge *charge, int device)
     if (charge->small > 0 && slabs_room(&charge->process->slabs, key_of(charge)))
         charge->bytes = 0;
     overhead_refresh(charge->process, device, false);
-    if (try_to_reserve(charge) == 0 ||
-        (overhead_reconsider(charge->process, charge->device, charge->bytes) &&
-         try_to_reserve(charge) == 0))
-        return CUDA_SUCCESS;
-    books_deny(books_of(charge), charge->device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    int times = 0;
+    while (try_to_reserve(charge) != 0)
+        if (!overhead_reconsider(charge->process, charge->device, charge->bytes, &times)) {
+            books_deny(books_of(charge), charge->device);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    return CUDA_SUCCESS;
 }
 
 static CUresult reserve_current(struct charge *charge)
