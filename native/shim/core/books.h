@@ -86,9 +86,10 @@ void books_deny(struct books *books, unsigned device);
 /* Bytes held by the whole container on `device`, what the driver takes by itself included. */
 uint64_t books_total(const struct books *books, unsigned device);
 
-/* After a reservation of `bytes` was refused: what is to be done about it? Example, limit 100: where
- * programs have 95, 10 more do not fit whatever is measured; where they have 80 and the driver 15 by
- * itself, a measurement may find less; where they have 80, and had 95 a moment ago, they fit now. */
+/* After a reservation of `bytes` was refused: what is to be done about it? Example, limit 100:
+ * where programs have 95, 10 more do not fit whatever is measured; where they have 80 and the
+ * driver 15 by itself, a measurement may find less; where they have 80, and had 95 a moment ago,
+ * they fit now. */
 enum books_room {
     BOOKS_FULL,   /* programs' own allocations alone left no room, at one moment */
     BOOKS_DRIVER, /* what the driver takes by itself is in the way */
