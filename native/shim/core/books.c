@@ -47,14 +47,6 @@ uint64_t books_total(const struct books *books, unsigned device)
     return collect(books->page, device).held;
 }
 
-uint64_t books_used(const struct books *books, unsigned device)
-{
-    uint64_t used = 0;
-    for (uint32_t slot = slots_used(books->page); slot-- > 0;)
-        used = slot_add(used, atomic_load(&books->page->used[device][slot]));
-    return used;
-}
-
 uint64_t books_peers_moved(const struct books *books)
 {
     uint64_t mark = 0;
@@ -74,6 +66,24 @@ static void raise_peak(struct vcuda_meter *meter, uint64_t total)
 static bool fits(uint64_t total, uint64_t bytes, uint64_t limit)
 {
     return total <= limit && bytes <= limit - total;
+}
+
+static uint64_t used_of(const struct vcuda_books *page, unsigned device)
+{
+    uint64_t used = 0;
+    for (uint32_t slot = slots_used(page); slot-- > 0;)
+        used = slot_add(used, atomic_load(&page->used[device][slot]));
+    return used;
+}
+
+enum books_room books_room(const struct books *books, unsigned device, uint64_t bytes,
+                           uint64_t limit)
+{
+    struct sum sum = collect(books->page, device);
+    uint64_t used = used_of(books->page, device);
+    if (fits(sum.held, bytes, limit) || collect(books->page, device).mark != sum.mark)
+        return BOOKS_ROOM;
+    return fits(used, bytes, limit) ? BOOKS_DRIVER : BOOKS_FULL;
 }
 
 static VCUDA_ATOMIC(uint64_t) * word_of(struct books *books, enum books_word which, unsigned device)

@@ -86,8 +86,17 @@ void books_deny(struct books *books, unsigned device);
 /* Bytes held by the whole container on `device`, what the driver takes by itself included. */
 uint64_t books_total(const struct books *books, unsigned device);
 
-/* The same without what the driver takes by itself: no measurement makes it less. */
-uint64_t books_used(const struct books *books, unsigned device);
+/* After a reservation of `bytes` was refused: what is to be done about it? Example, limit 100:
+ * where programs have 95, 10 more do not fit whatever is measured; where they have 80 and the
+ * driver 15 by itself, a measurement may find less; where they have 80, and had 95 a moment ago,
+ * they fit now. */
+enum books_room {
+    BOOKS_FULL,   /* programs' own allocations alone left no room, at one moment */
+    BOOKS_DRIVER, /* what the driver takes by itself is in the way */
+    BOOKS_ROOM,   /* others have given back meanwhile, or are about to: try again */
+};
+enum books_room books_room(const struct books *books, unsigned device, uint64_t bytes,
+                           uint64_t limit);
 
 /* What differs when another process of the container has moved memory. */
 uint64_t books_peers_moved(const struct books *books);

@@ -39,21 +39,56 @@ static int reserve_more(struct charge *charge, uint64_t bytes)
     return error;
 }
 
-/* Until the charge ends, its bytes are moving: the manager must not measure meanwhile. */
-static int try_to_reserve(struct charge *charge)
+static uint32_t devices_of(const struct process *process)
 {
-    struct books *books = books_of(charge);
-    slot_move_begin(books->page, books->slot);
-    bool shares = charge->small > 0 && charge->bytes == 0; /* what is there already */
-    int error = shares ? 0 : reserve_more(charge, charge->bytes);
-    if (error != 0)
-        slot_move_end(books->page, books->slot);
-    return error;
+    return process->session.config->device_count;
 }
 
 static struct slab_key key_of(const struct charge *charge)
 {
     return (struct slab_key){charge->device, charge->kind, charge->small};
+}
+
+/* Pages of slabs are charged, if they are not reserved already, or given back. */
+static void note_pages(struct process *process, struct slab_key key, int pages)
+{
+    if (key.kind == POINTER_MANAGED)
+        books_manage(&process->session.books, key.device, pages * (int64_t)SLAB_PAGE,
+                     devices_of(process));
+}
+
+static void give_back_pages(struct process *process, struct slab_key key, int pages)
+{
+    if (pages == 0)
+        return;
+    books_release(&process->session.books, key.device, (uint64_t)pages * SLAB_PAGE);
+    note_pages(process, key, -pages);
+}
+
+/* A place in a page that is charged, or a page more. From here on it is the slabs'. */
+static int reserve_small(struct charge *charge)
+{
+    charge->claimed = true;
+    if (slabs_claim(&charge->process->slabs, key_of(charge)))
+        return 0;
+    int error = reserve_more(charge, SLAB_PAGE);
+    charge->claimed = error == 0;
+    if (error == 0) {
+        slabs_pay(&charge->process->slabs, key_of(charge));
+        note_pages(charge->process, key_of(charge), 1);
+    }
+    return error;
+}
+
+/* Until the charge ends, its bytes are moving: the manager must not measure meanwhile. */
+static int try_to_reserve(struct charge *charge)
+{
+    struct books *books = books_of(charge);
+    slot_move_begin(books->page, books->slot);
+    int error = charge->small > 0 ? reserve_small(charge) : reserve_more(charge, charge->bytes);
+    if (error != 0)
+        slot_move_end(books->page, books->slot);
+    return error;
 }
 
 /* Before a refusal it is measured what may be less than the books say. */
@@ -62,15 +97,15 @@ static CUresult reserve(struct charge *charge, int device)
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
-    if (charge->small > 0 && slabs_room(&charge->process->slabs, key_of(charge)))
-        charge->bytes = 0;
     overhead_refresh(charge->process, device, false);
-    if (try_to_reserve(charge) == 0 ||
-        (overhead_reconsider(charge->process, charge->device, charge->bytes) &&
-         try_to_reserve(charge) == 0))
-        return CUDA_SUCCESS;
-    books_deny(books_of(charge), charge->device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t bytes = charge->small > 0 ? SLAB_PAGE : charge->bytes;
+    int times = 0;
+    while (try_to_reserve(charge) != 0)
+        if (!overhead_reconsider(charge->process, charge->device, bytes, &times)) {
+            books_deny(books_of(charge), charge->device);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    return CUDA_SUCCESS;
 }
 
 static CUresult reserve_current(struct charge *charge)
@@ -93,7 +128,7 @@ static CUresult begin(struct charge *charge, uint64_t bytes)
 
 CUresult charge_begin(struct charge *charge, uint64_t bytes, enum pointer_kind kind)
 {
-    CUresult result = begin(charge, slab_whole(bytes));
+    CUresult result = begin(charge, bytes > SLAB_MOST ? slab_whole(bytes) : 0);
     charge->kind = kind;
     charge->small = bytes <= SLAB_MOST ? bytes : 0;
     if (charge->process == NULL || result != CUDA_SUCCESS)
@@ -126,66 +161,72 @@ CUresult charge_begin_on(struct charge *charge, CUdevice ordinal, uint64_t bytes
     return result;
 }
 
+/* The place that was claimed is not needed. */
+static void give_up(struct charge *charge)
+{
+    if (charge->claimed)
+        give_back_pages(charge->process, key_of(charge),
+                        slabs_give_up(&charge->process->slabs, key_of(charge)));
+    charge->claimed = false;
+}
+
 int charge_correct(struct charge *charge, uint64_t bytes)
 {
     if (charge->process == NULL)
         return 0;
     bool small = bytes <= SLAB_MOST;
-    uint64_t pages = slab_whole(bytes);
-    if (small && charge->small > 0) /* whether it shares a page is seen when it is recorded */
+    uint64_t pages = small ? 0 : slab_whole(bytes);
+    if (small && charge->small > 0) /* its place is of another size, perhaps: a page is one page */
         return 0;
     if (pages > charge->bytes) {
-        uint64_t more = pages - charge->bytes;
-        int error = reserve_more(charge, more);
+        int error = reserve_more(charge, pages - charge->bytes);
         if (error != 0)
             return error;
+    }
+    if (small) {
+        charge->small = bytes;
+        charge->claimed = true;
+        slabs_pay(&charge->process->slabs, key_of(charge)); /* with a page of those reserved */
+        note_pages(charge->process, key_of(charge), 1);
+        books_release(books_of(charge), charge->device, charge->bytes - SLAB_PAGE);
     } else {
-        books_release(books_of(charge), charge->device, charge->bytes - pages);
+        give_up(charge);
+        charge->small = 0;
+        if (pages < charge->bytes)
+            books_release(books_of(charge), charge->device, charge->bytes - pages);
     }
     charge->bytes = pages;
-    charge->small = small ? bytes : 0;
     return 0;
 }
 
-/* A page that was not expected to be a new one is paid for now. */
-static int pay(struct charge *charge)
-{
-    if (charge->bytes > 0)
-        return 0;
-    int error = reserve_more(charge, SLAB_PAGE);
-    if (error == 0)
-        charge->bytes = SLAB_PAGE;
-    else
-        books_deny(books_of(charge), charge->device);
-    return error;
-}
-
-/* It is to be freed: its page goes, unless others have come to share it meanwhile. Then that is
- * charged, whatever the limit. */
+/* It is to be freed: its page, which is not paid for, goes with it, unless others have come to
+ * share it meanwhile. Then it is charged, whatever the limit. */
 static void leave_page(struct charge *charge, uint64_t address)
 {
-    uint64_t paid = charge->bytes;
-    if (slabs_leave(&charge->process->slabs, key_of(charge), address))
+    if (slabs_leave(&charge->process->slabs, key_of(charge), address) > 0)
         return;
-    charge->bytes = 0;
-    if (paid == 0)
-        books_admit(books_of(charge), charge->device, SLAB_PAGE);
+    books_admit(books_of(charge), charge->device, SLAB_PAGE);
+    note_pages(charge->process, key_of(charge), 1);
 }
 
-/* In which page it lies shows only now. */
+/* In which page it lies shows only now. One that was not expected to be a new one is paid for. */
 static int enter_page(struct charge *charge, uint64_t address)
 {
-    int taken = slabs_enter(&charge->process->slabs, key_of(charge), address);
-    if (taken < 0)
-        return taken;
-    if (taken == 0) {
-        books_release(books_of(charge), charge->device, charge->bytes);
-        charge->bytes = 0;
+    int pages, error = slabs_enter(&charge->process->slabs, key_of(charge), address, &pages);
+    if (error != 0)
+        return error;
+    charge->claimed = false;
+    if (pages <= 0) {
+        give_back_pages(charge->process, key_of(charge), -pages);
         return 0;
     }
-    int error = pay(charge);
-    if (error != 0)
+    error = reserve_more(charge, SLAB_PAGE);
+    if (error == 0) {
+        note_pages(charge->process, key_of(charge), 1);
+    } else {
+        books_deny(books_of(charge), charge->device);
         leave_page(charge, address);
+    }
     return error;
 }
 
@@ -205,22 +246,14 @@ static int remember(struct charge *charge, enum holding kind, uint64_t address)
     return 0;
 }
 
-static uint32_t devices_of(const struct process *process)
-{
-    return process->session.config->device_count;
-}
-
 int charge_record(struct charge *charge, enum holding kind, uint64_t address)
 {
     if (charge->process == NULL)
         return 0;
     int error = charge->small > 0 ? enter_page(charge, address) : 0;
-    if (error == 0 && (error = remember(charge, kind, address)) != 0 && charge->small > 0) {
-        if (slabs_leave(&charge->process->slabs, key_of(charge), address))
-            charge->bytes = SLAB_PAGE; /* to be given back with an error */
-        else
-            charge->bytes = 0;
-    }
+    if (error == 0 && (error = remember(charge, kind, address)) != 0 && charge->small > 0)
+        give_back_pages(charge->process, key_of(charge),
+                        slabs_leave(&charge->process->slabs, key_of(charge), address));
     if (error == 0 && charge->kind == POINTER_MANAGED)
         books_manage(books_of(charge), charge->device, (int64_t)charge->bytes,
                      devices_of(charge->process));
@@ -231,8 +264,10 @@ CUresult charge_end(struct charge *charge, CUresult result)
 {
     if (charge->process == NULL)
         return result;
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        give_up(charge);
         books_release(books_of(charge), charge->device, charge->bytes);
+    }
     process_move_end(charge->process);
     return result;
 }
@@ -245,6 +280,18 @@ CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr addre
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return charge_end(charge, result);
+}
+
+static struct slab_key key_of_pointer(const struct pointer *known)
+{
+    return (struct slab_key){known->device, known->kind, known->bytes};
+}
+
+/* Does it share a page, that is charged for what is in it? */
+static bool in_slab(const struct pointer *known)
+{
+    return known->owner == 0 && known->kind != POINTER_IMPORTED && known->bytes > 0 &&
+           known->bytes <= SLAB_MOST;
 }
 
 void release_begin(struct release *release, enum holding kind, uint64_t address)
@@ -261,8 +308,24 @@ void release_begin(struct release *release, enum holding kind, uint64_t address)
         return;
     }
     release->process = process;
+    if (in_slab(&release->pointer))
+        release->slab =
+            slabs_leave_begin(&process->slabs, key_of_pointer(&release->pointer), address);
     if (release->pointer.owner != 0)
         pools_return(&process->pools, release->pointer.owner, address, release->pointer.bytes);
+}
+
+/* As if it had been freed and allocated again, whatever the limit. */
+static void stay_in_slab(struct process *process, const struct pointer *kept, int slab)
+{
+    struct slab_key key = key_of_pointer(kept);
+    int pages = 0;
+    books_admit(&process->session.books, key.device, SLAB_PAGE);
+    note_pages(process, key, 1);
+    slabs_pay(&process->slabs, key);
+    give_back_pages(process, key, slabs_leave_end(&process->slabs, key, slab));
+    slabs_enter(&process->slabs, key, kept->address, &pages);
+    give_back_pages(process, key, -pages);
 }
 
 /* Still allocated, still charged; without memory to say so it stays charged. */
@@ -270,9 +333,19 @@ static void keep(const struct release *release)
 {
     struct process *process = release->process;
     const struct pointer *kept = &release->pointer;
+    if (in_slab(kept))
+        stay_in_slab(process, kept, release->slab);
     if (kept->owner != 0)
         pools_kept(&process->pools, kept->owner, kept->address, kept->bytes);
     pointers_add(&process->holdings[release->kind], *kept);
+}
+
+/* What is small gives its page back only if it was the last in it. */
+static void give_back_small(struct process *process, const struct pointer *gone, int slab)
+{
+    struct slab_key key = key_of_pointer(gone);
+    give_back_pages(process, key, slabs_leave_end(&process->slabs, key, slab));
+    overhead_freed(process, gone->device);
 }
 
 CUresult release_settle(struct release *release, CUresult result)
@@ -280,7 +353,9 @@ CUresult release_settle(struct release *release, CUresult result)
     struct process *process = release->process;
     if (process == NULL)
         return result;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && in_slab(&release->pointer))
+        give_back_small(process, &release->pointer, release->slab);
+    else if (result == CUDA_SUCCESS)
         release_gone(process, &release->pointer, release->stream);
     else
         keep(release);
@@ -288,17 +363,12 @@ CUresult release_settle(struct release *release, CUresult result)
     return result;
 }
 
-/* What is small gives its page back only if it was the last in it. */
 static void give_back(struct process *process, const struct pointer *gone)
 {
     struct books *books = &process->session.books;
-    struct slab_key key = {gone->device, gone->kind, gone->bytes};
-    uint64_t bytes = gone->bytes;
-    if (bytes <= SLAB_MOST)
-        bytes = slabs_leave(&process->slabs, key, gone->address) ? SLAB_PAGE : 0;
-    books_release(books, gone->device, bytes);
+    books_release(books, gone->device, gone->bytes);
     if (gone->kind == POINTER_MANAGED)
-        books_manage(books, gone->device, -(int64_t)bytes, devices_of(process));
+        books_manage(books, gone->device, -(int64_t)gone->bytes, devices_of(process));
     overhead_freed(process, gone->device);
 }
 
@@ -310,6 +380,9 @@ void release_gone(struct process *process, const struct pointer *gone, uint64_t 
                      devices_of(process));
     else if (gone->owner != 0)
         pool_given_back(process, gone, stream);
+    else if (in_slab(gone))
+        give_back_small(process, gone,
+                        slabs_leave_begin(&process->slabs, key_of_pointer(gone), gone->address));
     else if (gone->bytes > 0)
         give_back(process, gone);
 }

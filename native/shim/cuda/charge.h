@@ -17,8 +17,9 @@ struct charge {
     struct process *process; /* NULL: not limited */
     unsigned device;         /* index in the configuration */
     enum pointer_kind kind;
-    uint64_t bytes;   /* reserved */
+    uint64_t bytes;   /* reserved; 0 for what shares a page, which is the slabs' (core/slabs.h) */
     uint64_t small;   /* what was asked for, where it shares a page; else 0 */
+    bool claimed;     /* and that has a place there, or a page, until the driver has answered */
     uint64_t context; /* what is allocated ends with it; 0: with none */
 };
 
@@ -48,6 +49,7 @@ struct release {
     struct process *process; /* NULL: nothing to give back */
     enum holding kind;
     struct pointer pointer;
+    int slab;        /* in which it lay, if it shared a page */
     uint64_t stream; /* set in between: of a free in the order of a stream, pool_stream_key() */
 };
 

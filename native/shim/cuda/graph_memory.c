@@ -187,14 +187,20 @@ static bool fly_again(struct graph_flight *flight, unsigned device)
     return again;
 }
 
+static uint64_t need_now(const struct graph_flight *flight, unsigned device)
+{
+    struct graph_pool *pool = pool_of(flight->process, device);
+    pthread_mutex_lock(&pool->mutex);
+    uint64_t bytes = need_on(pool, flight->exec, device);
+    pthread_mutex_unlock(&pool->mutex);
+    return bytes;
+}
+
 static int fly(struct graph_flight *flight, unsigned device)
 {
     struct process *process = flight->process;
     struct graph_pool *pool = pool_of(process, device);
-    uint64_t limit = process_memory_limit(process, device);
-    pthread_mutex_lock(&pool->mutex);
-    uint64_t bytes = need_on(pool, flight->exec, device);
-    pthread_mutex_unlock(&pool->mutex);
+    uint64_t limit = process_memory_limit(process, device), bytes = need_now(flight, device);
     int error = books_reserve(&process->session.books, device, bytes, limit);
     if (error != 0)
         return error;
@@ -250,7 +256,9 @@ CUresult graph_flight_begin(struct graph_flight *flight, struct process *process
     if (exec->need.foreign) /* as if the device had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned device = take_off_all(flight);
-    if (device < VCUDA_DEVICES && overhead_reconsider(process, device, 0))
+    int times = 0;
+    while (device < VCUDA_DEVICES &&
+           overhead_reconsider(process, device, need_now(flight, device), &times))
         device = take_off_all(flight);
     if (device == VCUDA_DEVICES)
         return CUDA_SUCCESS;

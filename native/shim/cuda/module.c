@@ -11,17 +11,17 @@
 /* Programs load small modules by the hundred: those are not measured one by one. */
 enum { SMALL = 1 << 20 };
 
-/* What an image takes: all at once, or its code only when it is launched. `extent`: at most; 0 if
- * that is not known. */
+/* What an image takes. least: when it is loaded; a driver that loads lazily takes the code only
+ * when it is launched. extent: at most; 0 if that is not known. */
 struct needs {
     uint64_t bytes;
-    uint64_t variables;
+    uint64_t least;
     uint64_t extent;
 };
 
 static CUresult begin(struct overhead *overhead, struct needs needs)
 {
-    CUresult result = overhead_begin_loading(overhead, needs.bytes, needs.variables);
+    CUresult result = overhead_begin_loading(overhead, needs.bytes, needs.least);
     overhead->often = needs.extent < SMALL;
     return result;
 }
@@ -35,12 +35,20 @@ static bool code_counts(void)
            overhead_of_context(process, device) > 0;
 }
 
+/* Drivers of before 11.7 do not, and do not say so. */
+static bool loads_lazily(void)
+{
+    int mode;
+    return REAL(cuModuleGetLoadingMode)(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
+}
+
 static struct needs needs_of(const void *image, uint64_t extent)
 {
+    bool counts = code_counts();
+    uint64_t bytes = slab_whole(counts ? image_estimate(image) : image_bytes(image));
+    uint64_t variables = slab_whole(image_variables(image));
     return (struct needs){
-        .bytes = slab_whole(code_counts() ? image_estimate(image) : image_bytes(image)),
-        .variables = slab_whole(image_variables(image)),
-        .extent = extent};
+        .bytes = bytes, .least = counts && !loads_lazily() ? bytes : variables, .extent = extent};
 }
 
 static CUresult begin_image(struct overhead *overhead, const void *image)

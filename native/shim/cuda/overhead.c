@@ -83,6 +83,15 @@ static CUresult refuse(struct overhead *overhead)
 }
 
 /* Before a refusal it is measured what may be less than the books say. */
+static bool reserve_more(struct overhead *overhead)
+{
+    int times = 0;
+    while (!reserve(overhead))
+        if (!overhead_reconsider(overhead->process, overhead->device, overhead->estimate, &times))
+            return false;
+    return true;
+}
+
 static CUresult begin_with(struct overhead *overhead, int device, uint64_t least)
 {
     if (device < 0) { /* not granted: as if it had no memory */
@@ -90,8 +99,7 @@ static CUresult begin_with(struct overhead *overhead, int device, uint64_t least
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     overhead->device = (unsigned)device;
-    if (reserve(overhead) ||
-        (overhead_reconsider(overhead->process, overhead->device, 0) && reserve(overhead)))
+    if (reserve_more(overhead))
         return CUDA_SUCCESS;
     overhead->unpaid = least < overhead->estimate;
     overhead->estimate = least;

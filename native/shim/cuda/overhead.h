@@ -63,13 +63,12 @@ int overhead_measure(struct process *process, unsigned device, bool often);
 /* What the driver is known to take for one context. */
 uint64_t overhead_of_context(const struct process *process, int device);
 
-/* Before a refusal: is there reason to think that the driver holds less than the books say? Then it
- * is measured, and to be tried again. There is if an estimate stands, or something was freed since
- * the last measurement, here or perhaps by another process of the container: what the driver had
- * besides (a page with little in it) may be gone, too. Not where programs' own allocations leave no
- * room for `bytes`: example, a program at its limit that asks again and again would have the driver
- * asked each time. */
-bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes);
+/* After a reservation of `bytes` was refused: is it to be tried again? `times`: how often that was
+ * so already, 0 at first. It is where there is room by now, and where the driver holds less than
+ * the books say, perhaps: then it is measured first. There is reason for that if an estimate
+ * stands, or something was freed since the last measurement, here or perhaps by another process of
+ * the container: what the driver had besides (a page with little in it) may be gone, too. */
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes, int *times);
 
 /* By how much the driver's own bytes are fewer than they were in the last figure shown, although
  * the program did nothing that could have made them so: free memory must not grow by a better

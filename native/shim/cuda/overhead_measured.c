@@ -218,11 +218,17 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
     measure(process, device, exactly);
 }
 
-bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes)
+/* Others may take what they gave back before we have it: then it was refused rightly. */
+enum { RECONSIDERED_MOST = 4 };
+
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes, int *times)
 {
-    if (slot_add(books_used(books_of(process), device), bytes) >
-        process_memory_limit(process, device))
+    enum books_room room =
+        books_room(books_of(process), device, bytes, process_memory_limit(process, device));
+    if (room == BOOKS_FULL || ++*times > RECONSIDERED_MOST)
         return false;
+    if (room == BOOKS_ROOM)
+        return true;
     struct tally *tally = &process->tallies[device];
     bool estimated = atomic_load_explicit(&tally->state, memory_order_relaxed) == TALLY_ESTIMATED;
     bool freed = atomic_load_explicit(&tally->freed, memory_order_relaxed) !=

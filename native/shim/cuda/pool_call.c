@@ -158,10 +158,14 @@ static CUresult begin_charged(struct pool_call *call)
     call->device = (unsigned)call->pool.device;
     take_turn(call);
     overhead_refresh(process, call->pool.device, false);
-    if (begin_moving(call) || (overhead_reconsider(process, call->device, 0) && begin_moving(call)))
-        return CUDA_SUCCESS;
-    pools_end_turn(&process->pools, call->pool.handle);
-    return refuse(call);
+    int times = 0;
+    while (!begin_moving(call))
+        if (!overhead_reconsider(process, call->device,
+                                 pool_growth(&call->pool, call->growth.bytes), &times)) {
+            pools_end_turn(&process->pools, call->pool.handle);
+            return refuse(call);
+        }
+    return CUDA_SUCCESS;
 }
 
 /* Which pool, and is there anything to charge? Without, `call->process` is NULL. */
