@@ -97,7 +97,8 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. at: monotonic seconds. answered: whether the driver told anything."""
+    """All of it. at: monotonic seconds. answered: whether the driver told anything when it was
+    asked last. asked: whether it was asked about processes at this look."""
 
     at: float
     node: str
@@ -111,3 +112,4 @@ class Snapshot:
     registered: Mapping[str, bool] = field(default_factory=dict)
     mismatched: int = 0
     disagreements: Mapping[str, int] = field(default_factory=dict)
+    asked: bool = True
