@@ -67,7 +67,9 @@ class Monitor:
         self.auditor = auditor
         self.pages = Pages(self.fresh_page, self._topology, not_ready, settings.version)
         self.web = Web(self.page, not_ready, settings.period, refresh=self._refresh)
-        placement = placement_page.handlers(lambda: self.sampler.sources, latencies.admissions)
+        placement = placement_page.handlers(
+            lambda: self.sampler.sources, latencies.admissions, auditor.tally
+        )
         handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
         self._server = HttpServer(handlers, settings.bounds)
         latencies.on_refusal = self._refused

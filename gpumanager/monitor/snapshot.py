@@ -57,6 +57,11 @@ class DeviceView:
     pids: tuple[int, ...] = ()
 
 
+def labels_of(owner: Claimant) -> tuple[str, str, str]:
+    """As the metrics have them. Its pod's UID stands for a name that is not known yet."""
+    return owner.namespace, owner.name or owner.uid, owner.container
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerView:
     """One container that has GPUs, whether it runs yet or not.
@@ -75,8 +80,7 @@ class ContainerView:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """Its pod's UID stands for a name that is not known yet."""
-        return self.owner.namespace, self.owner.name or self.owner.uid, self.owner.container
+        return labels_of(self.owner)
 
 
 @dataclass(frozen=True, slots=True)
