@@ -11,7 +11,7 @@ from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.deviceplugin.plugin import SOCKETS
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import topology
-from gpumanager.monitor.ports import Driver, Sources, Told
+from gpumanager.monitor.ports import Driver, Question, Sources, Told
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
@@ -41,10 +41,10 @@ def patient(driver: Driver, waiting_for: Callable[[], str]) -> Driver:
     waiting_for: empty once they are found.
     """
 
-    def ask() -> Told:
+    def ask(question: Question) -> Told:
         if reason := waiting_for():
             raise GpuManagerError(reason)
-        return driver()
+        return driver(question)
 
     return ask
 

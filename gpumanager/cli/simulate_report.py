@@ -101,7 +101,8 @@ def _cells(result: ContainerResult) -> list[Text]:
 def _asked(result: ContainerResult) -> str:
     container = result.container
     memory = [format_bytes(container.blocks * MEMORY_BLOCK)] if container.blocks else []
-    return ", ".join([f"{container.cores} cores", *memory]) if container.asks else NOTHING
+    cores = "1 core" if container.cores == 1 else f"{container.cores} cores"
+    return ", ".join([cores, *memory]) if container.asks else NOTHING
 
 
 def _memory(result: ContainerResult) -> str:

@@ -44,4 +44,8 @@ def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None)
     below = root.add(Text(leaf(gpu, promised), style="" if promised is None or promised else "dim"))
     for one in promised or ():
         label = Text(one.name, style="bold")
-        below.add(label.append(f"  {granted(one)}, by the rule {one.rule}", style="not bold"))
+        label.append(f"  {granted(one)}, by the rule {one.rule}", style="not bold")
+        if one.unlimited:
+            count = sum(one.unlimited.values())
+            label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")
+        below.add(label)

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from gpumanager.gpu.health import Finding, HealthEvent
 from gpumanager.gpu.health_events import HealthSource
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.pacing import pace
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)
@@ -33,8 +34,9 @@ LEAST_PAUSE: Final = 1.0
 class Timing:
     """Seconds. probe: between two rounds. wait: for events, at a time. retry: after NVML failed.
 
-    silent: a question that takes longer is one that is not answered. look: between two looks
-    whether there is one. reopen: rounds with a GPU that cannot be asked, until NVML is opened anew.
+    longest: between two rounds where NVML is slow. silent: a question that takes longer is one that
+    is not answered. look: between two looks whether there is one. reopen: rounds with a GPU that
+    cannot be asked, until NVML is opened anew.
     """
 
     probe: float = 10.0
@@ -43,6 +45,7 @@ class Timing:
     silent: float = 10.0
     look: float = 1.0
     reopen: int = 6
+    longest: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +131,13 @@ class HealthThread:
 
     def _turn(self) -> None:
         if time.monotonic() >= self._next_round:
+            begun = time.monotonic()
             self._tell(self._round())
             self._last_round = time.monotonic()
-            self._next_round = self._last_round + self._timing.probe
+            cost = self._last_round - begun
+            self._next_round = self._last_round + pace(
+                self._timing.probe, cost, self._timing.longest
+            )
         events = self._ask(LIBRARY, partial(self._source.wait, self._timing.wait))
         if events:
             self._tell(Happened(events))

@@ -87,12 +87,12 @@ class NvmlSession:
 
 
 def asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[GpuUUID, Any]]:
-    """A GPU, or its MIG devices, of those with these bare UUIDs; None: all.
+    """A GPU, if it is one of these by its bare UUID. None: each, or its MIG devices.
 
-    What a UUID is the library knows by itself; all else it asks the driver, which takes locks that
-    programs on the GPU wait for.
+    What a UUID is the library knows by itself; all else it asks the driver, even whether a GPU is
+    split. One that is named is not: such are given to nobody.
     """
-    for handle in instances(device):
+    for handle in [device] if gpus is not None else instances(device):
         uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
         if gpus is None or bare(uuid) in gpus:
             yield uuid, handle

@@ -24,7 +24,7 @@ from gpumanager.allocator.journal import Claimant
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.residents import by_holder, same_pod
-from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot
+from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot, labels_of
 from gpumanager.units import MIB, Bytes, format_bytes
 from gpumanager.virtual.processes import Process
 
@@ -64,7 +64,7 @@ class Suspect:
     def labels(self) -> tuple[str, str, str]:
         """Of its container, as the metrics have them; without a container where none is known."""
         if self.owner:
-            return self.owner.namespace, self.owner.name or self.owner.uid, self.owner.container
+            return labels_of(self.owner)
         namespace, _, name = (self.pod_name or "").partition("/")
         return namespace, name or self.pod or "", ""
 
@@ -82,7 +82,10 @@ class Suspect:
 
 
 _SAYS: Final = {
-    Kind.UNBOOKED: "holds {size} of {gpu} that it did not ask the shim for",
+    Kind.UNBOOKED: (
+        "holds {size} of {gpu} that it did not ask the shim for: it found a driver library without "
+        "the shim, and no limit holds for it"
+    ),
     Kind.UNLIMITED: "uses {gpu} without limits: the shim does not know its driver's functions",
     Kind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
     Kind.STRANGER: "holds {size} of {gpu}, which is promised to others",

@@ -90,8 +90,9 @@ class Auditor:
         """Told of each, beside the cluster."""
 
     async def audit(self, snapshot: Snapshot) -> None:
-        """One look. What the driver did not answer tells nothing, neither for nor against."""
-        if not snapshot.answered:
+        """One look. What the driver was not asked, or did not answer, tells nothing, neither for
+        nor against."""
+        if not (snapshot.asked and snapshot.answered):
             return
         found = tuple(map(self._named, suspects(snapshot, self._rules.tolerance)))
         self._looks = counted(self._looks, found)
@@ -105,6 +106,11 @@ class Auditor:
         if self._rules.policy is Policy.END:
             self._end_all(one for one in sure if one.certain and one.kind is not Kind.UNLIMITED)
         self._compare(snapshot)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether something was found that another look has to confirm."""
+        return any(looks < self._rules.looks for looks in self._looks.values())
 
     async def stop(self) -> None:
         """Who was asked to end is left alone."""

@@ -1,4 +1,4 @@
-"""The driver's answers for the monitor: three questions, one thread, one bound.
+"""The driver's answers for the monitor: one question at a time, one thread, one bound.
 
 NVML may hang. Nobody waits for it longer than the bound, and it is not asked again before it has
 answered: until then nothing new is known of GPUs, and everything else goes on.
@@ -6,6 +6,9 @@ answered: until then nothing new is known of GPUs, and everything else goes on.
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
@@ -13,7 +16,8 @@ from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.status import NvmlStatus
 from gpumanager.gpu.utilization import NvmlUtilization
-from gpumanager.monitor.ports import Driver, Told
+from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.monitor.ports import Driver, Held, Question, Told
 
 log = logging.getLogger(__name__)
 
@@ -26,29 +30,50 @@ class NvmlDriver:
     def __init__(self) -> None:
         self._status, self._held, self._busy = NvmlStatus(), NvmlMeter(), NvmlUtilization()
 
-    def __call__(self) -> Told:
+    def __call__(self, question: Question) -> Told:
         """Raises NvmlError."""
-        return Told(status=self._status(), held=self._held(), busy=self._busy())
+        asked, sampled = question.processes, question.samples
+        return Told(
+            status=self._status() if question.status else None,
+            held=self._held_on(asked),
+            busy=self._busy(sampled) if sampled else {},
+        )
+
+    def _held_on(self, gpus: Collection[GpuUUID]) -> Held:
+        """By their bare UUIDs. One that does not answer may be lost: nothing is on it."""
+        told = {bare(gpu): pids for gpu, pids in self._held(gpus).items()} if gpus else {}
+        return {gpu: told.get(gpu, {}) for gpu in gpus}
 
 
 class PatientDriver:
-    """One question at a time, none waited for longer than `seconds`."""
+    """One question at a time, none waited for longer than `seconds`.
 
-    def __init__(self, driver: Driver, seconds: float = LOOK_SECONDS) -> None:
+    cost: seconds that the last answer took.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        seconds: float = LOOK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._driver = driver
         self._seconds = seconds
+        self._clock = clock
         self._thread = OwnThread("monitor")
         self._asked: asyncio.Future[Told] | None = None
         self._complained = False
+        self.cost = 0.0
 
-    async def ask(self) -> Told | None:
+    async def ask(self, question: Question) -> Told | None:
         """None where it does not answer now; an answer that comes late is had by the next."""
         if self._asked is None:
             loop = asyncio.get_running_loop()
-            self._asked = loop.run_in_executor(self._thread, self._driver)
+            self._asked = loop.run_in_executor(self._thread, partial(self._timed, question))
             self._asked.add_done_callback(_read)
         done, _ = await asyncio.wait((self._asked,), timeout=self._seconds)
         if not done:
+            self.cost = self._seconds
             self._complain("no answer")
             return None
         asked, self._asked = self._asked, None
@@ -62,6 +87,14 @@ class PatientDriver:
 
     def close(self) -> None:
         self._thread.shutdown()
+
+    def _timed(self, question: Question) -> Told:
+        """In its thread."""
+        begun = self._clock()
+        try:
+            return self._driver(question)
+        finally:
+            self.cost = self._clock() - begun
 
     def _complain(self, cause: object) -> None:
         """Once, until it works again."""

@@ -13,8 +13,9 @@ from gpumanager.allocator.answer import limits
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.samples import Answers, Sample
+from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
-from gpumanager.monitor.ports import GpuFitness, Told
+from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
 from gpumanager.virtual.books import DEGRADATIONS
@@ -65,9 +66,10 @@ def _newest(
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """What containers are told by. seconds: since the last look; 0: there was none.
+    """What containers are told by. charged: at an earlier look; seconds: since that; 0: there was
+    none.
 
-    before: the usages of that one.
+    before: the usages of the last look. status: of GPUs, for those that one container has whole.
     """
 
     usages: Mapping[AllocationID, AllocationUsage]
@@ -76,6 +78,7 @@ class Meters:
     charged: Charged = field(default_factory=dict)
     seconds: float = 0.0
     before: Mapping[AllocationID, AllocationUsage] = field(default_factory=dict)
+    status: Mapping[GpuUUID, GpuStatus] = field(default_factory=dict)
 
 
 def charged(usages: Iterable[AllocationUsage]) -> Charged:
@@ -85,7 +88,7 @@ def charged(usages: Iterable[AllocationUsage]) -> Charged:
 def gpu_views(
     ledger: Ledger,
     live: Sequence[Allocation],
-    told: Told | None,
+    status: Mapping[GpuUUID, GpuStatus],
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuView]:
     books = ledger.unheld(live)
@@ -97,7 +100,7 @@ def gpu_views(
             cores=CORES_PER_GPU - book.free_cores,
             memory=Bytes((blocks(gpu.memory) - book.free_blocks) * MEMORY_BLOCK),
             containers=holders[gpu.uuid],
-            status=told.status.get(gpu.uuid) if told else None,
+            status=status.get(gpu.uuid),
             fitness=fitness.get(gpu.uuid, GpuFitness()),
         )
 
@@ -159,7 +162,7 @@ def _devices(topology: Topology, promise: Allocation, meters: Meters) -> Iterato
     usage = meters.usages.get(promise.allocation)
     by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
     for gpu in filter(None, map(topology.by_uuid, promise.gpus)):
-        view = _with_driver(_promised(gpu, promise), promise.allocation, meters)
+        view = _with_driver(_promised(gpu, promise), promise, meters)
         device = by_gpu.get(bare(gpu.uuid))
         yield view if device is None else _with_books(view, device, promise.allocation, meters)
 
@@ -172,11 +175,18 @@ def _promised(gpu: Gpu, promise: Allocation) -> DeviceView:
     return DeviceView(gpu, limit.memory, limit.cores, min(limit.ceiling, CORES_PER_GPU))
 
 
-def _with_driver(view: DeviceView, name: AllocationID, meters: Meters) -> DeviceView:
-    own = meters.residents.get((name, view.gpu.uuid), ())
+def _with_driver(view: DeviceView, promise: Allocation, meters: Meters) -> DeviceView:
+    """Of a whole GPU its status says everything but whose the processes are."""
+    own = meters.residents.get((promise.allocation, view.gpu.uuid), ())
+    pids = tuple(sorted(one.process.pid for one in own))
+    if promise.whole:
+        status = meters.status.get(view.gpu.uuid)
+        if status is None:
+            return replace(view, pids=pids)
+        used = Bytes(min(status.memory_used, view.gpu.memory))
+        return replace(view, pids=pids, measured=used, percent=status.percent)
     sizes = [one.held for one in own]
     measured = None if None in sizes else sum(size for size in sizes if size is not None)
-    pids = tuple(sorted(one.process.pid for one in own))
     return replace(
         view,
         pids=pids,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gpumanager.gpu.values import Topology
@@ -21,7 +21,7 @@ class Pages:
 
     def __init__(
         self,
-        page: Callable[[], Page | None],
+        page: Callable[[], Awaitable[Page | None]],
         topology: Callable[[], Topology],
         not_ready: Callable[[], str],
         version: str,
@@ -46,7 +46,7 @@ class Pages:
 
     async def metrics(self) -> Answer:
         async with self._rendering:
-            page = self._page()
+            page = await self._page()
             if page is None:
                 return NOT_YET
             if self._rendered is None or self._rendered[0] is not page.snapshot:
@@ -55,11 +55,11 @@ class Pages:
             return self._rendered[1]
 
     async def usage(self) -> Answer:
-        page = self._page()
+        page = await self._page()
         return NOT_YET if page is None else _json(usage(page.snapshot))
 
     async def graph(self) -> Answer:
-        page = self._page()
+        page = await self._page()
         return NOT_YET if page is None else _json(graph(self._topology(), page.snapshot))
 
     async def version(self) -> Answer:

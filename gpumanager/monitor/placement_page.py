@@ -5,34 +5,46 @@ For `tree` and `explain`. What of it is used is in `/metrics`.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.http import Answer, Handler
 from gpumanager.monitor.ports import Sources
+from gpumanager.monitor.snapshot import labels_of
 
 PATH: Final = "/api/placement"
 
 
-def handlers(sources: Callable[[], Sources], admissions: Admissions) -> Mapping[str, Handler]:
+def handlers(
+    sources: Callable[[], Sources], admissions: Admissions, tally: Tally
+) -> Mapping[str, Handler]:
     async def placement() -> Answer:
-        found = json.dumps(document(sources(), admissions, time.time()), separators=(",", ":"))
+        told = document(sources(), admissions, time.time(), tally.unlimited)
+        found = json.dumps(told, separators=(",", ":"))
         return Answer(body=found.encode(), kind="application/json")
 
     return {PATH: placement}
 
 
-def document(sources: Sources, admissions: Admissions, now: float) -> dict[str, Any]:
-    """now: seconds since the epoch."""
+def document(
+    sources: Sources,
+    admissions: Admissions,
+    now: float,
+    unlimited: Mapping[tuple[str, ...], int] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """now: seconds since the epoch. unlimited: as the tally of the audit has them."""
     topology = sources.topology()
     return {
         "node": sources.node,
         "time": round(now, 3),
         "topology": topology_json(topology),
-        "promises": list(promises_json(sources.journal().live(), topology)),
+        "promises": list(promises_json(sources.journal().live(), topology, unlimited)),
         "happened": [one.as_json() for one in admissions],
     }
 
@@ -58,7 +70,9 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def promises_json(live: Iterable[Allocation], topology: Topology) -> Iterator[dict[str, Any]]:
+def promises_json(
+    live: Iterable[Allocation], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
+) -> Iterator[dict[str, Any]]:
     """thought: whom it was made for, where that was another pod than the one that has it."""
     for one in live:
         known = one.pod or one.candidate
@@ -80,7 +94,21 @@ def promises_json(live: Iterable[Allocation], topology: Topology) -> Iterator[di
             "time": round(one.time, 3),
             "doubted": one.doubted,
             "inherited": one.inherited,
+            "unlimited": _unlimited(one, unlimited),
         }
+
+
+def _unlimited(promise: Allocation, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+    """Its processes for which no limit holds, and those of which only the pod is known."""
+    if promise.pod is None or promise.whole:
+        return {}
+    namespace, pod, container = labels_of(promise.pod)
+    mine = {(namespace, pod, container), (namespace, pod, "")}
+    counts = Counter[str]()
+    for (*who, reason), count in found.items():
+        if tuple(who) in mine:
+            counts[reason] += count
+    return dict(counts)
 
 
 def _pod(who: Claimant | None) -> str | None:

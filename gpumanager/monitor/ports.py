@@ -17,22 +17,35 @@ from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
-"""GPU → host pid → bytes, or None for a process of which the driver does not tell."""
+"""Bare GPU → host pid → bytes, or None for a process of which the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the driver is asked: the status of all GPUs or of none, and the processes and
+    utilisation samples of some, by their bare UUIDs."""
+
+    status: bool
+    processes: frozenset[GpuUUID]
+    samples: frozenset[GpuUUID]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the driver answered at one look."""
+    """What the driver answered to one question. status: None where it was not asked.
 
-    status: Mapping[GpuUUID, GpuStatus]
+    held: complete for each GPU that it names.
+    """
+
+    status: Mapping[GpuUUID, GpuStatus] | None
     held: Held
     busy: Answers
 
 
 class Driver(Protocol):
-    """Asks the driver everything at once, in a thread; raises GpuManagerError."""
+    """Asks the driver, in a thread; raises GpuManagerError."""
 
-    def __call__(self) -> Told: ...
+    def __call__(self, question: Question, /) -> Told: ...
 
 
 class Books(Protocol):

@@ -38,14 +38,13 @@ def residents(
     find: Callable[[int], Process | None],
     of: Callable[[Process], Membership | None],
 ) -> Iterator[Resident]:
-    """Every process that the driver lists and that lives still."""
-    by_gpu = {bare(gpu): pids for gpu, pids in held.items()}
+    """Every process that the driver lists and that lives still. held: by bare GPU."""
     live = tuple(live)
     for gpu in gpus:
-        if not by_gpu.get(bare(gpu.uuid)):
+        if not held.get(bare(gpu.uuid)):
             continue
         holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
-        for pid, size in by_gpu.get(bare(gpu.uuid), {}).items():
+        for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
                 seat = seats.get((process, bare(gpu.uuid)))
                 yield _resident(Resident(process, gpu, size, of=of(process)), seat, holders)

@@ -1,7 +1,7 @@
-"""The one sampler: looks at everything once a period, however many ask.
+"""The one sampler: reads journal and books once a period, however many ask.
 
-The driver is asked in a thread; journal and books are read in the loop, which owns them, with a
-breath for others in between.
+The driver is asked only when somebody needs it (`polling`), in a thread; journal and books are read
+in the loop, which owns them, with a breath for others in between.
 """
 
 import asyncio
@@ -9,12 +9,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gpumanager.allocator.journal import Allocation, Journal
 from gpumanager.allocator.live import Live
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import Topology
+from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
@@ -26,10 +28,12 @@ from gpumanager.monitor.look import (
     latest,
     same,
 )
-from gpumanager.monitor.ports import Sources, Told
+from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
+from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.residents import by_holder, residents, seats
 from gpumanager.monitor.snapshot import ContainerView, Resident, Snapshot
-from gpumanager.virtual.processes import find
+from gpumanager.units import Bytes
+from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
@@ -41,19 +45,33 @@ BREATH: Final = 16
 
 
 class Sampler:
-    """Keeps the newest snapshot, and what the next needs of it. sources: where it looks."""
+    """Keeps the newest snapshot, and what the next needs of it. sources: where it looks.
+
+    unsure: whether the auditor waits for another look.
+    """
 
     def __init__(
         self,
         sources: Sources,
         driver: PatientDriver,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        period: float = 1.0,
+        unsure: Callable[[], bool] = lambda: False,
     ) -> None:
         self.sources = sources
         self._driver = driver
         self._clock = clock
+        self._polling = Polling(period, lambda: driver.cost, unsure)
+        self._looking = asyncio.Lock()
+        self._answered = True
+        self._status: tuple[float, Mapping[GpuUUID, GpuStatus]] = (0.0, {})
+        self._held: dict[GpuUUID, Mapping[int, Bytes | None]] = {}
+        self._listed: dict[int, Process] = {}
+        """The processes of `_held`: one that ended may have left its pid to another."""
         self._busy = Busy()
-        self._charged: Charged = {}
+        self._charged: tuple[tuple[float, Charged], ...] = ()
+        """At the last look, and at the one before."""
         self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
         self._live = Live.of(Journal())
         self._known: Mapping[AllocationID, ContainerView] = {}
@@ -62,13 +80,16 @@ class Sampler:
         self.snapshot: Snapshot | None = None
 
     async def sample_every(
-        self, seconds: float, then: Callable[[Snapshot], Awaitable[None]]
+        self,
+        seconds: float,
+        then: Callable[[Snapshot], Awaitable[None]],
+        read: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Until cancelled. then: what is done with each."""
+        """Until cancelled. then: what is done with each. read: whether somebody reads each."""
         while True:
             began = self._clock()
             try:
-                await then(await self.sample())
+                await self.turn(then, read=read())
             except Exception:
                 if not self._complained:
                     log.exception("a look at this node failed; what was seen before stands")
@@ -77,22 +98,80 @@ class Sampler:
                 self._complained = False
             await asyncio.sleep(max(0.0, began + seconds - self._clock()))
 
-    async def sample(self) -> Snapshot:
-        told = await self._driver.ask()
+    async def turn(self, then: Callable[[Snapshot], Awaitable[None]], *, read: bool) -> None:
+        """One look in its turn, and the driver asked what is due."""
+        async with self._looking:
+            now, gpus = self._clock(), self._gpus()
+            question = self._polling.for_reader(now, *gpus) if read else None
+            question = question or self._polling.for_auditor(now, *gpus)
+            await then(await self.sample(question))
+
+    async def refresh(self, then: Callable[[Snapshot], Awaitable[None]]) -> None:
+        """For somebody who reads now; nothing is done where the last answer is new enough."""
+        async with self._looking:
+            if self.snapshot is None:
+                return
+            question = self._polling.for_reader(self._clock(), *self._gpus())
+            if question is not None:
+                await then(await self.sample(question, between=True))
+
+    async def sample(self, question: Question | None, *, between: bool = False) -> Snapshot:
+        """One look. question: to the driver; None: what it answered before stands.
+
+        between: not in its turn. Shares are then of the time since the look before the last, which
+        is a period ago.
+        """
+        if question is not None:
+            self._keep(question, await self._driver.ask(question))
         live = self._live = self._live.follow(self.sources.journal())
         usages = await self._usages(live)
         now = self._clock()
-        present = self._residents(live, usages, told)
-        if told is not None:
-            self._busy = self._busy.after(told.busy, round(now * 1e9))
-        seconds = now - self.snapshot.at if self.snapshot else 0.0
+        present = self._residents(live, usages)
+        told_at, status = self._status
+        status = status if now - told_at < STATUS_LASTS_SECONDS else {}
+        paid_at, paid = next(iter(self._charged[-1:] if between else self._charged), (now, {}))
         indexed = {one.allocation: one for one in usages}
         before = self._usages_before
-        meters = Meters(indexed, by_holder(present), self._busy, self._charged, seconds, before)
-        self._charged, self._usages_before = charged(usages), indexed
+        meters = Meters(
+            indexed, by_holder(present), self._busy, paid, now - paid_at, before, status
+        )
+        self._usages_before = indexed
+        if not between:
+            self._charged = ((now, charged(usages)), *self._charged[:1])
         views = await self._views(live, meters)
-        self.snapshot = self._snapshot(now, live, told, present, views)
+        self.snapshot = replace(
+            self._snapshot(now, live, meters, present, views), asked=question is not None
+        )
         return self.snapshot
+
+    def _gpus(self) -> tuple[frozenset[GpuUUID], frozenset[GpuUUID]]:
+        """Those that containers share, and all others, by their bare UUIDs."""
+        self._live = self._live.follow(self.sources.journal())
+        shares = (one for one in self._live if one.core_ids and not one.whole)
+        shared = frozenset(bare(gpu) for one in shares for gpu in one.gpus)
+        return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
+
+    def _keep(self, question: Question, told: Told | None) -> None:
+        """What was answered; where the driver is silent, nothing is known any more."""
+        self._answered = told is not None
+        if told is None:
+            self._status, self._held, self._listed = (0.0, {}), {}, {}
+            return
+        now = self._clock()
+        if told.status is not None:
+            self._status = (now, told.status)
+        if question.samples:
+            self._busy = self._busy.after(told.busy, round(now * 1e9))
+        self._held |= told.held
+        pids = {pid for held in told.held.values() for pid in held}
+        kept = {pid for held in self._held.values() for pid in held} - pids
+        self._listed = {pid: one for pid, one in self._listed.items() if pid in kept}
+        self._listed |= {pid: one for pid in pids if (one := find(pid)) is not None}
+
+    def _alive(self, pid: int) -> Process | None:
+        """The process that was listed, while it lives."""
+        listed = self._listed.get(pid)
+        return listed if listed is not None and find(pid) == listed else None
 
     async def _views(self, live: Iterable[Allocation], meters: Meters) -> tuple[ContainerView, ...]:
         """Those that did nothing look as they did."""
@@ -114,7 +193,7 @@ class Sampler:
         self,
         now: float,
         live: tuple[Allocation, ...],
-        told: Told | None,
+        meters: Meters,
         present: tuple[Resident, ...],
         views: tuple[ContainerView, ...],
     ) -> Snapshot:
@@ -122,8 +201,8 @@ class Sampler:
         return Snapshot(
             at=now,
             node=sources.node,
-            answered=told is not None,
-            gpus=tuple(gpu_views(sources.ledger(), live, told, sources.fitness())),
+            answered=self._answered,
+            gpus=tuple(gpu_views(sources.ledger(), live, meters.status, sources.fitness())),
             containers=views,
             residents=present,
             journal=_states(sources.journal()),
@@ -150,12 +229,10 @@ class Sampler:
         return tuple(found)
 
     def _residents(
-        self, live: tuple[Allocation, ...], usages: Iterable[AllocationUsage], told: Told | None
+        self, live: tuple[Allocation, ...], usages: Iterable[AllocationUsage]
     ) -> tuple[Resident, ...]:
-        if told is None:
-            return ()
         gpus, of = self.sources.topology().gpus, self.sources.residents.of
-        return tuple(residents(gpus, told.held, seats(usages), live, find=find, of=of))
+        return tuple(residents(gpus, self._held, seats(usages), live, find=self._alive, of=of))
 
 
 def _states(journal: Journal) -> dict[str, int]:

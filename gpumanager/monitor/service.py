@@ -61,11 +61,15 @@ class Monitor:
         self._latencies = latencies
         self._writes = writes
         self._driver = PatientDriver(driver)
-        self.sampler = Sampler(sources, self._driver)
+        self.sampler = Sampler(
+            sources, self._driver, period=settings.period, unsure=lambda: auditor.unsure
+        )
         self.auditor = auditor
-        self.pages = Pages(self.page, self._topology, not_ready, settings.version)
-        self.web = Web(self.page, not_ready, settings.period)
-        placement = placement_page.handlers(lambda: self.sampler.sources, latencies.admissions)
+        self.pages = Pages(self.fresh_page, self._topology, not_ready, settings.version)
+        self.web = Web(self.page, not_ready, settings.period, refresh=self._refresh)
+        placement = placement_page.handlers(
+            lambda: self.sampler.sources, latencies.admissions, auditor.tally
+        )
         handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
         self._server = HttpServer(handlers, settings.bounds)
         latencies.on_refusal = self._refused
@@ -80,6 +84,11 @@ class Monitor:
     def _topology(self) -> Topology:
         return self.sampler.sources.topology()
 
+    async def fresh_page(self) -> Page | None:
+        """For somebody who asks for it: what the driver tells is no older than a period."""
+        await self._refresh()
+        return self.page()
+
     def page(self) -> Page | None:
         snapshot = self.sampler.snapshot
         if snapshot is None:
@@ -93,7 +102,9 @@ class Monitor:
             async with asyncio.TaskGroup() as group:
                 if self._settings.port is not None:
                     group.create_task(self._listen(self._settings.address, self._settings.port))
-                group.create_task(self.sampler.sample_every(self._settings.period, self._saw))
+                group.create_task(
+                    self.sampler.sample_every(self._settings.period, self._saw, self._is_read)
+                )
         finally:
             await self.close()
 
@@ -106,6 +117,13 @@ class Monitor:
     async def _saw(self, snapshot: Snapshot) -> None:
         self.web.saw(snapshot)
         await self.auditor.audit(snapshot)
+
+    async def _refresh(self) -> None:
+        await self.sampler.refresh(self._saw)
+
+    def _is_read(self) -> bool:
+        """Whether somebody has the web page open."""
+        return bool(self.web.stream.listeners)
 
     def _refused(self, text: str) -> None:
         node = self.sampler.sources.node

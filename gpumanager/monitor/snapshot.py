@@ -57,6 +57,11 @@ class DeviceView:
     pids: tuple[int, ...] = ()
 
 
+def labels_of(owner: Claimant) -> tuple[str, str, str]:
+    """As the metrics have them. Its pod's UID stands for a name that is not known yet."""
+    return owner.namespace, owner.name or owner.uid, owner.container
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerView:
     """One container that has GPUs, whether it runs yet or not.
@@ -75,8 +80,7 @@ class ContainerView:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """Its pod's UID stands for a name that is not known yet."""
-        return self.owner.namespace, self.owner.name or self.owner.uid, self.owner.container
+        return labels_of(self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. at: monotonic seconds. answered: whether the driver told anything."""
+    """All of it. at: monotonic seconds. answered: whether the driver told anything when it was
+    asked last. asked: whether it was asked about processes at this look."""
 
     at: float
     node: str
@@ -111,3 +116,4 @@ class Snapshot:
     registered: Mapping[str, bool] = field(default_factory=dict)
     mismatched: int = 0
     disagreements: Mapping[str, int] = field(default_factory=dict)
+    asked: bool = True

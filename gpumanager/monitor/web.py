@@ -7,7 +7,7 @@ is never in memory as text: it is written row by row, as fast as it is taken.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gpumanager.monitor.history import History, Series
@@ -25,8 +25,15 @@ NOT_YET: Final = Answer.say(503, "the first look is not over yet", **{"Retry-Aft
 BUSY: Final = Answer.say(503, "as many listen as may: ask /api/node", **{"Retry-After": "5"})
 
 
+async def nothing() -> None:
+    """Each look is new enough."""
+
+
 class Web:
-    """Tell it each look with `saw`. page: None before the first one. period: between two looks."""
+    """Tell it each look with `saw`. page: None before the first one. period: between two looks.
+
+    refresh: awaited before somebody is told the first time; it may call `saw`.
+    """
 
     def __init__(
         self,
@@ -35,6 +42,7 @@ class Web:
         period: float = 1.0,
         *,
         clock: Callable[[], float] = time.time,
+        refresh: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
         self.events = Events()
         self.history = History()
@@ -43,6 +51,7 @@ class Web:
         self._not_ready = not_ready
         self._period = period
         self._clock = clock
+        self._refresh = refresh
         self._before: tuple[Snapshot, float] | None = None
         """The last look, and when it was."""
 
@@ -73,12 +82,14 @@ class Web:
         return Answer(body=page.body, kind=HTML, fields=page.fields)
 
     async def node(self) -> Answer | Streamed:
+        await self._refresh()
         found = self._document()
         if found is None:
             return NOT_YET
         return Streamed(_written(found, self.history), JSON, CAREFUL)
 
     async def listen(self) -> Answer | Streamed:
+        await self._refresh()
         try:
             return Streamed(self.stream.listen(), KIND, CAREFUL)
         except TooMany:

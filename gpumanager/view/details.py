@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gpumanager.units import format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.listing import Row
+from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, GpuRow, Seen
 
 UNKNOWN = "not told"
@@ -40,6 +41,7 @@ def _gpu(gpu: GpuRow) -> Iterator[str]:
 
 def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
     yield f"{one.name} on GPU {gpu.index} ({gpu.uuid})"
+    yield from (f"limits    {text}" for text in sentences(one.unlimited))
     measured = f"by the driver {_bytes(one.measured)}"
     busy = f"busy by the driver {_percent(one.busy)}"
     if one.used is None:

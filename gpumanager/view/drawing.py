@@ -21,6 +21,8 @@ from gpumanager.view.values import ContainerRow, GpuRow
 NEARLY: Final = 0.9
 """Of a limit: from here on it is worth a look."""
 EIGHTHS: Final = 8
+WARNED: Final = 24
+"""A column of names that is narrower has room for a sign, not for words."""
 
 
 class Tone(Enum):
@@ -171,8 +173,12 @@ def _container_name(row: Row, one: ContainerRow, width: int, signs: Glyphs) -> L
     """Flat lists have no branches, but say which GPU it is."""
     index = row.gpu.index if row.gpu else 0
     joint = f"{index:2} " if row.flat else f"  {signs.end if row.last else signs.branch}"
-    left = width - len(joint)
-    return Segment(joint, Tone.DIM), Segment(cut(_name(row, one, left), left, signs).ljust(left))
+    warning = " NO LIMIT" if width >= WARNED else " !"
+    tail = warning if one.unlimited else ""
+    left = width - len(joint) - len(tail)
+    name = cut(_name(row, one, left), left, signs)
+    padding = " " * (left - len(name))
+    return Segment(joint, Tone.DIM), Segment(name), Segment(tail, Tone.BAD), Segment(padding)
 
 
 def _name(row: Row, one: ContainerRow, width: int) -> str:

@@ -22,6 +22,7 @@ KEYS: Final = {
     "gpumanager_gpu_info": ("uuid", "gpu", "model", "bus_id"),
     "gpumanager_gpu_xid_errors_total": ("uuid", "xid"),
     "container_request_gpu_utilization": ("node",),
+    "gpumanager_container_unlimited_processes": ("namespace", "pod", "container", "reason"),
 }
 """By which labels these series are told apart; those of a GPU by UUID, of a container by DEVICE."""
 
@@ -111,7 +112,17 @@ def _container(series: Series, labels: Labels) -> ContainerRow:
         throttled_launches=told("launches_throttled_total"),
         refusals=told("memory_refusals_total"),
         processes=told("processes") or 0,
+        unlimited=_unlimited(series, namespace, pod, container),
     )
+
+
+def _unlimited(series: Series, namespace: str, pod: str, container: str) -> Mapping[str, int]:
+    """With those of which only the pod is known."""
+    found: dict[str, int] = {}
+    for (*who, reason), count in series.get("gpumanager_container_unlimited_processes", {}).items():
+        if count and (*who,) in {(namespace, pod, container), (namespace, pod, "")}:
+            found[reason] = found.get(reason, 0) + int(count)
+    return found
 
 
 def _gpus(series: Series, rows: Mapping[str, tuple[ContainerRow, ...]]) -> Iterator[GpuRow]:

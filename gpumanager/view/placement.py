@@ -14,7 +14,8 @@ class Promise:
     """What one container was promised. pod: namespace/name, empty where nobody knows yet.
 
     thought: of which pod that was believed first, where it was another. rule: the evaluator's name.
-    time: seconds since the epoch. settled: it has started, or is about to.
+    time: seconds since the epoch. settled: it has started, or is about to. unlimited: how many of
+    its processes no limit holds for, by what they lack.
     """
 
     pod: str
@@ -32,6 +33,7 @@ class Promise:
     thought: str = ""
     doubted: bool = False
     inherited: bool = False
+    unlimited: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -113,6 +115,7 @@ def _promise(said: Mapping[str, Any]) -> Promise:
         thought=_text(said["thought"]),
         doubted=bool(said["doubted"]),
         inherited=bool(said["inherited"]),
+        unlimited={printable(key): int(n) for key, n in said.get("unlimited", {}).items()},
     )
 
 

@@ -11,6 +11,7 @@ from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.placement import Happening, Placement, Promise
 from gpumanager.view.topology_tree import granted, short_model
+from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, NodeView
 
 RULES = {
@@ -93,7 +94,10 @@ def _container(row: ContainerRow, index: int) -> Iterator[str]:
     if row.used is None:
         yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
+    yield from sentences(row.unlimited)
     yield f"{where} uses {format_bytes(int(row.used))} of {format_bytes(int(row.limit))} now."
+    if row.unlimited and row.measured is not None:
+        yield f"By the driver, its processes hold {format_bytes(int(row.measured))}."
     yield from _memory(row)
     yield from _time(row)
 
@@ -150,6 +154,6 @@ def as_json(pod: str, placement: Placement) -> dict[str, object]:
 def _promise_json(one: Promise) -> dict[str, object]:
     names: Sequence[str] = (
         *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
-        *("time", "settled", "thought", "doubted", "inherited"),
+        *("time", "settled", "thought", "doubted", "inherited", "unlimited"),
     )
     return {name: getattr(one, name) for name in names}

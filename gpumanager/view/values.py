@@ -4,8 +4,8 @@ Values only; read from what an agent serves (`view.metrics`), put in order (`vie
 (`view.drawing`). What an agent does not tell is None, and shown as such.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -17,6 +17,7 @@ class ContainerRow:
     busy: percent of the GPU's time; share by the books since the agent's last look, busy by the
     driver. throttled_seconds: for how long its launches had to wait, refusals: how many requests
     for memory were refused, both since it started. Of whole GPUs there are no books.
+    unlimited: processes for which no limit holds, by what they lack (`view.unlimited`).
     """
 
     namespace: str
@@ -35,6 +36,7 @@ class ContainerRow:
     throttled_launches: float | None = None
     refusals: float | None = None
     processes: float = 0
+    unlimited: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -165,4 +167,5 @@ def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
             "launches": row.launches,
             "launches_throttled": row.throttled_launches,
             "processes": row.processes,
+            "unlimited_processes": dict(row.unlimited),
         }

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.pacing import pace
 from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
@@ -49,7 +50,6 @@ from gpumanager.virtual.sampling import (
     SAMPLE_SECONDS,
     Sampling,
     UtilizationMeter,
-    pace,
 )
 from gpumanager.virtual.sharing import GLANCES, SWITCH_US, Sharing
 from gpumanager.virtual.spares import Spares, at_once, make_directory

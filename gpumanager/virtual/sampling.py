@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.own_thread import OwnThread
+from gpumanager.gpu.pacing import pace
 from gpumanager.gpu.samples import Answer, Answers
 from gpumanager.gpu.values import GpuUUID
 
@@ -28,9 +29,6 @@ EACH_SAMPLE_SECONDS: Final = 0.15
 """Where they tell of every process: more often than any driver has news, which is every sixth of a
 second at most."""
 
-MOST_OF_TIME: Final = 0.01
-LONGEST_SECONDS: Final = 5.0
-
 PASS_SECONDS: Final = 0.8
 
 
@@ -42,11 +40,6 @@ class UtilizationMeter(Protocol):
 
     def __call__(self, gpus: Collection[GpuUUID], /) -> Answers:
         """gpus: those to ask, by their bare UUIDs."""
-
-
-def pace(seconds: float, cost: float) -> float:
-    """How long to wait after a question that took `cost`, where `seconds` would do."""
-    return min(max(seconds, cost / MOST_OF_TIME), max(seconds, LONGEST_SECONDS))
 
 
 class Sampling:

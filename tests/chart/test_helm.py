@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(helm_program.found() is None, reason=helm_progra
 REFUSED = {
     "agent.port=x": "/agent/port",
     "agent.prot=1": "'prot' not allowed",
+    "agent.reservedMemory=much": "/agent/reservedMemory",
+    "agent.gpuSwitchCost=501": "/agent/gpuSwitchCost",
     "nothing=1": "'nothing' not allowed",
     "extender.replicas=0": "/extender/replicas",
     "extender.tls.source=nobody": "/extender/tls/source",

@@ -89,6 +89,8 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "kubelet.podsBy": one_of("auto", "nodes/pods", "nodes/proxy"),
     "containerRuntime.socket": PATH,
     "agent.stateDirectory": PATH,
+    "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
+    "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
     "agent.behindTheShim": one_of("report", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},

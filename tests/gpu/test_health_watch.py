@@ -19,7 +19,7 @@ from gpumanager.gpu.values import GpuUUID
 BOUND = 120.0
 """Seconds after which a test is stuck."""
 
-EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01)
+EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01, longest=0.01)
 QUICK = Patience(probes=2, transient=0.0, fatal=0.0)
 STAYS = Patience(transient=1e9, fatal=1e9, longest=1e9)
 

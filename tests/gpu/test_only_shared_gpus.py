@@ -33,8 +33,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counted(handle)
         return SimpleNamespace(gpu=0)
 
+    def split(handle: str) -> tuple[int, int]:
+        counted(handle)
+        return 0, 0
+
     functions: dict[str, Callable[..., Any]] = dict.fromkeys(ASKED, counted)
-    answers(monkeypatch, DeviceGetCount=lambda: 8, DeviceGetUtilizationRates=rates, **functions)
+    functions |= {"DeviceGetUtilizationRates": rates, "DeviceGetMigMode": split}
+    answers(monkeypatch, DeviceGetCount=lambda: 8, **functions)
     return calls
 
 

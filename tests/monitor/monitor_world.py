@@ -10,9 +10,9 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.monitor.ports import Sources, Told
+from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator
 from gpumanager.runtime.cgroup import Membership, Place
@@ -31,6 +31,8 @@ def gpu(index: int) -> Gpu:
 BOND = Bond(Level.PHB)
 NODE = topology([gpu(0), gpu(1)], [[None, BOND], [BOND, None]])
 FIRST, SECOND = NODE.gpus
+BOTH = frozenset(bare(one.uuid) for one in NODE.gpus)
+EVERYTHING = Question(status=True, processes=BOTH, samples=BOTH)
 
 
 def claimant(pod: str = "pod", container: str = "main", uid: str | None = None) -> Claimant:
@@ -120,13 +122,20 @@ class World:
     members: Mapping[int, Membership] = field(default_factory=dict)
     broken: GpuManagerError | None = None
     looks: int = 0
+    asked: list[Question] = field(default_factory=list)
 
-    def __call__(self) -> Told:
+    def __call__(self, question: Question) -> Told:
         self.looks += 1
+        self.asked.append(question)
         if self.broken:
             raise self.broken
         samples = None if self.samples is None else tuple(self.samples)
-        return Told(self.status, self.held, {FIRST.uuid: Answer(0, samples)})
+        held = {bare(gpu): pids for gpu, pids in self.held.items()}
+        return Told(
+            self.status if question.status else None,
+            {gpu: held.get(gpu, {}) for gpu in question.processes},
+            {FIRST.uuid: Answer(0, samples)} if question.samples else {},
+        )
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
         for one in self.usages:

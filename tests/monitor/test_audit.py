@@ -23,6 +23,7 @@ from monitor_world import (
 )
 
 from gpumanager.allocator.journal import Allocation
+from gpumanager.gpu.values import bare
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,
@@ -222,7 +223,7 @@ def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
     two = share(OTHER, "a2", cores=10, first=40)
     in_books = seats([usage(ONE, {1: 5 * MIB})])
     of = {2: member(OTHER), 3: member("77777777-9a44-4e0b-8f57-0c2f9b1a6e21")}
-    held = {FIRST.uuid: {pid: Bytes(10 * MIB) for pid in (1, 2, 3, 4)}}
+    held = {bare(FIRST.uuid): {pid: Bytes(10 * MIB) for pid in (1, 2, 3, 4)}}
     living = {pid: Process(pid, 10 * pid) for pid in (1, 2, 3)}
 
     found = residents(
@@ -238,7 +239,7 @@ def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
 
 def test_a_pid_that_is_another_process_by_now_has_no_part_in_the_books() -> None:
     in_books = seats([usage(ONE, {1: 5 * MIB})])
-    held = {FIRST.uuid: {1: Bytes(10 * MIB)}}
+    held = {bare(FIRST.uuid): {1: Bytes(10 * MIB)}}
 
     (found,) = residents(
         NODE.gpus, held, in_books, (ONE,), find=lambda pid: Process(pid, 999), of=lambda _: None

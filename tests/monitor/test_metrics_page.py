@@ -45,12 +45,14 @@ def snapshot(
     **meters: Any,
 ) -> Snapshot:
     indexed = {one.allocation: one for one in usages}
-    seen = Meters(indexed, by_holder(residents), **{"busy": Busy(), **meters})
+    status = told.status or {} if told else {}
+    given = {"busy": Busy(), "status": status, **meters}
+    seen = Meters(indexed, by_holder(residents), **given)
     return Snapshot(
         at=1.0,
         node="node-1",
         answered=told is not None,
-        gpus=tuple(gpu_views(Ledger(NODE), promises, told, fitness or {})),
+        gpus=tuple(gpu_views(Ledger(NODE), promises, status, fitness or {})),
         containers=tuple(container_views(NODE, promises, seen)),
         residents=tuple(residents),
         registered={VCORE: True},
@@ -225,7 +227,9 @@ def test_every_bit_of_a_degradation_has_a_name() -> None:
 
 def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
     both = whole(claimant("big"), gpus=(FIRST, SECOND))
-    seen = snapshot([both], residents=[resident(7, GIB, SECOND, allocation=both.allocation)])
+    there = resident(7, GIB, SECOND, allocation=both.allocation)
+    status = {FIRST.uuid: GpuStatus(Bytes(0)), SECOND.uuid: GpuStatus(Bytes(GIB))}
+    seen = snapshot([both], residents=[there], told=Told(status, {}, {}))
 
     assert metric(seen, "container_request_gpu_utilization", "pod_name")[("big",)] == 2
     assert metric(seen, "container_request_gpu_memory", "pod_name")[("big",)] == 2 * 16 * 1024

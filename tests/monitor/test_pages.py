@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from monitor_world import FIRST, NODE, World, claimant, share, until, usage, whole
+from monitor_world import EVERYTHING, FIRST, World, claimant, member, share, until, usage, whole
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.samples import Sample
@@ -21,7 +21,7 @@ from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
-from gpumanager.monitor.ports import Told
+from gpumanager.monitor.ports import Question, Told
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
@@ -69,8 +69,9 @@ async def test_before_the_first_look_there_is_nothing_to_tell(watch: Watch) -> N
 
 
 async def test_however_often_it_is_asked_there_is_one_look_and_one_rendering(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    watch = Watch(World([ONE]), period=1e6)
     rendered: list[object] = []
 
     def counted(page: Page) -> bytes:
@@ -78,20 +79,21 @@ async def test_however_often_it_is_asked_there_is_one_look_and_one_rendering(
         return render(page)
 
     monkeypatch.setattr(pages, "render", counted)
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(None)
 
     texts = await asyncio.gather(*(watch.text("/metrics") for _ in range(50)))
 
     assert (watch.world.looks, len(rendered), len(set(texts))) == (1, 1, 1)
     assert await watch.text("/metric") == texts[0]
+    await watch.monitor.close()
 
 
 async def test_the_next_look_is_told_anew(watch: Watch) -> None:
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(EVERYTHING)
     before = await watch.text("/metrics")
     watch.world.promises = ()
 
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(EVERYTHING)
 
     assert 'pod="pod"' in before
     assert 'pod="pod"' not in await watch.text("/metrics")
@@ -110,7 +112,7 @@ async def test_not_ready_says_why(watch: Watch) -> None:
 async def test_usage_is_the_originals_json(watch: Watch) -> None:
     watch.world.status = {FIRST.uuid: GpuStatus(Bytes(GIB))}
     watch.world.promises = [ONE, share(claimant("idle"), "a2", cores=10, blocks=1, first=50)]
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(EVERYTHING)
 
     document = json.loads(await watch.text("/usage"))
 
@@ -133,7 +135,7 @@ async def test_usage_is_the_originals_json(watch: Watch) -> None:
 
 async def test_usage_without_pods_is_an_empty_object(watch: Watch) -> None:
     watch.world.promises = ()
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(EVERYTHING)
 
     assert json.loads(await watch.text("/usage")) == {}
 
@@ -141,7 +143,7 @@ async def test_usage_without_pods_is_an_empty_object(watch: Watch) -> None:
 async def test_the_graph_shows_what_is_left_of_each_gpu(watch: Watch) -> None:
     watch.world.promises = [ONE]
     watch.world.status = {FIRST.uuid: GpuStatus(Bytes(3 * GIB))}
-    await watch.monitor.sampler.sample()
+    await watch.monitor.sampler.sample(EVERYTHING)
 
     text = json.loads(await watch.text("/graph"))["graph"]
 
@@ -163,7 +165,7 @@ async def test_a_driver_that_fails_takes_only_its_own_series_away(
 ) -> None:
     watch.world.broken = NvmlError("the driver is being replaced")
     for _ in range(3):
-        await watch.monitor.sampler.sample()
+        await watch.monitor.sampler.sample(EVERYTHING)
 
     text = await watch.text("/metrics")
 
@@ -176,7 +178,7 @@ async def test_a_driver_that_fails_takes_only_its_own_series_away(
 async def test_a_driver_that_hangs_is_asked_once_and_waited_for_a_bounded_time() -> None:
     released, asked = threading.Event(), []
 
-    def hangs() -> Told:
+    def hangs(_: Question) -> Told:
         asked.append(1)
         released.wait(120)
         return Told({FIRST.uuid: GpuStatus(Bytes(1))}, {}, {})
@@ -185,7 +187,7 @@ async def test_a_driver_that_hangs_is_asked_once_and_waited_for_a_bounded_time()
     sampler = Sampler(World([ONE]).sources(), driver)
     try:
         async with asyncio.timeout(300):
-            looks = [await sampler.sample() for _ in range(3)]
+            looks = [await sampler.sample(EVERYTHING) for _ in range(3)]
         assert [look.answered for look in looks] == [False] * 3
         assert len(asked) == 1
         assert looks[-1].containers
@@ -227,7 +229,7 @@ async def test_a_port_that_is_taken_is_had_once_it_is_free(
     watch = Watch(World(), address="127.0.0.1", port=port)
     running = asyncio.create_task(watch.monitor.run())
     await until(lambda: "trying again" in caplog.text)
-    assert watch.world.looks > 0  # everything else goes on
+    await until(watch.monitor.page)  # everything else goes on
     taken.close()
     assert await watch.monitor.listening == port
     running.cancel()
@@ -240,7 +242,7 @@ async def test_a_port_that_is_taken_is_had_once_it_is_free(
 async def test_without_a_port_nothing_listens_and_the_sampler_looks() -> None:
     watch = Watch(World(), port=None)
     running = asyncio.create_task(watch.monitor.run())
-    await until(lambda: watch.world.looks)
+    await until(watch.monitor.page)
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
@@ -250,14 +252,21 @@ async def test_without_a_port_nothing_listens_and_the_sampler_looks() -> None:
 
 async def test_utilisation_reaches_the_page(watch: Watch) -> None:
     sampler = watch.monitor.sampler
-    big = whole(claimant("big"), gpus=[FIRST])
-    watch.world.promises, watch.world.usages = [big], []
     mine = os.getpid()
+    watch.world.members = {mine: member(claimant())}
     watch.world.held = {FIRST.uuid: {mine: Bytes(GIB)}}
     now = time.monotonic_ns()
     watch.world.samples = [Sample(mine, now, 42)]
 
-    view = (await sampler.sample()).containers[0]
+    view = (await sampler.sample(EVERYTHING)).containers[0]
 
     assert (view.devices[0].pids, view.devices[0].percent) == ((mine,), 42)
-    assert view.devices[0].gpu in NODE.gpus
+
+
+async def test_of_a_whole_gpu_its_status_reaches_the_page(watch: Watch) -> None:
+    watch.world.promises, watch.world.usages = [whole(claimant("big"), gpus=[FIRST])], []
+    watch.world.status = {FIRST.uuid: GpuStatus(Bytes(GIB), percent=42)}
+
+    (view,) = (await watch.monitor.sampler.sample(EVERYTHING)).containers
+
+    assert (view.devices[0].measured, view.devices[0].percent) == (GIB, 42)

@@ -1,7 +1,7 @@
 """The sampler where something cannot be read: what was known stands, and nobody is blamed."""
 
 import pytest
-from monitor_world import FIRST, World, claimant, member, process, share, usage
+from monitor_world import EVERYTHING, FIRST, World, claimant, member, process, share, usage
 
 from gpumanager.allocator.journal import Allocation
 from gpumanager.monitor import sampler as sampler_module
@@ -33,14 +33,14 @@ async def test_books_that_cannot_be_read_for_a_moment_let_no_counter_fall_back(
 ) -> None:
     world, _ = busy_world()
     sampler = sampler_of(world, monkeypatch)
-    await sampler.sample()
+    await sampler.sample(EVERYTHING)
 
     world.usages = []
-    (view,) = (await sampler.sample()).containers
+    (view,) = (await sampler.sample(EVERYTHING)).containers
     assert view.devices[0].charged_ns == 5 * SECOND_NS
     world.promises = []
 
-    assert (await sampler.sample()).containers == ()
+    assert (await sampler.sample(EVERYTHING)).containers == ()
 
 
 async def test_nobody_is_behind_the_shim_whose_books_cannot_be_read(
@@ -50,10 +50,10 @@ async def test_nobody_is_behind_the_shim_whose_books_cannot_be_read(
     world.usages = []
     sampler = sampler_of(world, monkeypatch)
 
-    assert list(suspects(await sampler.sample())) == []
+    assert list(suspects(await sampler.sample(EVERYTHING))) == []
 
     world.usages = [usage(one)]
-    assert len(list(suspects(await sampler.sample()))) == 1
+    assert len(list(suspects(await sampler.sample(EVERYTHING)))) == 1
 
 
 async def test_where_a_pod_s_container_is_not_told_apart_one_unread_book_is_enough(
@@ -64,7 +64,7 @@ async def test_where_a_pod_s_container_is_not_told_apart_one_unread_book_is_enou
     world.promises, world.usages = [one, other], [usage(one)]
     sampler = sampler_of(world, monkeypatch)
 
-    assert list(suspects(await sampler.sample())) == []
+    assert list(suspects(await sampler.sample(EVERYTHING))) == []
 
     world.usages = [usage(one), usage(other)]
-    assert len(list(suspects(await sampler.sample()))) == 1
+    assert len(list(suspects(await sampler.sample(EVERYTHING)))) == 1

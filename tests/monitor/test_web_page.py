@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor_world import World, claimant, share, usage
+from monitor_world import EVERYTHING, World, claimant, share, usage
 from node_show import Show, busy_node, container, device, served
 from test_pages import Watch
 
@@ -162,9 +162,9 @@ async def test_the_monitor_tells_the_page_what_its_sampler_saw() -> None:
     promise = share(claimant())
     watch = Watch(World([promise], [usage(promise, {7: 300 * MIB})]))
     try:
-        await watch.monitor._saw(await watch.monitor.sampler.sample())
+        await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
         watch.world.usages = [usage(promise, {7: 300 * MIB}, denied=2)]
-        await watch.monitor._saw(await watch.monitor.sampler.sample())
+        await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
         watch.monitor._refused("larger than any GPU here")
         found = watch.monitor.web._document()
     finally:

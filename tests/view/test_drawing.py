@@ -7,13 +7,18 @@ from view_world import BUSY, container, device, seen
 
 from gpumanager.units import GIB, MIB
 from gpumanager.view import figures
+from gpumanager.view.details import details
 from gpumanager.view.drawing import Tone, bar, heading, line, plain, totals
 from gpumanager.view.glyphs import ASCII, UNICODE, Glyphs, glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Wish, rows
 
 LONG = container("a-long-namespace/with-a-pod-whose-name-is-long-7d9f:and-a-container", device(1))
-NODE = seen(*BUSY, LONG, gpus=3)
+UNLIMITED: dict[tuple[str, ...], int] = {
+    ("web", "answers", "main", "entry"): 1,
+    ("team", "train-0", "", "session"): 2,
+}
+NODE = seen(*BUSY, LONG, gpus=3, unlimited=UNLIMITED)
 
 
 def drawn(width: int, signs: Glyphs = UNICODE, wish: Wish | None = None) -> list[str]:
@@ -46,6 +51,24 @@ def test_a_narrow_terminal_has_fewer_columns(
 
     assert [word for word in there if word not in title] == []
     assert [word for word in missing if word in title] == []
+
+
+@pytest.mark.parametrize(("width", "sign"), [(80, " NO LIMIT "), (34, " ! ")])
+def test_a_container_with_processes_without_limits_is_marked(width: int, sign: str) -> None:
+    marked = [text for text in drawn(width) if sign in text]
+
+    assert len(marked) == len(UNLIMITED)
+
+
+def test_the_details_of_a_container_say_why_no_limit_holds() -> None:
+    containers = {one.container.pod: one for one in rows([NODE], Wish()) if one.container}
+
+    (told,) = (text for text in details(containers["train-0"]) if text.startswith("limits  "))
+
+    assert told == (
+        "limits    No limit holds for 2 processes. Each found another driver library than the one "
+        "with the shim. What to do: runbook GpuManagerContainerUnlimited, 'session'."
+    )
 
 
 def test_figures_stand_under_each_other() -> None:

@@ -1,6 +1,7 @@
 """A node for the commands that show one, as its agent's monitor has it and as its page tells it."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.placement_page import document
 from gpumanager.monitor.ports import GpuFitness, Sources
 from gpumanager.monitor.rows import Page
@@ -83,12 +85,19 @@ def _gpu_view(index: int, views: Sequence[ContainerView]) -> GpuView:
     )
 
 
-def page(found: Snapshot) -> str:
-    return render(Page(found, version="1.2.3")).decode()
+def page(found: Snapshot, unlimited: Mapping[tuple[str, ...], int] | None = None) -> str:
+    tally = Tally(unlimited=Counter(unlimited or {}))
+    return render(Page(found, tally=tally, version="1.2.3")).decode()
 
 
-def seen(*containers: ContainerView, agent: str = AGENT, **more: Any) -> Seen:
-    return Seen(agent, read_metrics(page(snapshot(containers, **more))))
+def seen(
+    *containers: ContainerView,
+    agent: str = AGENT,
+    unlimited: Mapping[tuple[str, ...], int] | None = None,
+    **more: Any,
+) -> Seen:
+    """unlimited: processes without limits, by namespace, pod, container and what they lack."""
+    return Seen(agent, read_metrics(page(snapshot(containers, **more), unlimited)))
 
 
 BUSY = (

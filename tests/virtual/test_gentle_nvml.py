@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from measured import GPU, NAME, OTHER, Driver, Process
 
+from gpumanager.gpu.pacing import LONGEST_SECONDS, MOST_OF_TIME, pace
 from gpumanager.gpu.values import bare
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.allocation import MEASURING_TRIES
@@ -15,7 +16,6 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.measuring import APART_SECONDS, Measuring
 from gpumanager.virtual.overheads import Mark
 from gpumanager.virtual.processes import Process as Owner
-from gpumanager.virtual.sampling import LONGEST_SECONDS, MOST_OF_TIME, pace
 from gpumanager.virtual.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib

@@ -127,9 +127,9 @@ static CUresult route(CUresult result, struct question question, void **entry)
         return result;
     question.entry = *entry;
     const struct hook *hook = place(&question);
-    if (hook == NULL)
+    if (hook == NULL || left_out(hook))
         report_unplaced(question.symbol);
-    else if (!left_out(hook) && !needless(hook))
+    else if (!needless(hook))
         *entry = hook->function;
     return result;
 }
