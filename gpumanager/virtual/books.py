@@ -108,19 +108,21 @@ class Books:
 
     @classmethod
     def existing(cls, directory: Path) -> Self:
-        """As they are, for who looks at them from outside: another process may serve them.
+        """As they are, for who looks at them from outside: another process may serve them. Where no
+        process has them any more they are zeros.
 
-        Raises RegionUnreadable, also where no living process has them, and RegionBroken.
+        Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
         """
         path = directory / BOOKS_NAME
         if _is_plain(path):
             return cls(directory, open_region(path, writable=True))
         slots = SlotTable.read(directory)
         found = _given_back(slots, (slots.manager, *slots.living()))
-        if found.descriptor is None:
-            gone = OSError(errno.ENOENT, "no living process has these books")
-            raise RegionUnreadable(path, gone)
-        return cls(directory, found.descriptor, slots)
+        if found.descriptor is not None:
+            return cls(directory, found.descriptor, slots)
+        if any(mapped(one.pid, slots.books) for one in slots.living()):
+            raise RegionUnreadable(path, OSError(errno.EAGAIN, MISSING))
+        return cls(directory, new_books(slots.boot), slots)
 
     @classmethod
     def prepare(cls, directory: Path, boot: bytes) -> Self:

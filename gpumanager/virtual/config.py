@@ -131,7 +131,8 @@ class Config:
 
     def name(self, allocation: AllocationID) -> None:
         """Whose it is, of one that was made before that was known; nobody reads it yet."""
-        self.words.allocation = allocation.encode()
+        for words in self._copies():
+            words.allocation = allocation.encode()
 
     def limits(self) -> tuple[Limit, ...]:
         """One per device, in the order of the books' devices."""

@@ -106,11 +106,13 @@ def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
 ) -> None:
     me, gone = find(os.getpid()), a_process_that_is_gone()
     assert me is not None
+    held: list[int] = []
 
     def found_books(at: int) -> Path:
         directory = root / str(at) / "alloc" / NAME
         directory.mkdir(parents=True)
         with Books.prepare(directory, boot_id()) as books:
+            held.append(books.open_for(observer=False))
             for process, amount in ((gone, 500), (me, 77)):
                 books.words.used[0][books.claim(process)] = amount
         return root / str(at)
@@ -169,7 +171,7 @@ def test_a_crash_while_a_dead_process_is_cleared_is_finished_by_the_next_manager
         slot = books.claim(a_process_that_is_gone())
         books.words.used[0][slot] = left
 
-    usage = recovered(root)
+        usage = recovered(root)
 
     assert usage.processes == ()
     assert usage.devices[0].held == 0
@@ -184,7 +186,7 @@ def test_books_scribbled_over_by_a_container_cannot_stop_the_manager(root: Path)
             books.words.slots[slot].pid = 2**32 - 1 - slot
             books.words.used[0][slot] = 2**64 - 1
 
-    usage = recovered(root)
+        usage = recovered(root)
 
     assert usage.processes == ()
     assert usage.devices[0].held == 0

@@ -240,4 +240,4 @@ async def test_a_file_in_the_way_is_an_error_of_ours(root: Path) -> None:
 def test_any_user_of_the_container_may_connect(door: Path) -> None:
     modes = [path.stat().st_mode & 0o777 for path in (door, door.parent)]
 
-    assert modes == [0o777, 0o755]
+    assert modes == [0o777, 0o711]
