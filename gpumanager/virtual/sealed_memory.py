@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 NAME: Final = "vcuda-books"
@@ -23,6 +24,9 @@ LINK: Final = f"/memfd:{NAME} (deleted)"
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 MOST_LINKS: Final = 4096
 """Of one process that are looked at. A shim's descriptor is the first free one from 64."""
+
+MOST_MEMFDS: Final = 64
+"""Of this name. An honest process has one for each copy of the shim in it."""
 
 MOST_MAPS: Final = 16384
 """Lines of one process's maps."""
@@ -81,7 +85,7 @@ def find(pids: Iterator[int], wanted: Identity, size: int) -> Found:
     forbidden = False
     for pid in pids:
         try:
-            for link in _links(pid):
+            for link in islice(_links(pid), MOST_MEMFDS):
                 descriptor = _taken(link, wanted, size)
                 if descriptor is not None:
                     return Found(descriptor)

@@ -16,7 +16,7 @@ from manager_process import LIMIT
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books, boot_id
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.mapping import RegionUnreadable
+from gpumanager.virtual.mapping import RegionUnreadable, close_all
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import AllocationUsage
@@ -112,7 +112,8 @@ def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
         directory = root / str(at) / "alloc" / NAME
         directory.mkdir(parents=True)
         with Books.prepare(directory, boot_id()) as books:
-            held.append(books.open_for(observer=False))
+            close_all(held)
+            held[:] = [books.open_for(observer=False)]
             for process, amount in ((gone, 500), (me, 77)):
                 books.words.used[0][books.claim(process)] = amount
         return root / str(at)
