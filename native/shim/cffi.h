@@ -25,3 +25,4 @@
 #include "core/spread.h"
 #include "core/turn.h"
 #include "core/unmeasured.h"
+#include "manager/mapping.h"

@@ -85,6 +85,10 @@ bool session_whole(const struct session *session);
  * loaded from the place the agent mounts it at, or the environment names an allocation. */
 bool session_promised(void);
 
+/* The container's configuration, to be read; -1 and errno where there is none. The caller closes.
+ */
+int session_config_open(void);
+
 /* Is this a page of ours? */
 bool session_config_usable(const struct vcuda_config *config);
 
