@@ -23,6 +23,7 @@ VARIABLES = {"$(POD_NAME)": "pod-1"}
 CLUSTER_WIDE = {
     *("ClusterRole", "ClusterRoleBinding"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
 UNPRIVILEGED = {"runtime-class"}
 """Cases in which nobody is privileged."""
