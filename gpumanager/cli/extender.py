@@ -40,6 +40,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class ExtenderSettings:
     """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
 
+    client_authority: of the certificates that callers have to show. client_names: of which those
+    have one. open_pages: they are for decisions alone. schedulers: whose pods are bound.
     quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
     """
 
@@ -49,6 +51,9 @@ class ExtenderSettings:
     certificate: Path | None = None
     key: Path | None = None
     client_authority: Path | None = None
+    client_names: tuple[str, ...] = ()
+    open_pages: bool = False
+    schedulers: tuple[str, ...] = ()
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "gpumanager-extender"
@@ -71,7 +76,27 @@ class ExtenderSettings:
 @click.option("--tls-cert-file", "certificate", type=Path, help="Serve HTTPS with this.")
 @click.option("--tls-private-key-file", "key", type=Path, help="Its key.")
 @click.option(
-    "--client-ca-file", "client_authority", type=Path, help="Only callers certified by it."
+    "--client-ca-file",
+    "client_authority",
+    type=Path,
+    help="Only callers certified by it; anybody may ask for /healthz, /readyz and /version.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    help="A common name or DNS name, one of which their certificates have; else any will do.",
+)
+@click.option(
+    "--open-pages",
+    **BOOLEAN,
+    help="Metrics, /explain and the pages for everybody; --client-ca-file holds decisions alone.",
+)
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    multiple=True,
+    help="Bind only pods of this scheduler, or of one of these; else of any.",
 )
 @click.option(
     "--leader-elect",
@@ -131,6 +156,8 @@ def command(
     )
     if (settings.certificate is None) != (settings.key is None):
         raise InputError("--tls-cert-file", "needs --tls-private-key-file, and the other way round")
+    if (settings.client_names or settings.open_pages) and not settings.client_authority:
+        raise InputError("--client-name", "needs --client-ca-file, and so does --open-pages")
     if settings.client_authority and settings.certificate is None:
         raise InputError("--client-ca-file", "needs --tls-cert-file: callers are known by TLS")
     asyncio.run(serve(settings))
@@ -177,6 +204,7 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.kept import Kept
     from gpumanager.scheduler.garbage import collect_in_quiet
     from gpumanager.scheduler.http.bounds import Bounds
+    from gpumanager.scheduler.http.clients import Clients
     from gpumanager.scheduler.quota_metrics import QuotaCollector
     from gpumanager.scheduler.quota_rules import QuotaRules
     from gpumanager.scheduler.role import RoleLabel
@@ -192,8 +220,17 @@ async def serve(settings: ExtenderSettings) -> None:
     quota, events = _quota(settings, api)
     rules = QuotaRules(quota.known) if quota else None
     election = _election(settings, api, label)
-    extender = Extender(api, preference=preference, rules=rules, election=election)
-    server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    extender = Extender(
+        api,
+        preference=preference,
+        rules=rules,
+        schedulers=frozenset(settings.schedulers),
+        election=election,
+    )
+    names = frozenset(settings.client_names)
+    clients = Clients(names, settings.open_pages) if settings.client_authority else None
+    bounds = Bounds(body=settings.max_body << 20)
+    server = ExtenderServer(extender, bounds, version=__version__, clients=clients)
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)

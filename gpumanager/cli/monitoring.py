@@ -145,6 +145,7 @@ class Monitoring:
             port=self._settings.query_port or None,
             period=self._settings.sample_period,
             version=__version__,
+            probes=self._settings.probe_socket,
         )
 
 

@@ -8,6 +8,7 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 import asyncio
 import re
 import ssl
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -63,6 +64,7 @@ class PodView:
     """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
     of admission, init first. cpu_milli, memory_mib: of the node itself, where somebody read that.
     priority: as kube-scheduler has it. wants_others: it has to be where certain others are.
+    scheduler: who is to place it, by its schedulerName.
     """
 
     uid: PodUID
@@ -76,6 +78,7 @@ class PodView:
     memory_mib: int = 0
     priority: int = 0
     wants_others: bool = False
+    scheduler: str = ""
 
     @property
     def ended(self) -> bool:
@@ -213,6 +216,7 @@ def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
         memory_mib=memory_mib,
         priority=_priority(spec.get("priority")),
         wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
+        scheduler=sys.intern(str(spec.get("schedulerName") or "")),
     )
 
 

@@ -8,9 +8,10 @@ has it, and GPUs are more important than their metrics.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor import placement_page
@@ -29,18 +30,25 @@ from gpumanager.monitor.web import Web
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RETRY_SECONDS: Final = 5.0
+PROBES: Final = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """address, port: where to serve; port None: nowhere. period: seconds between two looks."""
+    """address, port: where to serve; port None: nowhere. period: seconds between two looks.
+
+    probes: a unix socket for /healthz and /readyz alone, which no crowd reaches; None: none.
+    """
 
     address: str = "localhost"
     port: int | None = None
     period: float = 1.0
     version: str = ""
     bounds: Bounds | None = None
+    probes: Path | None = None
 
 
 class Monitor:
@@ -72,6 +80,7 @@ class Monitor:
         )
         handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
         self._server = HttpServer(handlers, settings.bounds)
+        self._probes = HttpServer({path: handlers[path] for path in PROBES}, settings.bounds)
         latencies.on_refusal = self._refused
         auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -105,12 +114,15 @@ class Monitor:
                 group.create_task(
                     self.sampler.sample_every(self._settings.period, self._saw, self._is_read)
                 )
+                if self._settings.probes is not None:
+                    group.create_task(self._listen_for_probes(self._settings.probes))
         finally:
             await self.close()
 
     async def close(self) -> None:
         await self.web.stream.end()
         await self._server.stop()
+        await self._probes.stop()
         await self.auditor.stop()
         self._driver.close()
 
@@ -134,19 +146,26 @@ class Monitor:
         self.web.happened(Event("behind-the-shim", node, finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:
-        complained = False
-        while True:
-            try:
-                bound = await self._server.start(address, port)
-            except OSError as error:
-                if not complained:
-                    log.warning(
-                        "no metrics yet: cannot listen on %s port %d: %s; trying again",
-                        address, port, error.strerror or error,
-                    )  # fmt: skip
-                complained = True
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            log.info("metrics and probes on http://%s:%d/metrics", address, bound)
-            self.listening.set_result(bound)
-            return
+        where = f"{address} port {port}"
+        bound = await _until_it_listens(where, lambda: self._server.start(address, port))
+        log.info("metrics and probes on http://%s:%d/metrics", address, bound)
+        self.listening.set_result(bound)
+
+    async def _listen_for_probes(self, path: Path) -> None:
+        await _until_it_listens(str(path), lambda: self._probes.start_at(path))
+        log.info("probes on %s", path)
+
+
+async def _until_it_listens(where: str, listen: Callable[[], Awaitable[T]]) -> T:
+    complained = False
+    while True:
+        try:
+            return await listen()
+        except OSError as error:
+            if not complained:
+                log.warning(
+                    "nobody is answered yet: cannot listen on %s: %s; trying again",
+                    where, error.strerror or error,
+                )  # fmt: skip
+            complained = True
+            await asyncio.sleep(RETRY_SECONDS)

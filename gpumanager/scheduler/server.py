@@ -12,6 +12,7 @@ from aiohttp import web
 from gpumanager.scheduler import wire
 from gpumanager.scheduler.bind import NotBound
 from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.door import Contexts
 from gpumanager.scheduler.http.plain import Reply, Verb
 from gpumanager.scheduler.http.server import (
@@ -30,17 +31,22 @@ from gpumanager.scheduler.service import Extender, NotReady
 
 
 class ExtenderServer:
-    """Serves an extender. version: what `/version` says."""
+    """Serves an extender. version: what `/version` says. clients: who is answered; None: all."""
 
     def __init__(
-        self, extender: Extender, bounds: Bounds | None = None, *, version: str = ""
+        self,
+        extender: Extender,
+        bounds: Bounds | None = None,
+        *,
+        version: str = "",
+        clients: Clients | None = None,
     ) -> None:
         self.metrics = Metrics(lambda: extender.state.counts, lambda: extender.election.leads)
         self._extender = extender
         self._version = version
         self._lists = NameLists(extender.state.numbers)
         self._overview = OverviewPages(extender, version)
-        self._server = HttpServer(self._routes(), bounds, self._verbs())
+        self._server = HttpServer(self._routes(), bounds, self._verbs(), clients)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. Raises OSError."""

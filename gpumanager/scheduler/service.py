@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from gpumanager.cluster.api import ApiServer
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kubelet.pods import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler import victims
@@ -37,8 +36,6 @@ from gpumanager.scheduler.watching import Follower, Nodes, Pods
 
 log = logging.getLogger(__name__)
 
-PODS_REMEMBERED: Final = 8192
-"""Between their filter and their bind."""
 SURE_SECONDS: Final = 5.0
 """That a bind waits for a new leader to have read all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
@@ -70,19 +67,16 @@ class Alone:
         """Nobody has to be asked."""
 
 
-class Seen(NamedTuple):
-    """A pod that was asked about, and what it asks for."""
-
-    pod: PodView
-    ask: PodAsk | Refusal
-
-
 class NotReady(Exception):
     """Not everything has been read yet, and an answer now might be wrong."""
 
 
 class Extender:
-    """Answers for one cluster. clock: seconds of assumptions. now: seconds since the epoch."""
+    """Answers for one cluster. schedulers: whose pods are bound; empty: everybody's.
+
+    clock: seconds of assumptions. now: seconds since the epoch. What is asked about a pod is not
+    remembered, but for its explanation: whoever asks can say anything.
+    """
 
     def __init__(
         self,
@@ -90,6 +84,7 @@ class Extender:
         *,
         preference: Preference = DEFAULT,
         rules: Permits | None = None,
+        schedulers: frozenset[str] = frozenset(),
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -110,15 +105,14 @@ class Extender:
         self.reminders = Reminders(self._would_fit, self._changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
-        self._seen: OrderedDict[PodUID, Seen] = OrderedDict()
         self._binder = Binder(
             api,
             self.state,
             self.verdicts,
             self.election,
             rules=self.rules,
-            known=self._pod,
             asks=self.ask_of,
+            schedulers=schedulers,
             clock=clock,
         )
 
@@ -202,7 +196,6 @@ class Extender:
             ),
         )
         if refused is None:
-            self._seen.pop(request.uid, None)
             self.reminders.forget(request.uid)
         else:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
@@ -210,19 +203,19 @@ class Extender:
 
     def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
         """What the pod asks for, in this cluster."""
-        seen = self._seen.get(pod.uid)
-        return seen.ask if seen and seen.pod is pod else ask_of(pod, self.preference)
+        return ask_of(pod, self.preference)
 
     def _points(self, request: BindRequest) -> float | None:
         """Of the node, before it is taken."""
-        seen = self._seen.get(request.uid)
-        if seen is None or not isinstance(seen.ask, PodAsk):
+        pod = self.state.known(request.uid)
+        ask = self.ask_of(pod) if pod else None
+        if not isinstance(ask, PodAsk):
             return None
-        return self.verdicts.of(seen.ask, (request.node,)).points_of(request.node)
+        return self.verdicts.of(ask, (request.node,)).points_of(request.node)
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
         """The GPUs that the pod has on its node."""
-        pod, node = self._pod(request.uid), self.state.nodes.get(request.node)
+        pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
         if pod is None or node is None or holder is None or holder.packing is None:
             return ()
@@ -232,11 +225,6 @@ class Extender:
             for one, places in pairs
             for place in places
         )
-
-    def _pod(self, uid: PodUID) -> PodView | None:
-        """As it was asked about last."""
-        seen = self._seen.get(uid)
-        return seen.pod if seen else None
 
     def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
         found = filter_nodes(self.verdicts.of(ask, names), names)
@@ -260,9 +248,6 @@ class Extender:
         ask = self.ask_of(pod)
         if ask is not None:
             self._check()
-            self._seen[pod.uid] = Seen(pod, ask)
-            if len(self._seen) > PODS_REMEMBERED:
-                self._seen.popitem(last=False)
         return ask
 
     def _check(self) -> None:
