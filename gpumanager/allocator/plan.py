@@ -16,8 +16,11 @@ from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.units import natural_number
 
 VERSION: Final = 1
+MOST_GPUS: Final = 256
+"""Of one container. What is behind so many commas is no number."""
 WHY: Final = "as the scheduler planned it"
 
 
@@ -67,9 +70,5 @@ def _minors(pod: PodView, container: ContainerView) -> set[int]:
     apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
     place = apps.index(container.name) if container.name in apps else 0
     text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
-    words = [word.strip() for word in text.split(",")]
-    return {int(word) for word in words} if all(_is_number(word) for word in words) else set()
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit()
+    minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
+    return {one for one in minors if one is not None} if None not in minors else set()

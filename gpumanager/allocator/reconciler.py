@@ -128,7 +128,7 @@ class Reconciler:
             return ()
         self._ended = since(self._ended, ended, now)
         live = self._promises.live()
-        kept = lived_on(evidence.live or ()) | computing(live, evidence)
+        kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         kept |= _unproved(live) & _answered(evidence)
         self._promises.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
@@ -157,11 +157,11 @@ class Reconciler:
         self, known: tuple[Allocation, ...], evidence: Evidence, now: float
     ) -> tuple[Allocation, ...]:
         """Containers of pods that live which run with what nobody has a record of."""
-        names = {None, *(a.allocation for a in known)}
         unknown = tuple(
             one
             for one in evidence.live or ()
-            if allocation_of(one) not in names
+            if allocation_of(one) is not None
+            and not lived_on((one,), known)
             and not has_ended(one.container.pod_uid, evidence.view)
         )
         if not unknown:
@@ -175,7 +175,8 @@ class Reconciler:
         """Directories that nobody owns; none of them where nobody can say who runs."""
         if evidence.live is None and evidence.checkpoint is None:
             return
-        owned = {*self._promises.journal.allocations, *lived_on(evidence.live or ())}
+        mounted = filter(None, map(allocation_of, evidence.live or ()))
+        owned = {*self._promises.journal.allocations, *mounted}
         for name in set(evidence.directories) - owned - _answered(evidence):
             logger.info("removing the directory of allocation %s: nobody has it", name)
             await self._promises.close(name)
