@@ -8,6 +8,7 @@ that cannot be understood is none.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumanager.allocator.ledger import Ledger
@@ -53,13 +54,20 @@ def named(
 
 
 def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
+    plan = read_plan(pod.annotations.get(ANNOTATION_PLAN, ""))
+    return (plan or {}).get(container.name, set())
+
+
+def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
+    """The GPUs of each container; None where it cannot be understood."""
     try:
-        plan: Any = json.loads(pod.annotations.get(ANNOTATION_PLAN, ""))
+        plan: Any = json.loads(text)
         if plan["version"] != VERSION:
-            return set()
-        return {GpuUUID(str(uuid)) for uuid in plan["containers"][container.name]["gpus"]}
+            return None
+        containers = plan["containers"].items()
+        return {name: {GpuUUID(str(uuid)) for uuid in one["gpus"]} for name, one in containers}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()
+        return None
 
 
 def _minors(pod: PodView, container: ContainerView) -> set[int]:
@@ -70,5 +78,10 @@ def _minors(pod: PodView, container: ContainerView) -> set[int]:
     apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
     place = apps.index(container.name) if container.name in apps else 0
     text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
+    return read_minors(text) or set()
+
+
+def read_minors(text: str) -> set[int] | None:
+    """`0,3`; None where it cannot be understood."""
     minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
-    return {one for one in minors if one is not None} if None not in minors else set()
+    return None if None in minors else {one for one in minors if one is not None}
