@@ -29,6 +29,7 @@ from gpumanager.cli.parts import (
     publish_driver,
     surroundings,
 )
+from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
@@ -70,6 +71,10 @@ async def serve(settings: AgentSettings) -> None:
     asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
+        lock = await unless(stopping, lock_state(settings.checkpoint_path))
+        if lock is None:
+            return
+        closing.enter_context(lock)
         lead_to_nvml(settings.driver_root)
         search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
