@@ -134,17 +134,20 @@ class Supervisor:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run(self, start: Start) -> BaseException | None:
-        """Why it stopped; None where its work is done."""
+        """Why it stopped; None where its work is done.
+
+        In a task of its own: a TaskGroup that fails leaves its task marked as cancelled.
+        """
+        work = asyncio.create_task(start())
         try:
-            await start()
-        except asyncio.CancelledError as error:
-            current = asyncio.current_task()
-            if current is None or current.cancelling():
-                raise  # by `stop`; else something within the task was cancelled
-            return error
-        except Exception as error:  # noqa: BLE001 - whatever it is, the task has stopped
-            return error
-        return None
+            await asyncio.wait((work,))
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait((work,))
+            if not work.cancelled():
+                work.exception()  # it was told to end, and how it did matters to nobody
+            raise
+        return asyncio.CancelledError() if work.cancelled() else work.exception()
 
     def _say(self, name: str, error: BaseException, pause: float) -> None:
         """With a traceback where it is of a new kind."""
