@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election
+    from gpumanager.supervisor import Start, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +212,7 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
+    from gpumanager.supervisor import Supervisor
 
     preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
@@ -220,23 +223,28 @@ async def serve(settings: ExtenderSettings) -> None:
     quota, events = _quota(settings, api)
     rules = QuotaRules(quota.known) if quota else None
     election = _election(settings, api, label)
+    supervisor = Supervisor()
     extender = Extender(
         api,
         preference=preference,
         rules=rules,
         schedulers=frozenset(settings.schedulers),
         election=election,
+        skipped=supervisor.skipped,
     )
     names = frozenset(settings.client_names)
     clients = Clients(names, settings.open_pages) if settings.client_authority else None
     bounds = Bounds(body=settings.max_body << 20)
-    server = ExtenderServer(extender, bounds, version=__version__, clients=clients)
+    server = ExtenderServer(
+        extender, bounds, version=__version__, clients=clients, supervisor=supervisor
+    )
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
-    parts = [extender.run(), collect_in_quiet(extender)]
-    parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
-    await _until_told(parts)
+    others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
+    tasks = extender.tasks() | {"garbage": partial(collect_in_quiet, extender)}
+    tasks |= {name: one.run for name, one in others.items() if one is not None}
+    await _until_told(supervisor, tasks)
     await server.stop()
     kept.close()
 
@@ -282,16 +290,15 @@ async def _listen(
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
 
 
-async def _until_told(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All parts at once, until a signal to stop."""
+async def _until_told(supervisor: "Supervisor", tasks: "Mapping[str, Start]") -> None:
+    """All tasks at once, until a signal to stop."""
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(part) for part in parts]
-        await stopping.wait()
-        for task in tasks:
-            task.cancel()
+    for name, start in tasks.items():
+        supervisor.keep(name, start)
+    await stopping.wait()
+    await supervisor.stop()
 
 
 def _election(

@@ -27,6 +27,7 @@ from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.web import Web
+from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,10 @@ class Monitor:
         writes: Callable[[], JournalWrites],
         not_ready: Callable[[], str],
         auditor: Auditor,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._settings = settings
+        self._supervisor = supervisor or Supervisor()
         self._latencies = latencies
         self._writes = writes
         self._driver = PatientDriver(driver)
@@ -73,7 +76,13 @@ class Monitor:
             sources, self._driver, period=settings.period, unsure=lambda: auditor.unsure
         )
         self.auditor = auditor
-        self.pages = Pages(self.fresh_page, self._topology, not_ready, settings.version)
+        self.pages = Pages(
+            self.fresh_page,
+            self._topology,
+            not_ready,
+            settings.version,
+            lambda: self._supervisor.trouble,
+        )
         self.web = Web(self.page, not_ready, settings.period, refresh=self._refresh)
         placement = placement_page.handlers(
             lambda: self.sampler.sources, latencies.admissions, auditor.tally
@@ -102,8 +111,9 @@ class Monitor:
         snapshot = self.sampler.snapshot
         if snapshot is None:
             return None
-        version = self._settings.version
-        return Page(snapshot, self._latencies, self._writes(), self.auditor.tally, version)
+        version, tasks = self._settings.version, self._supervisor
+        tally = self.auditor.tally
+        return Page(snapshot, self._latencies, self._writes(), tally, version, tasks)
 
     async def run(self) -> None:
         """For as long as the task lives."""

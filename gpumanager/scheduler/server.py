@@ -24,14 +24,16 @@ from gpumanager.scheduler.http.server import (
     Routes,
     plain,
 )
-from gpumanager.scheduler.metrics import Metrics
+from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.overview_pages import OverviewPages
 from gpumanager.scheduler.service import Extender, NotReady
+from gpumanager.supervisor import Supervisor
 
 
 class ExtenderServer:
-    """Serves an extender. version: what `/version` says. clients: who is answered; None: all."""
+    """Serves an extender. version: what `/version` says. clients: who is answered; None: all.
+    supervisor: of its background tasks."""
 
     def __init__(
         self,
@@ -40,8 +42,11 @@ class ExtenderServer:
         *,
         version: str = "",
         clients: Clients | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.metrics = Metrics(lambda: extender.state.counts, lambda: extender.election.leads)
+        self._supervisor = supervisor or Supervisor()
+        self.metrics.add(TaskCollector("gpumanager_extender", self._supervisor))
         self._extender = extender
         self._version = version
         self._lists = NameLists(extender.state.numbers)
@@ -135,6 +140,8 @@ class ExtenderServer:
         return plain(self._version)
 
     async def _healthy(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        if trouble := self._supervisor.trouble:
+            raise Refused(503, trouble)
         return plain("ok")
 
     async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:

@@ -33,6 +33,7 @@ from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Extender:
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        skipped: SkippedErrors | None = None,
     ) -> None:
         self.rules = rules or Everybody()
         self.preference = preference
@@ -97,10 +99,10 @@ class Extender:
         self.memory = Memory()
         self.asked = 0
         """How often anybody has asked anything."""
-        self.nodes = Follower(api, Nodes(self.state), clock=clock)
-        self.pods = Follower(api, Pods(self.state), clock=clock)
+        self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
+        self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
         self._budgets = Budgets()
-        self.budgets = Follower(api, self._budgets, clock=clock)
+        self.budgets = Follower(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else Alone()
         self.reminders = Reminders(self._would_fit, self._changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
@@ -123,13 +125,27 @@ class Extender:
         unread = [name for name, one in kinds.items() if not one.listed.is_set()]
         return " and ".join(filter(None, (*unread, self.rules.missing)))
 
+    def tasks(self) -> dict[str, Start]:
+        """What has to run, for as long as the extender does."""
+        return {
+            "nodes": self.nodes.run,
+            "pods": self.pods.run,
+            "disruption budgets": self.budgets.run,
+            "leader election": self.election.run,
+            "requeue": self._reminding.run,
+            "expiry of bindings": self._expire,
+            "scores": self._renew,
+        }
+
     async def run(self) -> None:
-        """For as long as the task lives."""
-        async with asyncio.TaskGroup() as group:
-            for part in (self.nodes, self.pods, self.budgets, self.election, self._reminding):
-                group.create_task(part.run())
-            group.create_task(self._expire())
-            group.create_task(self._renew())
+        """All of it, for as long as the task lives."""
+        supervisor = Supervisor()
+        for name, start in self.tasks().items():
+            supervisor.keep(name, start)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await supervisor.stop()
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
