@@ -84,6 +84,7 @@ class Member:
             reading.awaited_ns,
             behind=now - reading.paid_until - reading.burst_ns,
             going=reading.charged_ns > reading.retired_ns,
+            ahead=reading.paid_until > now,
         )
         if self.resting:
             self._rest(mark, began=awake)

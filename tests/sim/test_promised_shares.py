@@ -59,8 +59,6 @@ CHANGING = (
 
 AWAITED: dict[str, str] = {
     "four/10-20-30-40/mixed lengths": "launches of 150 ms are charged for others' switches",
-    "lent/50us async from 50us sync/100": "given back in 0.4 s beside switches of 50 us",
-    "lent/1ms async from 1ms sync/100": "given back in 0.3 s beside switches of 50 us",
 }
 """Cases that miss a bar, and why. One that meets its bars again must leave: it fails here."""
 
