@@ -2,7 +2,7 @@
 
 A GPU that gives processes time slices in turn loses some of each to the switch, and no container is
 charged for that. So promises that sum up to the whole GPU cannot all be met, and the loss falls on
-the container with the largest, which alone is not held back by its limiter.
+the container with the largest, which full is not held back by its limiter.
 
     capacity = (Δcharged + Δretired) / 2Δt, summed over all containers, while one is starved
 
@@ -15,9 +15,11 @@ their middle is taken. Example: promises of 30 and 70 % with switches of 50 µs 
 While no container is starved nothing is measured, and the capacity grows until one is starved or
 the GPU is whole: so the loss by a load that has left is not kept.
 
-What is lent beyond promises gives way first, and before anything is measured: while a container is
-starved that has less than its promise, less is lent from look to look. Example: 30 % that may burst
-beside 60 %: 40 and 60 are granted, 40 and 55 taken; two looks later 34 and 60 are.
+What is lent beyond promises gives way first, and before anything is measured: while a container
+lacks GPU time (`History.lacking`) and has less than its promise, less is lent from look to look.
+Example: 30 % that may burst beside 60 %: 40 and 60 are granted, 40 and 55 taken; two looks later 34
+and 60 are. More is lent again only while two or more work and none lacks anything: one that works
+alone loses nothing by switches, and shows nothing of what a loan costs others.
 
 Pure: times and amounts are ns; times are of CLOCK_MONOTONIC.
 """
@@ -44,8 +46,8 @@ RECOVERY: Final = 0.03
 LOAN_STEP: Final = 0.3
 """By which less is lent in a second in which a promise is not met for want of GPU time."""
 
-LOAN_RECOVERY: Final = 0.02
-"""By which more is lent in any other second."""
+LOAN_RECOVERY: Final = 0.035
+"""By which more is lent in a second in which two or more work and none lacks GPU time."""
 
 LEAST: Final = 0.85
 """Switches of 180 us between slices of 1,024. A process that no meter shows takes what is lost
@@ -68,22 +70,17 @@ class Capacity:
     there: frozenset[Holder] = frozenset()
     sums: list[tuple[int, int]] = field(default_factory=list)
 
-    def lend(self, elapsed: int, *, short: bool) -> None:
-        """Since the last look. short: somebody is starved who has less than its promise."""
-        change = -LOAN_STEP if short else LOAN_RECOVERY
+    def lend(self, elapsed: int, *, lacking: bool, short: bool, alone: bool) -> None:
+        """Since the last look. lacking: somebody wants more than it has, and its limiter does not
+        hold it back. short: such a one has less than its promise. alone: no two work, so that no
+        switch shows what a loan costs."""
+        change = -LOAN_STEP if short else 0.0 if lacking or alone else LOAN_RECOVERY
+        elapsed = min(elapsed, LOOK_NS)
         self.lendable = min(1.0, max(LEAST, self.lendable + change * elapsed / SECOND))
 
-    def update(
-        self,
-        now: int,
-        readings: Sequence[Reading],
-        starved: Collection[Holder],
-        short: Collection[Holder] = (),
-    ) -> None:
-        """A look at all containers of the GPU; times must not run backwards. short: of those that
-        are starved, who has less than its promise."""
+    def update(self, now: int, readings: Sequence[Reading], starved: Collection[Holder]) -> None:
+        """A look at all containers of the GPU; times must not run backwards."""
         elapsed, self.at = now - self.at, now
-        self.lend(min(elapsed, LOOK_NS), short=bool(short))
         before, self.there = self.there, frozenset(one.holder for one in readings)
         if not starved:
             self.sums.clear()

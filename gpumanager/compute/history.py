@@ -59,7 +59,8 @@ class Mark:
     """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
     long threads have waited for the end of work so far. behind: by how much more than a burst the
     limiter's clock was behind the time. going: something of what was charged has not ended. long: a
-    launch longer than a time slice is there; nothing may be charged for several looks then."""
+    launch longer than a time slice is there; nothing may be charged for several looks then. ahead:
+    the limiter's clock is ahead of the time: it holds launches back now, or soon."""
 
     time: int
     charged: int
@@ -68,6 +69,7 @@ class Mark:
     behind: int = 0
     going: bool = False
     long: bool = False
+    ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -112,6 +114,20 @@ class History:
             (one for one in reversed(self.marks) if one.time <= last.time - STARVED_NS), last
         )
         return first.waits == last.waits and self.awaits(STARVED_NS) >= AWAITED
+
+    @property
+    def lacking(self) -> bool:
+        """Whether it wants more than it has, and its limiter does not hold it back.
+
+        Its threads wait all the time, for the GPU or for a place in its queue. Either none waits
+        for the limiter meanwhile, or its clock is not ahead of the time although it has work.
+        """
+        last, span = self.marks[-1], 2 * LOOK_NS
+        first = next((one for one in reversed(self.marks) if one.time <= last.time - span), last)
+        waits, awaited = last.waits - first.waits, last.awaited - first.awaited
+        if waits + awaited < AWAITED * max(span, last.time - first.time):
+            return False
+        return waits == 0 or (last.going and not last.ahead)
 
     @property
     def waited(self) -> bool:

@@ -85,6 +85,7 @@ class Member:
             behind=now - reading.paid_until - reading.burst_ns,
             going=reading.charged_ns > reading.retired_ns,
             long=any(not flight.ended for flight in reading.flights),
+            ahead=reading.paid_until > now,
         )
         if self.resting:
             self._rest(mark, began=awake)

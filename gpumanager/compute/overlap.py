@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.course import Course, Process, Span, Stay, course
+from gpumanager.compute.course import SLICE_NS, Course, Process, Span, Stay, course
 from gpumanager.compute.values import SECOND, Flight, Holder, Reading
 
 PATIENCE_NS: Final = 30 * SECOND
@@ -79,6 +79,7 @@ class Guest:
     scale: float = 1.0
     idle_at: int = 0
     waits: int = 0
+    before: Reading | None = None
     until: dict[Process, int] = field(default_factory=dict)
 
     def look(self, now: int, visit: Visit) -> list[Stay]:
@@ -121,6 +122,15 @@ class Guest:
         """For how long the limiter made it wait since the last look."""
         before, self.waits = self.waits, visit.reading.waits
         return self.waits - before
+
+    def turn(self, visit: Visit, took: int) -> float:
+        """The length of a launch, if it waited for the end of each since the last look; else 0."""
+        before, self.before = self.before, visit.reading
+        if before is None or self.going or took == 0:
+            return 0.0
+        launches = visit.reading.launches - before.launches
+        awaited = visit.reading.awaited_ns - before.awaited_ns
+        return took / launches if awaited >= took and launches > 0 else 0.0
 
     @property
     def ratio(self) -> float:
@@ -171,6 +181,7 @@ class Overlap:
         known, self._guests = self._guests, {}
         took: dict[Holder, int] = {}
         waited: dict[Holder, int] = {}
+        turns: dict[Holder, float] = {}
         for visit in visits:
             holder = visit.reading.holder
             guest = known.get(holder) or Guest(
@@ -181,9 +192,11 @@ class Overlap:
             took[holder] = guest.took(visit)
             if (waits := guest.waited(visit)) > 0:
                 waited[holder] = waits
+            if 0 < (turn := guest.turn(visit, took[holder])) < SLICE_NS / 2:
+                turns[holder] = turn
         self._ended = [stay for stay in self._ended if stay.holder in self._guests]
         if now > self._looked > 0:
-            self._spans.append(Span(self._looked, now, took, waited))
+            self._spans.append(Span(self._looked, now, took, waited, turns))
         self._looked = now
 
     def _stays(self) -> list[Stay]:

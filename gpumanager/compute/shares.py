@@ -9,8 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from gpumanager.compute.alternation import Alternation
 from gpumanager.compute.audit import Audit
-from gpumanager.compute.capacity import Capacity
+from gpumanager.compute.capacity import LEAST, Capacity
+from gpumanager.compute.course import SLICE_NS
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.member import LATELY_NS, Member
 from gpumanager.compute.overlap import Overlap
@@ -42,6 +44,7 @@ class SharedGpu:
         self._leavers = Leavers()
         self._overlap = Overlap(switching)
         self._capacity = Capacity(lendable=1 - switching)
+        self._alternation = Alternation(SLICE_NS * switching / (1 - switching))
         self._audit = Audit()
         self._unpaid_until = 0
         self._unknown_processes = UnknownProcesses()
@@ -83,11 +86,17 @@ class SharedGpu:
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)
-        starved = [who for who, member in self._members.items() if member.history.starved]
-        if now < self._unpaid_until:  # then meters do not show all that the GPU yields
-            starved = []
-        short = [who for who in starved if self._members[who].is_short]
-        self._capacity.update(now, readings, starved, short)
+        paid = now >= self._unpaid_until  # else meters do not show all that the GPU yields
+        starved = [who for who, one in self._members.items() if paid and one.history.starved]
+        lacking = [one for one in self._members.values() if paid and one.history.lacking]
+        self._capacity.lend(
+            now - self._capacity.at,
+            lacking=bool(lacking),
+            short=any(one.is_short for one in lacking),
+            alone=self._alone,
+        )
+        self._capacity.update(now, readings, starved)
+        self._alternation.update(now, readings, lacking=bool(lacking))
         visits = [member.visit() for member in self._members.values()]
         for holder, wrongs in self._overlap.update(now, visits).items():
             self._members[holder].correct(wrongs)
@@ -187,7 +196,7 @@ class SharedGpu:
     def _grants(self, now: int) -> dict[Holder, Grant]:
         members = self._members.values()
         claims = [member.claim() for member in members]
-        shares = offers(claims, *self._to_offer())
+        shares = offers(claims, *self._to_offer(claims))
         self._note_lenders(claims, shares)
         took = [member.took() for member in members]
         total = sum(took) + self._strangers
@@ -207,13 +216,20 @@ class SharedGpu:
             for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
 
-    def _to_offer(self) -> tuple[float, float]:
+    def _to_offer(self, claims: Sequence[Claim]) -> tuple[float, float]:
         """Up to which is lent, and what promises can have. Who works alone loses nothing by
         switching."""
-        working = sum(member.took() > 0 for member in self._members.values())
-        if working < 2 and not self._strangers:  # noqa: PLR2004 - two
+        if self._alone:
             return 1.0, 1.0
-        return min(1 - self._strangers, self._capacity.lendable), self._capacity.part
+        yields = self._alternation.yields(dict(zip(self._members, claims, strict=True)))
+        usable = min(self._capacity.part, yields if yields < LEAST else 1.0)
+        return min(1 - self._strangers, self._capacity.lendable), usable
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no two work, so that nothing is lost by switching."""
+        working = sum(member.demand.want > 0 for member in self._members.values())
+        return working < 2 and not self._strangers  # noqa: PLR2004 - two
 
     def _long(self, member: Member) -> float:
         return member.long_scale * self._overlap.ratio(member.reading.holder)

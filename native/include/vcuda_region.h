@@ -19,7 +19,7 @@
  *   - a total is never stored, always summed (books.h says in which order);
  *   - a process holds, for its life, an OFD write lock on byte VCUDA_ALIVE_BYTE + slot of the
  * books, and the manager gives no slot away whose byte is locked (peers.h);
- *   - `meters` and `logbooks` are moved by single atomic operations only.
+ *   - `meters`, `collectives` and `logbooks` are moved by single atomic operations only.
  *
  * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
  * other copy of it exists.
@@ -166,7 +166,8 @@ struct vcuda_books {
     uint32_t size;
     VCUDA_ATOMIC(uint32_t) slot_limit; /* slots at or above this were never used */
     uint8_t boot[16]; /* boot_id of the kernel they count under: none of it outlives a reboot */
-    uint8_t reserved[96];
+    VCUDA_ATOMIC(uint32_t) collectives[VCUDA_DEVICES]; /* launched, and when (core/gang.h) */
+    uint8_t reserved[32];
     struct vcuda_meter meters[VCUDA_DEVICES];
     struct vcuda_slot slots[VCUDA_SLOTS];
     VCUDA_ATOMIC(uint64_t) used[VCUDA_DEVICES][VCUDA_SLOTS];     /* bytes, by the slot's owner */

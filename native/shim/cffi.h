@@ -9,6 +9,7 @@
 #include "core/cover.h"
 #include "core/event_floor.h"
 #include "core/event_pool.h"
+#include "core/gang.h"
 #include "core/gaps.h"
 #include "core/image.h"
 #include "core/limiter.h"

@@ -160,6 +160,7 @@ class Launcher:
         behind_ms: int = 0,
         going: bool = True,
         long: bool = False,
+        ahead: bool = False,
     ) -> bool:
         """It used and awaited these parts of the time; whether it is starved at the last look."""
         for _ in range(times):
@@ -172,6 +173,7 @@ class Launcher:
                 behind=behind_ms * MILLION,
                 going=going,
                 long=long,
+                ahead=ahead,
             )
             self.history.enter(self.mark)
         return self.history.starved
@@ -216,22 +218,61 @@ def test_nobody_else_is_starved(habits: dict[str, float]) -> None:
     assert not Launcher().look(LOOKS + 1, **habits)  # type: ignore[arg-type]
 
 
-def test_what_is_lent_gives_way_before_anything_is_measured() -> None:
-    capacity, readings = Capacity(), SwitchingGpu(30, 60)._readings()
-    capacity.update(SECOND, readings, [])
+def lacks(**habits: float) -> bool:
+    launcher = Launcher()
+    launcher.look(LOOKS, **habits)  # type: ignore[arg-type]
+    return launcher.history.lacking
 
-    for look in range(1, 4):
-        capacity.update(SECOND + look * TICK, readings, [("1", 0)], [("1", 0)])
+
+def test_who_waits_all_the_time_and_is_not_held_back_lacks_gpu_time() -> None:
+    assert lacks(used=0.4, awaited=1.0)
+    assert lacks(used=0.4, waited=TICK)
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [
+        {"used": 0.4, "waited": TICK, "ahead": True},
+        {"used": 0.4, "waited": TICK, "going": False},
+        {"used": 0.4, "awaited": 0.6},
+        {"used": 0.4, "awaited": 0.6, "waited": round(0.4 * TICK), "ahead": True},
+    ],
+    ids=["held back", "nothing in flight", "does something else", "waits for both, held back"],
+)
+def test_who_is_held_back_or_wants_no_more_lacks_nothing(habits: dict[str, float]) -> None:
+    assert not lacks(**habits)
+
+
+def looks(capacity: Capacity, count: int, **state: bool) -> None:
+    readings = SwitchingGpu(30, 60)._readings()
+    flags = {"lacking": False, "short": False, "alone": False} | state
+    for _ in range(count):
+        now = capacity.at + TICK
+        capacity.lend(TICK, **flags)
+        capacity.update(now, readings, [])
+
+
+def test_what_is_lent_gives_way_before_anything_is_measured() -> None:
+    capacity = Capacity(at=SECOND)
+
+    looks(capacity, 3, lacking=True, short=True)
 
     assert capacity.part == 1.0
     assert capacity.lendable == pytest.approx(1 - 3 * 0.1 * LOAN_STEP)
 
 
 def test_what_is_lent_grows_again_while_every_promise_is_met() -> None:
-    capacity, readings = Capacity(lendable=LEAST), SwitchingGpu(30, 60)._readings()
-    capacity.update(SECOND, readings, [])
+    capacity = Capacity(lendable=LEAST, at=SECOND)
 
-    for look in range(1, 100):
-        capacity.update(SECOND + look * TICK, readings, [])
+    looks(capacity, 100)
 
     assert capacity.lendable == 1.0
+
+
+@pytest.mark.parametrize("state", ["lacking", "alone"])
+def test_no_more_is_lent_where_somebody_lacks_time_or_nobody_could(state: str) -> None:
+    capacity = Capacity(lendable=LEAST, at=SECOND)
+
+    looks(capacity, 100, **{state: True})
+
+    assert capacity.lendable == LEAST

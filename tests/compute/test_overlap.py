@@ -45,6 +45,29 @@ def test_alone_a_launch_has_all_the_time_it_was_there() -> None:
     assert had([stay("a", 10, 30)]) == [20]
 
 
+@pytest.mark.parametrize("waited", [0, 2 * MS], ids=["never held back", "hardly held back"])
+def test_one_launch_after_the_other_costs_a_long_one_two_switches_each(waited: int) -> None:
+    rounds, turn, switching = 10, 50_000, 0.05
+    switch = round(2 * MS * switching / (1 - switching))
+    there = rounds * (2 * MS + turn + 2 * switch)
+    long = Stay((("a", 0), 0), 0, there, cost=there, charged=0)
+    b = ("b", 0)
+    busy = Span(0, there, {b: rounds * turn}, {b: waited} if waited else {}, {b: turn})
+
+    what = course([long], [busy], switching)
+
+    assert what.of(long) == pytest.approx(rounds * 2 * MS, rel=0.005)
+
+
+def test_who_waits_for_each_launch_had_its_turns_beside_a_long_one_whatever_was_left_over() -> None:
+    long, b = Stay((("a", 0), 0), 0, 50 * MS, cost=50 * MS, charged=0), ("b", 0)
+    took = {b: 50 * MS}
+
+    what = course([long], [Span(0, 100 * MS, took, {}, {b: 0.1 * MS})])
+
+    assert what.of(long) == pytest.approx(50 * MS * 2 / 2.1)
+
+
 def test_launches_of_several_processes_divide_the_time_they_were_there_together() -> None:
     stays = [stay("a", 0, 40), stay("b", 20, 60), stay("c", 20, 30)]
 

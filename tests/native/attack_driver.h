@@ -45,7 +45,10 @@ enum { BLOCKS = 264, THREADS = 1024, CROWD = 64, FUNCTIONS = 1000, FORKED = 300,
 DRIVER_FUNCTIONS(DECLARE)
 
 static const char image[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
-                            ".visible .entry spin(.param .u64 ns) { ret; }";
+                            ".visible .entry spin(.param .u64 ns) { ret; }\n"
+                            ".visible .entry ncclDevKernel_Generic(.param .u64 ns,\n"
+                            "    .param .u64 nothing, .param .u64 group, .param .u64 members)\n"
+                            "{ ret; }";
 
 static void *spin, *some_stream, *executable, *node;
 static uint64_t ends, steps;
@@ -80,22 +83,32 @@ static void find_driver(void)
     DRIVER_FUNCTIONS(FIND)
 }
 
-static void *new_function(void)
+static void *function_of_name(const char *name)
 {
     void *module, *function;
     check(cuModuleLoadData(&module, image), "loading the kernel");
-    check(cuModuleGetFunction(&function, module, "spin"), "finding the kernel");
+    check(cuModuleGetFunction(&function, module, name), "finding the kernel");
     return function;
 }
 
-static void begin(void)
+static void *new_function(void)
+{
+    return function_of_name("spin");
+}
+
+static void begin_on(int device)
 {
     void *context;
     find_driver();
     check(cuInit(0), "cuInit");
-    check(cuDevicePrimaryCtxRetain(&context, 0), "making a context");
+    check(cuDevicePrimaryCtxRetain(&context, device), "making a context");
     check(cuCtxSetCurrent(context), "using the context");
     spin = new_function();
+}
+
+static void begin(void)
+{
+    begin_on(0);
 }
 
 static int launch(void *function, unsigned blocks, uint64_t ns, void *stream)

@@ -318,6 +318,41 @@ static void in_turn(void)
           "launch");
 }
 
+/* Work under the name of a collective, which waits for nobody. */
+static void launch_named(uint64_t ns)
+{
+    static void *function;
+    uint64_t nothing = 0, group = (uint64_t)getpid() << 32 | steps, members = 1;
+    void *parameters[] = {&ns, &nothing, &group, &members};
+    if (function == NULL)
+        function = function_of_name("ncclDevKernel_Generic");
+    check(cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, NULL, parameters, NULL),
+          "launch");
+}
+
+static void named(void)
+{
+    launch_named(5 * MILLISECOND);
+}
+
+/* One process is always some collectives ahead, so that the one on the other GPU is behind. */
+static void behind(void)
+{
+    pid_t child = fork();
+    begin_on(child == 0 ? 0 : 1);
+    for (; now() < ends; steps++) {
+        if (child == 0 ? steps < 500 || steps % 20 == 0 : steps % 100 == 0)
+            launch_named(1000);
+        if (child == 0)
+            rest(10 * MILLISECOND);
+        else
+            launch(spin, BLOCKS, 3 * MILLISECOND, NULL);
+    }
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+}
+
 static const struct attack {
     const char *name;
     void (*step)(void);
@@ -330,6 +365,7 @@ static const struct attack {
     ATTACK(saved, 0),    ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
     ATTACK(one_each, 0), ATTACK(runners, 1), ATTACK(scripts, 1),     ATTACK(graph_pair, 1),
     ATTACK(twisting, 0), ATTACK(foreign, 0), ATTACK(in_turn, 0),     ATTACK(giants, 0),
+    ATTACK(named, 0),    ATTACK(behind, 1),
 };
 
 static const struct attack *find(const char *name)

@@ -351,3 +351,7 @@ def test_a_kind_that_takes_no_time_is_known_to(table: Any) -> None:
     record(table, 7, SECOND, 0)
 
     assert estimate(table, 7) == 1
+
+
+def test_neighbours_that_took_nothing_explain_nothing() -> None:
+    assert certain(3 * MILLISECOND, others=0, neighbours=1).each_ns == 3 * MILLISECOND

@@ -375,6 +375,81 @@ go(function=2), driver.cuStreamSynchronize(0)
     assert paced.meter().charged >= 15 * MILLISECOND  # half: nothing is known of neighbours
 
 
+async def test_a_function_is_a_collective_as_its_kernel_is(paced: Paced) -> None:
+    """As NCCL and the runtime find theirs: by library, kernel, function."""
+    await paced.allow(10)
+    await paced.run(
+        """
+kernel, function = ctypes.c_void_p(), ctypes.c_void_p()
+name = b"ncclDevKernel_Generic"
+driver.cuLibraryGetKernel(ctypes.byref(kernel), ctypes.c_void_p(2 * 4096), name)
+driver.cuKernelGetFunction(ctypes.byref(function), kernel)
+assert function.value == 2 * 4096
+go(function=2), driver.cuStreamSynchronize(0)
+length(30)
+go(function=1), driver.cuStreamSynchronize(0)  # ahead by 150 ms
+length(0.1)
+go(function=2), go(function=2)
+"""
+    )
+
+    assert paced.meter().throttled == 0
+    assert paced.meter().charged >= 15 * MILLISECOND
+
+
+@pytest.mark.parametrize("name", ["ncclDevKernel_Generic", "gemm"])
+async def test_a_graph_with_a_collective_is_charged_and_not_held_back(
+    paced: Paced, name: str
+) -> None:
+    await paced.allow(10)
+    await paced.run(
+        NAMED
+        + f"""
+named(2, {name!r})
+graph = ctypes.c_void_p()
+assert driver.cuGraphInstantiateWithFlags(
+    ctypes.byref(graph), ctypes.c_void_p(2 * 4096), ctypes.c_ulonglong(0)) == 0
+launched = lambda: driver.cuGraphLaunch(graph, ctypes.c_void_p(0))
+assert launched() == 0
+driver.cuStreamSynchronize(0)
+length(30)
+go(function=1), driver.cuStreamSynchronize(0)  # ahead by 150 ms
+assert launched() == 0  # takes as long
+length(0.1)
+driver.cuStreamSynchronize(0)
+"""
+    )
+
+    assert (paced.meter().throttled > 0) == (name == "gemm")
+    assert paced.meter().charged >= 30 * MILLISECOND  # half: nothing is known of neighbours
+
+
+async def test_a_collective_waits_for_the_other_gpus_of_its_container_and_not_for_ever(
+    paced: Paced,
+) -> None:
+    """The rank of the second GPU owes 300 s, and launches nothing more: it was killed, say."""
+    await paced.allow(50, (GPU, SECOND))
+    told = await paced.run(
+        NAMED
+        + """
+named(2, "ncclDevKernel_Generic")
+def collective(device):
+    pace.pace_device(device)
+    begun = time.monotonic_ns()
+    go(function=2), driver.cuStreamSynchronize(0)
+    return time.monotonic_ns() - begun
+collective(0)
+length(300_000)
+collective(1)
+length(0.1)
+tell(waited=sum(collective(0) for _ in range(100)))
+"""
+    )
+
+    assert paced.meter(0).throttled == 1
+    assert paced.meter(0).throttled_ns <= told["waited"] <= 100_000 * MILLISECOND
+
+
 async def test_what_collectives_owe_the_next_ordinary_launch_pays(paced: Paced) -> None:
     await paced.allow(10)
     await paced.run(
@@ -393,7 +468,7 @@ go(function=1)
     assert paced.meter().throttled_ns >= 100 * MILLISECOND
 
 
-async def test_collectives_that_owe_more_than_a_second_are_held_back(paced: Paced) -> None:
+async def test_collectives_that_owe_much_are_held_back(paced: Paced) -> None:
     await paced.allow(10)
     await paced.run(
         NAMED

@@ -55,6 +55,7 @@ FAIR = (
     "graph_pair",
     "foreign",
     "in_turn",
+    "named",
 )
 
 
@@ -67,10 +68,10 @@ def attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def attack(
-    program: Path, name: str, *, managed: bool = True, seconds: int = SECONDS
+    program: Path, name: str, *, managed: bool = True, seconds: int = SECONDS, gpus: int = 1
 ) -> Played:
     tenant = Tenant("attacker", round(PROMISE * 100), f"{program} {name} {seconds + 2}")
-    return await play([tenant], seconds, interval=INTERVAL, managed=managed)
+    return await play([tenant], seconds, interval=INTERVAL, managed=managed, gpus=gpus)
 
 
 def most(played: Played) -> float:
@@ -88,6 +89,10 @@ def ahead(played: Played) -> list[float]:
 @pytest.mark.parametrize("name", FAIR)
 async def test_no_program_gets_more_than_its_share(attacks: Path, name: str) -> None:
     assert most(await attack(attacks, name)) < PROMISE + IN_FLIGHT
+
+
+async def test_who_pretends_that_others_wait_for_it_gets_no_more(attacks: Path) -> None:
+    assert most(await attack(attacks, "behind", gpus=2)) < PROMISE + IN_FLIGHT
 
 
 @pytest.mark.parametrize(

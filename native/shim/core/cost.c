@@ -139,9 +139,11 @@ static uint64_t part_of(uint64_t measured_ns, uint32_t ppm)
                                   : (uint64_t)((double)measured_ns * ppm / LIMITER_MILLION);
 }
 
-/* Each of the others may have had a slice before its first. */
+/* Each of the others may have had a slice before its first; but not where they took nothing. */
 static uint64_t in_turn(uint64_t measured_ns, struct limiter_terms terms)
 {
+    if (terms.others_ppm == 0)
+        return measured_ns;
     uint64_t first = (uint64_t)terms.neighbours * LIMITER_SLICE_MOST_NS;
     return measured_ns > first ? (measured_ns - first) / (terms.neighbours + 1) : 0;
 }

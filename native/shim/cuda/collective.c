@@ -16,15 +16,11 @@ static bool is_collective(const char *name)
     return strstr(name, reduce) != NULL;
 }
 
-static bool any(struct process *process)
-{
-    return atomic_load_explicit(&process->collective_count, memory_order_relaxed) > 0;
-}
-
 bool collective_has(struct process *process, const void *handle)
 {
     struct pointer found;
-    return any(process) && pointers_find(&process->collectives, (uintptr_t)handle, &found) == 0;
+    return collective_any(process) &&
+           pointers_find(&process->collectives, (uintptr_t)handle, &found) == 0;
 }
 
 /* The driver gives handles out again: one that was a collective's may be another's now. */
@@ -33,7 +29,7 @@ void collective_set(struct process *process, const void *handle, bool waits)
     struct pointer pointer = {.address = (uintptr_t)handle}, taken;
     if (waits && pointers_add(&process->collectives, pointer) == 0)
         atomic_store_explicit(&process->collective_count, 1, memory_order_relaxed);
-    else if (any(process))
+    else if (collective_any(process))
         pointers_take(&process->collectives, pointer.address, &taken);
 }
 
@@ -49,7 +45,7 @@ struct kernel_params {
 bool collective_node(struct process *process, CUgraphNode node)
 {
     struct kernel_params params = {.kernel = NULL};
-    if (!any(process))
+    if (!collective_any(process))
         return false;
     CUresult result = REAL(cuGraphKernelNodeGetParams_v2)(node, &params);
     if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED) /* before 12.0 */

@@ -9,6 +9,7 @@
 
 #include "cuda/allowance.h"
 #include "cuda/capturing.h"
+#include "cuda/collective.h"
 #include "cuda/throttle.h"
 
 /* What begin and end of a launch that was paid for by other means are; and whose it is. */
@@ -24,10 +25,12 @@ static inline bool prepaid_device(struct process *process)
     return process_current(process, &device) == CUDA_SUCCESS && device == (int)allowance.device;
 }
 
-static inline struct process *prepaid_pay(uint64_t key, uint64_t *paid_ns)
+static inline struct process *prepaid_pay(const void *function, uint64_t key, uint64_t *paid_ns)
 {
     struct process *process = process_known();
     if (process == NULL || process_depth > 0 || capture_may_be_on(process))
+        return NULL;
+    if (collective_any(process) && collective_has(process, function)) /* each is counted */
         return NULL;
     uint64_t estimate = cost_at_home(&process->costs, key);
     if (estimate == 0 && !cost_estimate(&process->costs, key, &estimate))
@@ -44,7 +47,7 @@ static inline CUresult prepaid_begin(struct launch *launch)
 {
     uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
     launch->flight = NULL;
-    launch->process = prepaid_pay(key, &launch->paid_ns);
+    launch->process = prepaid_pay(launch->function, key, &launch->paid_ns);
     if (launch->process == NULL)
         return throttle_begin_slowly(launch, key);
     process_depth++; /* until prepaid_end() */

@@ -30,6 +30,14 @@ enum holding {
 /* A thread's own word that one instruction reaches, in a library that is loaded late, too. */
 #define PROCESS_NEAR __attribute__((tls_model("initial-exec")))
 
+/* The process on one of its devices, among others whose kernels wait for its own (core/gang.h).
+ * collectives: launched so far, the last one at `last`. apart: it was found not to be in step. */
+struct rank {
+    _Atomic uint32_t collectives;
+    _Atomic uint64_t last;
+    atomic_bool apart;
+};
+
 /* Lies in pages that a forked child finds zero (runtime/fork.h). */
 struct process {
     struct session session;
@@ -53,6 +61,7 @@ struct process {
     struct timing timing;
     struct pointers collectives;  /* handles (collective.h) */
     atomic_uint collective_count; /* 0: there never was one */
+    struct rank ranks[VCUDA_DEVICES];
     struct cost_table costs;
 };
 

@@ -31,6 +31,9 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     uint64_t pause = wait->turn.urgent ? 0 : waiting_pause(launch, wait);
     if (pause > 0)
         return pause;
+    pause = wait->turn.urgent ? 0 : waiting_gang_pause(wait);
+    if (pause > 0)
+        return pause;
     bool each = cost_each(&process->costs, wait->key);
     wait->asked = each || wait->turn.urgent || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
@@ -60,6 +63,8 @@ static void look(struct launch *launch, struct wait *wait, bool waits)
     wait->now = clock_now();
     wait->terms = limiter_terms(&wait->process->session.config->limits[launch->device], wait->now);
     wait->look.marks = wait->several || waiting_crowded(wait, 2);
+    if (collective_any(wait->process))
+        waiting_gang(launch, wait);
     wait->look.every_ns = patience(wait, waits);
     wait->look.now = wait->now;
     timing_poll(wait->process, &wait->look);
@@ -176,14 +181,6 @@ static uint64_t name_of(CUstream stream)
     return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
 }
 
-/* Ranks wait for one another: one that is held back makes the others spin. But a program of nothing
- * else must not go on for ever: one that owes a second is held back like any. */
-static bool waits_for_others(const struct launch *launch, struct wait *wait)
-{
-    uint64_t clock = atomic_load_explicit(&wait->meter->virtual_time, memory_order_relaxed);
-    return clock < wait->now + LIMITER_LAG_NS && collective_has(wait->process, launch->function);
-}
-
 static void pay(struct launch *launch, uint64_t key)
 {
     struct process *process = launch->process;
@@ -196,6 +193,7 @@ static void pay(struct launch *launch, uint64_t key)
         .key = key,
         .pause = PAUSE_FIRST_NS,
         .look.device = launch->device,
+        .collective = collective_any(process) && collective_has(process, launch->function),
     };
     look(launch, &wait, false);
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
@@ -203,7 +201,7 @@ static void pay(struct launch *launch, uint64_t key)
     wait.turn.begun = wait.passed = wait.now;
     see_elapsed(launch, &wait, false);
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
-        wait.turn.urgent = waits_for_others(launch, &wait);
+        wait.turn.urgent = waiting_urgent(&wait);
         if (wait.turn.urgent)
             continue;
         clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
@@ -212,6 +210,8 @@ static void pay(struct launch *launch, uint64_t key)
         see_elapsed(launch, &wait, true);
     }
     count_wait(&wait);
+    if (collective_any(process))
+        waiting_gang_count(launch, &wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
     if (is_unmeasured(launch, &wait, done))
         return;

@@ -9,7 +9,8 @@ enum {
     CENSUS_NS = 20 * MILLISECOND,  /* patience with the edges of a census */
     IN_FLIGHT_NS = 20 * MILLISECOND,
     LONG_NS = LIMITER_ALLOWANCE_NS / 2,
-    PATIENCE_NS = 1000 * MILLISECOND, /* who waited so long may go without GPU time for it */
+    PATIENCE_NS = 1000 * MILLISECOND, /* who waited so long may go without GPU time for it, or
+                                         without its gang */
     OTHERS_LAST = 4,                  /* launches in other streams that a mark does not know of */
 };
 
@@ -121,4 +122,59 @@ uint64_t waiting_pause(struct launch *launch, struct wait *wait)
     if (pause == 0)
         pause = await_room(launch, wait);
     return pause > 0 ? pause : await_census(launch, wait);
+}
+
+void waiting_gang(const struct launch *launch, struct wait *wait)
+{
+    const struct rank *rank = &wait->process->ranks[launch->device];
+    wait->gang = (struct gang){
+        .books = wait->process->session.books.page,
+        .config = wait->process->session.config,
+        .device = launch->device,
+        .collectives = atomic_load_explicit(&rank->collectives, memory_order_relaxed),
+        .last = atomic_load_explicit(&rank->last, memory_order_relaxed),
+        .now = wait->now,
+    };
+    wait->ganged =
+        !atomic_load_explicit(&rank->apart, memory_order_relaxed) && gang_any(&wait->gang);
+}
+
+static bool waited_for_gang(const struct wait *wait)
+{
+    return wait->stopped && wait->now - wait->turn.begun > PATIENCE_NS;
+}
+
+uint64_t waiting_gang_pause(struct wait *wait)
+{
+    if (!wait->collective || !wait->ganged || waited_for_gang(wait) || gang_behind(&wait->gang))
+        return 0;
+    uint64_t pause = gang_pause(&wait->gang, wait->stopped);
+    wait->stopped = wait->stopped || pause > 0;
+    return pause < PAUSE_LAST_NS ? pause : PAUSE_LAST_NS;
+}
+
+/* Where no gang is known, others may be of other containers, or nodes: a collective does not wait,
+ * but a program of nothing else must not go on for ever. */
+bool waiting_urgent(const struct wait *wait)
+{
+    uint64_t clock = atomic_load_explicit(&wait->meter->virtual_time, memory_order_relaxed);
+    uint64_t most = limiter_stretch(GANG_OVERDRAFT_NS, wait->terms.rate_ppm);
+    bool awaited = wait->ganged ? gang_behind(&wait->gang) : wait->collective;
+    return awaited && clock < wait->now + most;
+}
+
+/* Its own clock allowed it all the time, or does now, and others' did not for long: they are not in
+ * step with it. Example: two jobs in one container that happen to count alike. */
+void waiting_gang_count(const struct launch *launch, struct wait *wait)
+{
+    struct rank *rank = &wait->process->ranks[launch->device];
+    if (waited_for_gang(wait) && !wait->turn.refused)
+        atomic_store_explicit(&rank->apart, true, memory_order_relaxed);
+    if (!wait->collective || atomic_load_explicit(&rank->apart, memory_order_relaxed))
+        return;
+    wait->gang.collectives =
+        atomic_fetch_add_explicit(&rank->collectives, 1, memory_order_relaxed) + 1;
+    wait->gang.last = wait->now;
+    atomic_store_explicit(&rank->last, wait->now, memory_order_relaxed);
+    gang_tell(&wait->gang);
 }

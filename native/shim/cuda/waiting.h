@@ -3,6 +3,7 @@
 #ifndef SHIM_CUDA_WAITING_H
 #define SHIM_CUDA_WAITING_H
 
+#include "core/gang.h"
 #include "cuda/throttle.h"
 
 enum {
@@ -26,8 +27,12 @@ struct wait {
     uint64_t crowded; /* waited so long for work in flight */
     uint64_t passed;  /* when a mark was last in flight */
     uint64_t asked;   /* to be paid */
-    bool known;       /* what the kind costs */
-    bool several;     /* streams have work */
+    struct gang gang; /* of a process with collectives */
+    bool ganged;      /* there are others in it */
+    bool stopped;     /* with it, once */
+    bool collective;
+    bool known;   /* what the kind costs */
+    bool several; /* streams have work */
     enum census_place place;
 };
 
@@ -42,6 +47,18 @@ bool waiting_alone(const struct launch *launch, const struct wait *wait);
 
 /* May it go soon though there is no GPU time for it? Then it is paid for by itself, too. */
 bool waiting_long(const struct wait *wait);
+
+/* The gang of the launch's device, as it is now. */
+void waiting_gang(const struct launch *launch, struct wait *wait);
+
+/* ns to wait before the gang may go on; 0: now, or the launch has waited long enough. */
+uint64_t waiting_gang_pause(struct wait *wait);
+
+/* Do other devices wait for this launch, so that it has to go at once? */
+bool waiting_urgent(const struct wait *wait);
+
+/* It goes. If it is a collective, that counts. */
+void waiting_gang_count(const struct launch *launch, struct wait *wait);
 
 /* ns to wait before asking again; 0: nothing to wait for but the turn. */
 uint64_t waiting_pause(struct launch *launch, struct wait *wait);
