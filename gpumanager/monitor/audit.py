@@ -47,7 +47,7 @@ class Suspect:
 
     owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
     namespace and name, where somebody knows them. certain: whether the kernel itself has named its
-    container: by its cgroup, or when it asked for its limits. command: its program's name.
+    container, by its cgroup, and that is the owner's. command: its program's name.
     """
 
     kind: Kind
@@ -179,8 +179,9 @@ def _over(
 
 
 def _suspect(kind: Kind, one: Resident, view: ContainerView | None, taken: Bytes) -> Suspect:
-    certain = one.booked is not None or bool(one.of and one.of.container_id)
     owner = view.owner if view else None
+    of = one.of
+    certain = of is not None and bool(of.container_id) and (not owner or same_pod(owner.uid, of))
     pod = owner.uid if owner else one.of.pod_uid if one.of else None
     return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain)
 

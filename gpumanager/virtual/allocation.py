@@ -97,7 +97,7 @@ class ServedAllocation:
             self._config, self._books = regions
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
-            self._seats = Seats(self._books, self._watcher)
+            self._seats = Seats(self._books, self._watcher, self._is_ours)
             self._usage = UsageReader(*regions)
             self._overheads = Overheads(
                 self._config, self._books, self._sizes, on_size or self.write_contexts
@@ -192,7 +192,11 @@ class ServedAllocation:
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return self._usage.read(seated=self.seated)
+        return self._usage.read([(seat.slot, who) for who, seat in self._seats.all()])
+
+    def _is_ours(self, process: Process) -> bool:
+        """Whether a process that the books name may be of this container."""
+        return refuse_stranger(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:
         """See to what nobody tells of: programs and gpu-clients that have gone."""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 BOOKS: Final = Layout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
 MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+SLOT_TRIES: Final = 8
+"""One peer empties one slot at a time, so that few are busy."""
 
 DEGRADATIONS: Final[Mapping[int, str]] = {
     lib.VCUDA_DEGRADED_LOCK: "lock",
@@ -33,6 +35,9 @@ DEGRADATIONS: Final[Mapping[int, str]] = {
     lib.VCUDA_DEGRADED_MEASURE: "measure",
 }
 """What each bit of `ProcessUsage.degraded` is called, in metrics and for people."""
+
+MOST: Final = 2**62
+"""Of any word that a container writes, as a number: no sum of two overflows."""
 
 _UNTOLD: Final = 2**64 - 1
 """REGION_UNTOLD."""
@@ -76,10 +81,11 @@ class Books(Region):
 
         inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
         busy: is this slot, given now, one that a peer is emptying? Asked after it was given: a peer
-        that comes later sees the new owner, and that it lives (native/shim/core/peers.h).
+        that comes later sees the new owner, and that it lives (native/shim/core/peers.h). A program
+        could lock the bytes of all slots, so few are tried.
         """
         pids, first = (process.pid, process.start_time, max(inner_pid, 0)), 0
-        while True:
+        for _ in range(SLOT_TRIES):
             slot: int = lib.region_slot_claim_from(self.words, first, *pids)
             if slot == -errno.ENOSPC:
                 return None
@@ -87,6 +93,7 @@ class Books(Region):
                 return slot
             self.free(slot)
             first = slot + 1
+        return None
 
     def release(self, slot: int, process: Process) -> bool:
         """Empty and free its slot; False if that is another's by now."""
@@ -145,7 +152,8 @@ class Books(Region):
 
     def settle(self, device: int, grant: Grant) -> None:
         """Charge GPU time that was taken without being paid for, at the rate that holds now."""
-        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, grant.debt_ns)
+        debt = max(-MOST, min(grant.debt_ns, MOST))
+        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and whose it is."""
@@ -161,17 +169,19 @@ class Books(Region):
         meter = self.words.meters[device]
         return DeviceUsage(
             limit=limit,
-            held=Bytes(lib.region_device_bytes(self.words, device)),
-            peak=Bytes(meter.memory_peak),
-            denied=meter.memory_denied,
-            charged_ns=meter.charged_ns,
-            throttled_ns=meter.throttled_ns,
-            launches=meter.launches,
-            throttled=meter.throttled,
+            held=Bytes(min(lib.region_device_bytes(self.words, device), MOST)),
+            peak=Bytes(min(meter.memory_peak, MOST)),
+            denied=min(meter.memory_denied, MOST),
+            charged_ns=min(meter.charged_ns, MOST),
+            throttled_ns=min(meter.throttled_ns, MOST),
+            launches=min(meter.launches, MOST),
+            throttled=min(meter.throttled, MOST),
         )
 
     def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
-        held = (lib.region_slot_bytes(self.words, device, slot) for device in range(devices))
+        held = (
+            min(lib.region_slot_bytes(self.words, device, slot), MOST) for device in range(devices)
+        )
         flags: int = self.words.slots[slot].flags
         return ProcessUsage(
             slot,

@@ -1,7 +1,8 @@
 """The configuration of an allocation: what it may use of each GPU.
 
 Written by the manager alone, word by word, under processes that read it; each word stands for
-itself, and the generation grows after the last.
+itself, and the generation grows after the last. The manager judges by what it has written, never by
+what the page says: a container may have found a way to write it.
 """
 
 import uuid
@@ -28,6 +29,7 @@ class Config(Region):
     """The configuration, mapped."""
 
     layout = CONFIG
+    _written: tuple[Limit, ...] | None = None
 
     @classmethod
     def prepare(
@@ -50,7 +52,10 @@ class Config(Region):
         self.words.allocation = allocation.encode()
 
     def limits(self) -> tuple[Limit, ...]:
-        """One per device, in the order of the books' devices."""
+        """One per device, in the order of the books' devices: as we wrote them; what the page says
+        only where we did not."""
+        if self._written is not None:
+            return self._written
         count = min(self.words.device_count, MAX_DEVICES)
         return tuple(_read_limit(self.words.limits[device]) for device in range(count))
 
@@ -61,15 +66,17 @@ class Config(Region):
         listed keeps a limit of 0.
         """
         wanted = {limit.gpu: limit for limit in limits}
-        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in self.limits()]
+        known = self.limits()
+        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in known]
         target += wanted.values()
         if len(target) > MAX_DEVICES:
             raise GpuManagerError(f"{self.path}: {len(target)} GPUs, {MAX_DEVICES} at most")
         gpus = [gpu_bytes(limit.gpu) for limit in target]
         for device, limit in enumerate(target):
             _store_limit(self.words, device, limit)
-        for gpu in gpus[self.words.device_count :]:
+        for gpu in gpus[len(known) :]:
             lib.region_device_add(self.words, gpu)
+        self._written = tuple(target)
         lib.region_config_publish(self.words)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:

@@ -18,6 +18,7 @@ import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -256,9 +257,12 @@ class VirtualSockets:
             served.write_contexts()
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
-        """What it uses, served or not; raises RegionUnreadable for an unknown one."""
+        """What it uses, served or not; raises RegionUnreadable for an unknown one. The processes of
+        one that is not served are nobody's: its pages alone name them."""
         served = self._served.get(allocation)
-        return read_usage(self.directory(allocation)) if served is None else served.usage()
+        if served is not None:
+            return served.usage()
+        return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says, served or not; nothing where that cannot be read."""

@@ -1,12 +1,14 @@
 """Who sits where: the slots of an allocation's books, and the living processes that have them.
 
-A process has one slot, from its first HELLO to its death, or until another program runs in it. All
-of that stands in the books: opened again after a crash of the manager, slots of processes that live
-are watched again, and all others are emptied.
+A process has one slot, from its first HELLO to its death, or until another program runs in it. The
+manager remembers whose each is. The books say so too, for the manager that comes after a crash: then
+slots of processes that live are watched again, and all others are emptied. Processes of the
+container can write the books, so a process of which the kernel says that it is of another pod is
+not taken from them.
 """
 
 import errno
-from collections.abc import ItemsView
+from collections.abc import Callable, ItemsView
 from dataclasses import dataclass
 
 from gpumanager.virtual.alive import locked
@@ -27,13 +29,18 @@ class Seat:
 class Seats:
     """Of one allocation."""
 
-    def __init__(self, books: Books, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        books: Books,
+        watcher: Watcher,
+        is_ours: Callable[[Process], bool] = lambda _: True,
+    ) -> None:
         self._books = books
         self._watcher = watcher
         self._taken: dict[Process, Seat] = {}
         self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
-        self._take_up()
+        self._take_up(is_ours)
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -105,10 +112,11 @@ class Seats:
                 self._watcher.forget(process)
                 self.leave(process)
 
-    def _take_up(self) -> None:
+    def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         for slot, owner in self._books.owners():
-            if owner is not None and self._watcher.watch(owner, self.leave):
+            known = owner is None or owner in self._taken or not is_ours(owner)
+            if owner is not None and not known and self._watcher.watch(owner, self.leave):
                 self._taken[owner] = Seat(slot, stack_of(owner))
             else:
                 self._books.free(slot)

@@ -39,6 +39,7 @@ from gpumanager.monitor.look import Busy, Meters, container_views
 from gpumanager.monitor.ports import Happening
 from gpumanager.monitor.residents import by_holder, residents, seats
 from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find
 
@@ -58,7 +59,7 @@ def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Sna
 def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
     """A process of the container that its books know."""
     size = Bytes(held if in_books is None else in_books)
-    return resident(pid, held, allocation=ONE.allocation, booked=size)
+    return resident(pid, held, allocation=ONE.allocation, booked=size, of=member(OWNER))
 
 
 def kinds(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> list[Kind]:
@@ -82,6 +83,16 @@ def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> No
     assert str(found) == (
         "process 2 of team/pod (main) holds 276 MiB of GPU0 beyond its container's limit"
     )
+
+
+@pytest.mark.parametrize("of", [None, member(OTHER)])
+def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -> None:
+    """A manager that comes after a crash reads slots from a page that containers write."""
+    one = resident(1, 2 * GIB, allocation=ONE.allocation, booked=Bytes(0), of=of)
+
+    (found,) = suspects(seen(one))
+
+    assert not found.certain
 
 
 @pytest.mark.parametrize(("more", "found"), [(0, []), (1, [Kind.OVER_LIMIT])])

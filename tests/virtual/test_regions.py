@@ -161,7 +161,7 @@ def test_usage_sums_what_the_processes_hold(tmp_path: Path) -> None:
 
     usage = read_usage(tmp_path)
 
-    assert usage.allocation == NAME
+    assert usage.allocation == tmp_path.name
     assert [device.held for device in usage.devices] == [103, 20]
     assert (usage.devices[0].peak, usage.devices[0].denied) == (500, 4)
     assert [(process.pid, process.held) for process in usage.processes] == [
