@@ -89,7 +89,6 @@ class ServedAllocation:
         self.allocation = allocation
         self._measuring = measuring
         self._peers = peers
-        self._sizes = sizes or ContextSizes()
         self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._limits = tuple(limits)
         with ExitStack() as undo:
@@ -100,10 +99,14 @@ class ServedAllocation:
             self._seats = Seats(self._books, self._watcher, self._is_ours)
             self._usage = UsageReader(*regions)
             self._overheads = Overheads(
-                self._config, self._books, self._sizes, on_size or self.write_contexts
+                allocation,
+                self._config,
+                self._books,
+                sizes or ContextSizes(),
+                on_size or self.write_contexts,
             )
             self._meters = Meters(allocation, self._config.limits(), self._books)
-            self._exchange_sizes()
+            self._recall_sizes()
             self._clients = GpuClients(
                 clients,
                 directory,
@@ -164,7 +167,7 @@ class ServedAllocation:
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""
-        self._config.write_contexts(self._sizes.of)
+        self._config.write_contexts(self._overheads.context_size)
 
     def marks(self) -> dict[Process, Mark]:
         """To be taken before a measurement of all its processes; without those that cannot be
@@ -185,10 +188,10 @@ class ServedAllocation:
             if seat is not None:
                 self._overheads.enter(seat.slot, owner.pid, mark, held)
 
-    def _exchange_sizes(self) -> None:
+    def _recall_sizes(self) -> None:
         """Learn what a manager before us knew, and hand on what we know."""
         for gpu, size in self._config.contexts():
-            self._sizes.recall(gpu, size)
+            self._overheads.recall(gpu, size)
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
