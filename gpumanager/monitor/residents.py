@@ -1,8 +1,8 @@
 """Whose a process on a GPU is. Pure.
 
 The manager's memory comes first: it gave a slot to a process which the kernel named. Then its
-cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup of
-another pod than the slot's is told (`gpumanager.monitor.audit.mismatches`).
+cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup
+of another pod than the slot's is told (`gpumanager.monitor.audit.mismatches`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import socket
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,8 +43,10 @@ from gpumanager.virtual.protocol import (
     refused_by_system,
 )
 from gpumanager.virtual.region import UsageReader
+from gpumanager.virtual.repeated_log import RepeatedLog
 from gpumanager.virtual.seats import Seats
 from gpumanager.virtual.spares import Spare, opened
+from gpumanager.virtual.token_bucket import TokenBucket
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -52,6 +55,10 @@ log = logging.getLogger(__name__)
 
 MEASURING_TRIES: Final = 3
 """How often a process is measured whose memory moves meanwhile."""
+
+MEASURED_PER_SECOND: Final = 10_000
+MEASURED_AT_ONCE: Final = 100_000
+"""Processes of one container: one that asks has its peers measured, too."""
 
 MOVING_SECONDS: Final = 0.01
 """Until a process is looked at again whose memory moves now; most calls take less."""
@@ -89,6 +96,8 @@ class ServedAllocation:
         self.allocation = allocation
         self._measuring = measuring
         self._peers = peers
+        self._said = RepeatedLog(log, str(directory))
+        self._measures = TokenBucket(MEASURED_PER_SECOND, MEASURED_AT_ONCE)
         self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._limits = tuple(limits)
         with ExitStack() as undo:
@@ -120,11 +129,14 @@ class ServedAllocation:
                 self._answer,
                 listening=spare.listening if spare else None,
                 deadline_seconds=deadline_seconds,
+                descriptors=deaths.descriptors,
+                said=self._said,
             )
             undo.pop_all()
 
     def close(self) -> None:
         """Stop serving. The files stay, and so do the limits of running processes."""
+        self._said.summarize(after=0)
         with ExitStack() as closing:  # not kept from the start: it takes 2 KiB
             for part in (self._watcher, self._config, self._books, self._listener):
                 closing.callback(part.close)
@@ -205,6 +217,7 @@ class ServedAllocation:
         """See to what nobody tells of: programs and gpu-clients that have gone."""
         self._clients.refresh()
         self._seats.sweep()
+        self._said.summarize()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting
@@ -226,6 +239,8 @@ class ServedAllocation:
         owner = self._seats.of_pid(pid)
         if owner is None or self._measuring is None:
             return Refused(errno.ENODATA, "the manager does not measure")
+        if not self._measures.take(time.monotonic(), len(self._seats)):
+            return Refused(errno.EBUSY, "its processes ask too often to be measured")
         unlisted = False
         try:
             for _ in range(MEASURING_TRIES):
@@ -266,10 +281,10 @@ class ServedAllocation:
         try:
             outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
             if isinstance(outcome, Refused):
-                log.info("%s: refused: %s", self.directory, outcome.reason)
+                self._said.say(logging.INFO, outcome.number, f"refused: {outcome.reason}")
                 connection.send(refusal(outcome), socket.MSG_DONTWAIT)
         except OSError as error:
-            log.info("%s: caller lost: %s", self.directory, error.strerror)
+            self._said.say(logging.INFO, "lost", f"caller lost: {error.strerror}")
 
     def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
         try:

@@ -27,6 +27,7 @@ from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
+from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
@@ -126,6 +127,7 @@ class VirtualSockets:
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._spares = Spares(self._directory, calm)
         self._deaths: Deaths | None = None
+        self._descriptors = Descriptors.allowed()
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -310,7 +312,7 @@ class VirtualSockets:
         if spare is None:
             make_directory(directory)
         if self._deaths is None:
-            self._deaths = Deaths()
+            self._deaths = Deaths(self._descriptors)
         return ServedAllocation(
             directory,
             allocation,

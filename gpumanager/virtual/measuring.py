@@ -8,10 +8,10 @@ pass has a thread of its own, and a bound.
 
 A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
 model. A container can lie about what else it holds, so that its context looks large. So what one
-container shows counts for itself alone, until a second one shows its own. Nothing is assumed before.
-The first context may then be over a limit that is smaller than itself, and is undone; at that moment
-its container cannot hold anything else. Where the driver does not list a process that asks, nothing
-will be learnt: then a size is assumed, for its container only.
+container shows counts for itself alone, until a second one shows its own. Nothing is assumed
+before. The first context may then be over a limit that is smaller than itself, and is undone; at
+that moment its container cannot hold anything else. Where the driver does not list a process that
+asks, nothing will be learnt: then a size is assumed, for its container only.
 """
 
 import asyncio

@@ -5,7 +5,6 @@ its name by the directory: the page could name a process, or an allocation, of s
 """
 
 from collections.abc import Collection, Iterable
-
 from pathlib import Path
 
 from gpumanager.virtual.books import Books

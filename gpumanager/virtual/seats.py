@@ -1,8 +1,8 @@
 """Who sits where: the slots of an allocation's books, and the living processes that have them.
 
 A process has one slot, from its first HELLO to its death, or until another program runs in it. The
-manager remembers whose each is. The books say so too, for the manager that comes after a crash: then
-slots of processes that live are watched again, and all others are emptied. Processes of the
+manager remembers whose each is. The books say so too, for the manager that comes after a crash:
+then slots of processes that live are watched again, and all others are emptied. Processes of the
 container can write the books, so a process of which the kernel says that it is of another pod is
 not taken from them.
 """
