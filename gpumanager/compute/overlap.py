@@ -136,7 +136,7 @@ class Guest:
 
 def _stay(holder: Holder, flight: Flight, until: int) -> Stay:
     """No more of what a container says than can be."""
-    begun = min(flight.begun, until)
+    begun = max(min(flight.begun, until), until - PATIENCE_NS)
     cost = min(flight.cost, until - begun)
     charged = min(flight.charged, SCALE_MOST * (until - begun))
     return Stay((holder, flight.slot), begun, until, cost, charged)

@@ -148,7 +148,8 @@ class ServedAllocation:
         self._limits = tuple(limits)
         self._config.write(limits)
         self.write_contexts()
-        self._meters = Meters(self.allocation, self._config.limits(), self._books)
+        limits = self._config.limits()
+        self._meters = Meters(self.allocation, limits, self._books, before=self._meters)
         self._clients.limits_changed()
 
     @property
@@ -167,9 +168,9 @@ class ServedAllocation:
         """Whether any process of it is known."""
         return bool(self._seats)
 
-    def readings(self) -> tuple[Reading, ...]:
-        """What its meters say of each of its GPUs."""
-        return self._meters.read(self._seats.people)
+    def readings(self, now_ns: int) -> tuple[Reading, ...]:
+        """What its meters say of each of its GPUs, as far as it can be."""
+        return self._meters.read(self._seats.people, now_ns)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""

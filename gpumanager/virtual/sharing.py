@@ -53,7 +53,7 @@ class Sharing:
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
         allocations = {one.allocation: one for one in served}
-        readings = [reading for one in allocations.values() for reading in one.readings()]
+        readings = [reading for one in allocations.values() for reading in one.readings(now_ns)]
         self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
         self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
         self._report()
@@ -61,10 +61,12 @@ class Sharing:
     def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
         """Who lends is seen to want it back before the next look."""
         lenders = (served[name] for name in self._lenders if name in served)
-        stirred = self._shares.stirred(reading for one in lenders for reading in one.readings())
+        stirred = self._shares.stirred(
+            reading for one in lenders for reading in one.readings(now_ns)
+        )
         if not stirred:
             return
-        readings = [one for each in served.values() for one in each.readings()]
+        readings = [one for each in served.values() for one in each.readings(now_ns)]
         touched = [one for one in readings if one.gpu in stirred]
         self._grant(self._shares.glance(now_ns, touched), served, now_ns)
 
