@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 SOCKET = "/etc/vcuda/vcuda.sock"
 MAGIC, VERSION, HELLO, ABI = 0x41445556, 1, 1, 3
-MEASURE, OBSERVER = 1, 2
+OBSERVER, MEASURE = 1, 2
 LAYOUT = json.loads(os.environ.get("HOSTILE_LAYOUT", "{}"))
 CAPABILITIES = 41
 NOBODY = 65534
