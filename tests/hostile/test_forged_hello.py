@@ -75,10 +75,10 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_descriptors")
 async def test_a_crowd_of_one_tenant_leaves_descriptors_for_others() -> None:
     async with HostileNode() as node:
-        crowd = hostile("evil", "many_processes.py", 900, 60)
+        crowd = hostile("evil", "many_processes.py", 1000, 60)
         async with node.beside(crowd):
             await until(lambda: bool(node.said["evil"]))
             await node.run(hostile("good", "say_hello.py"))
-        assert node.said["evil"] == ["seated 900"]
+        assert node.said["evil"] == ["seated 1000"]
         assert node.said["good"][0].startswith("status 0")
         assert not any(re.search("Too many open files", line) for line in log_of(node))
