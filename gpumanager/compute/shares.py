@@ -26,6 +26,13 @@ from gpumanager.gpu.values import GpuUUID
 UNPAID_NS: Final = 10 * SECOND
 """After somebody was found who takes what it does not pay for."""
 
+IDLE_PERCENT: Final = 80
+"""A GPU that anybody used for less of the time starves nobody, whatever a meter says: a container
+could have its neighbours' promises lowered by it."""
+
+IDLE_NS: Final = 2 * SECOND
+"""After it was seen to be idle."""
+
 KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
 
@@ -43,7 +50,7 @@ class SharedGpu:
         self._overlap = Overlap(switching)
         self._capacity = Capacity(lendable=1 - switching)
         self._audit = Audit()
-        self._unpaid_until = 0
+        self._unpaid_until = self._idle_until = 0
         self._unknown_processes = UnknownProcesses()
         self._strangers = 0.0
         self._stranger_count = 0
@@ -84,7 +91,11 @@ class SharedGpu:
         for reading in readings:
             self._members[reading.holder].look(now, reading)
         starved = [who for who, member in self._members.items() if member.history.starved]
-        if now < self._unpaid_until:  # then meters do not show all that the GPU yields
+        if any(member.overdraft.gross for member in self._members.values()):
+            self._unpaid_until = now + UNPAID_NS
+        if now < max(
+            self._unpaid_until, self._idle_until
+        ):  # then meters do not show all that the GPU yields
             starved = []
         short = [who for who in starved if self._members[who].is_short]
         self._capacity.update(now, readings, starved, short)
@@ -93,6 +104,8 @@ class SharedGpu:
             self._members[holder].correct(wrongs)
 
     def _learn(self, now: int, answer: Answer) -> None:
+        if answer.busy is not None and answer.busy < IDLE_PERCENT:
+            self._idle_until = now + IDLE_NS
         busy = sum(member.took() >= BUSY for member in self._members.values())
         if self._self_test.enter(answer, busy):
             self._begin_anew(now)
@@ -166,6 +179,11 @@ class SharedGpu:
     @property
     def collected(self) -> Mapping[Holder, int]:
         return self._audit.collected
+
+    @property
+    def overdrawn(self) -> frozenset[Holder]:
+        """Who launches on although its GPU time is used up."""
+        return frozenset(who for who, one in self._members.items() if one.overdraft.gross)
 
     @property
     def believes_samples(self) -> bool:
@@ -246,6 +264,10 @@ class Shares:
     def collected(self) -> Mapping[Holder, int]:
         """ns of GPU time that containers took and had not paid, as far as it was noticed."""
         return {who: ns for shared in self._gpus.values() for who, ns in shared.collected.items()}
+
+    @property
+    def overdrawn(self) -> frozenset[Holder]:
+        return frozenset[Holder]().union(*(shared.overdrawn for shared in self._gpus.values()))
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""

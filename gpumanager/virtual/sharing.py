@@ -42,6 +42,7 @@ class Sharing:
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
+        self._overdrawn: frozenset[Holder] = frozenset()
 
     @cached_property
     def _shares(self) -> "Shares":
@@ -88,6 +89,13 @@ class Sharing:
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
+        for holder in sorted(self._shares.overdrawn - self._overdrawn):
+            log.warning(
+                "%s: it launches on its GPU %d although its GPU time is used up: it does not hold "
+                "to its limiter, and neighbours may get less than they were promised",
+                *holder,
+            )
+        self._overdrawn |= self._shares.overdrawn
 
     @property
     def lends(self) -> bool:
