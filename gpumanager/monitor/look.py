@@ -123,6 +123,7 @@ def container_view(topology: Topology, promise: Allocation, meters: Meters) -> C
         _degraded(processes),
         tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
         read=usage is not None,
+        overdrawn=usage is not None and usage.overdrawn,
     )
 
 

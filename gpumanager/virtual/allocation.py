@@ -208,7 +208,7 @@ class ServedAllocation:
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return self._usage.read([(seat.slot, who) for who, seat in self._seats.all()])
+        return self._usage.read([(one.slot, who, one.adopted) for who, one in self._seats.all()])
 
     def _is_ours(self, process: Process) -> bool:
         """Whether a process that the books name may be of this container."""

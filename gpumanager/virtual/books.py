@@ -178,7 +178,9 @@ class Books(Region):
             throttled=min(meter.throttled, MOST),
         )
 
-    def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
+    def process(
+        self, slot: int, process: Process, devices: int, *, adopted: bool = False
+    ) -> ProcessUsage:
         held = (
             min(lib.region_slot_bytes(self.words, device, slot), MOST) for device in range(devices)
         )
@@ -190,6 +192,7 @@ class Books(Region):
             flags & lib.VCUDA_DEGRADED_MASK,
             tuple(map(Bytes, held)),
             unlimited=bool(flags & lib.VCUDA_UNLIMITED),
+            adopted=adopted,
         )
 
 

@@ -263,7 +263,9 @@ class VirtualSockets:
         one that is not served are nobody's: its pages alone name them."""
         served = self._served.get(allocation)
         if served is not None:
-            return served.usage()
+            usage = served.usage()
+            known = allocation in self._sharing.overdrawn
+            return replace(usage, overdrawn=True) if known else usage
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:

@@ -4,7 +4,7 @@ A container can write its books. So who its processes are is told by the manager
 its name by the directory: the page could name a process, or an allocation, of somebody else.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from gpumanager.virtual.books import Books
@@ -13,8 +13,8 @@ from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
-Seated = Iterable[tuple[int, Process]]
-"""Slots, and whose they are."""
+Seated = Collection[tuple[int, Process, bool]]
+"""Slots, whose they are, and whether they were adopted."""
 
 
 class UsageReader:
@@ -26,7 +26,7 @@ class UsageReader:
         self._known: AllocationUsage | None = None
         self._seen: tuple[int, bytes] = (0, b"")
 
-    def read(self, seated: Collection[tuple[int, Process]]) -> AllocationUsage:
+    def read(self, seated: Seated) -> AllocationUsage:
         """seated: the processes that have slots."""
         devices = len(self._config.limits())
         seen = (self._config.words.generation, self._books.meters_seen(devices))
@@ -44,7 +44,10 @@ def usage(config: Config, books: Books, seated: Seated) -> AllocationUsage:
         allocation=AllocationID(config.directory.name),
         generation=config.words.generation,
         devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
-        processes=tuple(books.process(slot, owner, len(limits)) for slot, owner in seated),
+        processes=tuple(
+            books.process(slot, owner, len(limits), adopted=adopted)
+            for slot, owner, adopted in seated
+        ),
     )
 
 
@@ -58,5 +61,5 @@ def read_usage(directory: Path) -> AllocationUsage:
         Config(directory, writable=False) as config,
         Books(directory, writable=False) as books,
     ):
-        owners = [(slot, owner) for slot, owner in books.owners() if owner is not None]
+        owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
         return usage(config, books, owners)

@@ -18,12 +18,14 @@ from gpumanager.virtual.processes import Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import Hello, Refused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
+    """A process's slot, and the stack of the program that took it: exec begins another. adopted:
+    the books say that it has it, and nobody else does."""
 
     slot: int
     stack: int
+    adopted: bool = False
 
 
 class Seats:
@@ -80,6 +82,7 @@ class Seats:
         """
         seat = self._taken.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
+            seat.adopted = False
             return seat
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
@@ -117,6 +120,6 @@ class Seats:
         for slot, owner in self._books.owners():
             known = owner is None or owner in self._taken or not is_ours(owner)
             if owner is not None and not known and self._watcher.watch(owner, self.leave):
-                self._taken[owner] = Seat(slot, stack_of(owner))
+                self._taken[owner] = Seat(slot, stack_of(owner), adopted=True)
             else:
                 self._books.free(slot)

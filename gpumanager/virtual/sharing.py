@@ -42,7 +42,9 @@ class Sharing:
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
-        self._overdrawn: frozenset[Holder] = frozenset()
+        self._said_overdrawn: frozenset[Holder] = frozenset()
+        self.overdrawn: frozenset[AllocationID] = frozenset()
+        """Containers that do not hold to their limiters, at the last look."""
 
     @cached_property
     def _shares(self) -> "Shares":
@@ -89,13 +91,15 @@ class Sharing:
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
-        for holder in sorted(self._shares.overdrawn - self._overdrawn):
+        overdrawn = self._shares.overdrawn
+        self.overdrawn = frozenset(AllocationID(name) for name, _ in overdrawn)
+        for holder in sorted(overdrawn - self._said_overdrawn):
             log.warning(
                 "%s: it launches on its GPU %d although its GPU time is used up: it does not hold "
                 "to its limiter, and neighbours may get less than they were promised",
                 *holder,
             )
-        self._overdrawn |= self._shares.overdrawn
+        self._said_overdrawn |= overdrawn
 
     @property
     def lends(self) -> bool:

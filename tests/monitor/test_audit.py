@@ -59,7 +59,7 @@ def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Sna
 def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
     """A process of the container that its books know."""
     size = Bytes(held if in_books is None else in_books)
-    return resident(pid, held, allocation=ONE.allocation, booked=size, of=member(OWNER))
+    return resident(pid, held, allocation=ONE.allocation, booked=size)
 
 
 def kinds(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> list[Kind]:
@@ -85,10 +85,25 @@ def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> No
     )
 
 
+def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
+    snapshot = seen(booked(1, 300 * MIB), resident(3, GIB, of=member(OTHER)))
+    views = [replace(one, overdrawn=one.owner == OWNER) for one in snapshot.containers]
+
+    found = [
+        one
+        for one in suspects(replace(snapshot, containers=tuple(views)))
+        if one.kind is Kind.OVERDRAWN
+    ]
+
+    assert [(one.process.pid, one.owner, one.certain) for one in found] == [(1, OWNER, True)]
+    assert "launches on GPU0 although its container's GPU time is used up" in str(found[0])
+
+
 @pytest.mark.parametrize("of", [None, member(OTHER)])
 def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -> None:
     """A manager that comes after a crash reads slots from a page that containers write."""
-    one = resident(1, 2 * GIB, allocation=ONE.allocation, booked=Bytes(0), of=of)
+    booked, name = Bytes(0), ONE.allocation
+    one = resident(1, 2 * GIB, allocation=name, booked=booked, of=of, adopted=of is None)
 
     (found,) = suspects(seen(one))
 
