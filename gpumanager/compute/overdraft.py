@@ -4,12 +4,13 @@ A container's limiter stands in a page that its processes write. One that writes
 it launches without end, and its meter still counts what it takes: more than it was granted. So each
 look keeps the limiter's account once more, out of the container's reach:
 
-    balance += charged - rate * time, but never below what may be saved up
+    balance += charged - 1.1 * rate * time, but never below what may be saved up
 
 A launch is made while the balance is not above zero, so whoever charges for another while it is far
-above does not hold to its limiter. Example: granted 30 %, takes 50: the balance grows by 0.2 s a
-second; after 2.5 s it is at `SLACK_NS`, and what is charged from then on is counted. After
-`GROSS_NS` more it is sure, which takes 10 s.
+above does not hold to its limiter. A tenth more is allowed, for the two accounts differ a little.
+Example: granted 30 %, takes 50: the balance grows by 0.17 s a second; after 3 s it is at
+`SLACK_NS`, and what is charged from then on is counted. After `GROSS_NS` more it is sure, which
+takes 10 s.
 
 Launches of unknown cost are charged when they have ended, several at once: that is what the slack
 and the count are for, and it is forgotten with time.
@@ -23,6 +24,7 @@ from typing import Final
 
 from gpumanager.compute.values import SECOND
 
+TOLERANCE: Final = 1.1
 SLACK_NS: Final = SECOND // 2
 """A balance that a limiter may reach: corrections, rates that were changed a look ago, and what
 several processes launched at one moment."""
@@ -54,7 +56,9 @@ class Overdraft:
         self.spent *= math.exp(-elapsed / FORGETTING_NS)
         if self.balance > SLACK_NS:
             self.spent += max(0, change)
-        self.balance = max(self.balance + change - rate * elapsed, -(burst + rate * SAVED_NS))
+        self.balance = max(
+            self.balance + change - TOLERANCE * rate * elapsed, -(burst + rate * SAVED_NS)
+        )
 
     @property
     def gross(self) -> bool:
