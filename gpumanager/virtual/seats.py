@@ -6,7 +6,7 @@ watched again, and all others are emptied.
 """
 
 import errno
-from collections.abc import ItemsView
+from collections.abc import Callable, ItemsView
 from dataclasses import dataclass
 
 from gpumanager.virtual.alive import locked
@@ -16,24 +16,31 @@ from gpumanager.virtual.processes import Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import Hello, Refused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
+    """A process's slot, and the stack of the program that took it: exec begins another. adopted:
+    the books say that it has it, and nobody else does."""
 
     slot: int
     stack: int
+    adopted: bool = False
 
 
 class Seats:
     """Of one allocation."""
 
-    def __init__(self, books: Books, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        books: Books,
+        watcher: Watcher,
+        is_ours: Callable[[Process], bool] = lambda _: True,
+    ) -> None:
         self._books = books
         self._watcher = watcher
         self._taken: dict[Process, Seat] = {}
         self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
-        self._take_up()
+        self._take_up(is_ours)
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -73,6 +80,7 @@ class Seats:
         """
         seat = self._taken.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
+            seat.adopted = False
             return seat
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
@@ -105,10 +113,11 @@ class Seats:
                 self._watcher.forget(process)
                 self.leave(process)
 
-    def _take_up(self) -> None:
+    def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         for slot, owner in self._books.seated():
-            if owner is not None and self._watcher.watch(owner, self.leave):
-                self._taken[owner] = Seat(slot, stack_of(owner))
+            known = owner is None or owner in self._taken or not is_ours(owner)
+            if owner is not None and not known and self._watcher.watch(owner, self.leave):
+                self._taken[owner] = Seat(slot, stack_of(owner), adopted=True)
             else:
                 self._books.free(slot)
