@@ -67,11 +67,13 @@ def hostile(name: str, program: str, *words: object, **asks: Any) -> Pod:
 
 
 class HostileNode:
-    """node: the simulated one. said: what the containers of each pod printed, in order."""
+    """node: the simulated one. said: what the containers of each pod printed, in order. port: of the
+    agent, 0 if none was asked for."""
 
     def __init__(self, machine: str = "t4x4", **flags: object) -> None:
         self.said: defaultdict[str, list[str]] = defaultdict(list)
         self._printed = asyncio.Event()
+        self.port = int(str(flags.get("query-port", 0)))
         self.node = SimulatedNode(load_machine(machine), on_event=self._hear, agent_flags=flags)
 
     def _hear(self, event: events.Event) -> None:
