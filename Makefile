@@ -100,6 +100,12 @@ SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target
 	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
 
+.PHONY: hostile
+SIEGE_SECONDS ?= 600
+hostile: $(VENV)/developing ## hostile tenants at random, SECONDS=60 for each kind, then one GPU under all attacks (root; SIEGE_SECONDS=600)
+	$(BIN)/python tests/hostile/random_attacks.py --seconds $(SECONDS)
+	$(BIN)/python tests/hostile/siege.py --seconds $(SIEGE_SECONDS)
+
 .PHONY: storm
 storm: $(VENV)/developing ## 2 to 64 processes racing for the last bytes of a GPU, killed at random
 	$(BIN)/python tests/native/storm.py

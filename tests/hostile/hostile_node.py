@@ -67,8 +67,8 @@ def hostile(name: str, program: str, *words: object, **asks: Any) -> Pod:
 
 
 class HostileNode:
-    """node: the simulated one. said: what the containers of each pod printed, in order. port: of the
-    agent, 0 if none was asked for."""
+    """node: the simulated one. said: what the containers of each pod printed, in order.
+    port: of the agent, 0 if none was asked for."""
 
     def __init__(self, machine: str = "t4x4", **flags: object) -> None:
         self.said: defaultdict[str, list[str]] = defaultdict(list)

@@ -13,16 +13,12 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from hostile_node import HostileNode, hostile, pod
 
-from gpumanager.names import (
-    ANNOTATION_DEVICE,
-    VCORE,
-    VMEMORY,
-)
+from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 
 HONEST: Final = ("cuda-play", "allocate", "--block", "64MiB", "--total", "512MiB")
 ANSWER_SECONDS: Final = 120.0
@@ -39,7 +35,7 @@ VARIABLES: Final = (
 )
 PATHS: Final = ("/metrics", "/healthz", "/readyz", "/api/node", "/", "/version", "/%2e%2e/etc")
 
-Attack = Callable[[HostileNode, random.Random, float], Awaitable[int]]
+Attack = Callable[[HostileNode, random.Random, float], Coroutine[Any, Any, int]]
 """Goes on for so many seconds; how often it tried."""
 
 
@@ -146,7 +142,8 @@ def free_port() -> int:
 
 async def attacked(name: str, seed: int, seconds: float) -> int:
     """How often it tried; AssertionError where it did harm."""
-    async with HostileNode(**{"query-port": free_port()}) as node:
+    flags: dict[str, Any] = {"query-port": free_port()}
+    async with HostileNode(**flags) as node:
         agent = node.node.agent.pid
         tried = await ATTACKS[name](node, random.Random(seed), seconds)
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -18,13 +18,13 @@ SPIN = (
 
 seconds, held, churned = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 driver = ctypes.CDLL("libcuda.so.1")
-refused = launches = 0
+launches = 0
+refusals: list[int] = []
 
 
 def check(result: int) -> None:
-    global refused
     if result != 0:
-        refused += 1
+        refusals.append(result)
         tenant.say("refused", result)
 
 
@@ -45,4 +45,4 @@ while time.monotonic() < ends:
         launches += 1
     check(driver.cuMemFree_v2(address))
 check(driver.cuCtxSynchronize())
-tenant.say("ended", "refused", refused, "launches", launches)
+tenant.say("ended", "refused", len(refusals), "launches", launches)

@@ -90,8 +90,10 @@ def die_with_a_slot(_page: mmap.mmap, _books: int) -> None:
     os.waitpid(child, 0)
 
 
-ON_PAGES = (write_words, write_words, write_run, truncate, allocate, punch_hole, seal)
-ON_PAGES += (open_again, change_mode, lock, die_with_a_slot)
+ON_PAGES = (
+    *(write_words, write_words, write_run, truncate, allocate, punch_hole, seal),
+    *(open_again, change_mode, lock, die_with_a_slot),
+)
 
 
 def on_pages() -> None:
