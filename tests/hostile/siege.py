@@ -2,8 +2,8 @@
 
     python tests/hostile/siege.py --seconds 600 [--seed N] [--peace]
 
-Nobody honest is refused, ended, or gets more than a point less than its promise, or than in the same
-run without attacks where that was less; that run goes first, with --peace alone. The agent is
+Nobody honest is refused, ended, or gets more than a point less than its promise, or than in the
+same run without attacks where that was less; that run goes first, with --peace alone. The agent is
 the same process afterwards, and has not grown. Shares are by the simulated GPU's own account, over
 all the time.
 """
