@@ -165,6 +165,7 @@ def test_a_hundredth_of_the_time_passes_in_the_driver_at_most(cost: float, secon
 
 class Served:
     launches = 0
+    exited: tuple[Owner, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,14 @@ def test_when_a_measurement_is_stale(
 
     assert first.keys() == {NAME}
     assert bool(found) == stale
+
+
+def test_who_died_and_had_shared_memory_makes_a_measurement_stale() -> None:
+    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): Mark(1, ())}}
+    staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
+    served.exited = (Owner(2, 2),)
+
+    assert staleness.stale(0.1, {NAME: served}, marks).keys() == {NAME}
 
 
 def test_an_allocation_that_is_opened_anew_is_stale() -> None:
