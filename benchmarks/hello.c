@@ -2,10 +2,12 @@
  *
  *     hello SOCKET PROCESSES ROUNDS
  *
- * Each connects, says HELLO, receives the two descriptors and hangs up, as the shim does. They wait
- * for each other before each round, and for the last to be answered before they end: programs go on
- * when they have begun, and the end of a process costs more than its HELLO. Prints the nanoseconds
- * from connect() to the descriptors, and the round, one caller a line. */
+ * Each connects, says HELLO, receives the descriptor of the books, opens the configuration beside
+ * the socket and hangs up, as the shim does. They wait for each other before each round, and for the
+ * last to be answered before they end: programs go on when they have begun, and the end of a process
+ * costs more than its HELLO. Prints the nanoseconds from connect() to the descriptors, and the
+ * round, one caller a line. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +28,8 @@ struct shared {
     long nanoseconds[];
 };
 
+static char config_path[sizeof(struct sockaddr_un)];
+
 static long now(void)
 {
     struct timespec time;
@@ -40,10 +44,11 @@ static long exchange(const struct sockaddr_un *address)
                                 .version = VCUDA_PROTOCOL_VERSION,
                                 .kind = VCUDA_HELLO,
                                 .region_abi = VCUDA_REGION_ABI,
+                                .flags = VCUDA_HELLO_OPENS_CONFIG,
                                 .pid = getpid()};
     struct vcuda_welcome welcome;
     union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr header;
     } control;
     struct iovec part = {&welcome, sizeof(welcome)};
@@ -51,7 +56,7 @@ static long exchange(const struct sockaddr_un *address)
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof(control.bytes)};
-    int descriptors[2];
+    int books, config;
     long begin = now();
     int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(connection, (const struct sockaddr *)address, sizeof(*address)) ||
@@ -61,10 +66,12 @@ static long exchange(const struct sockaddr_un *address)
         perror("the manager refused");
         _exit(1);
     }
+    config = open(config_path, O_RDONLY | O_CLOEXEC);
     long took = now() - begin;
-    memcpy(descriptors, CMSG_DATA(&control.header), sizeof(descriptors));
-    close(descriptors[0]);
-    close(descriptors[1]);
+    memcpy(&books, CMSG_DATA(&control.header), sizeof(books));
+    close(books);
+    if (config >= 0) /* the floor has none */
+        close(config);
     close(connection);
     return took;
 }
@@ -76,6 +83,8 @@ int main(int argc, char **argv)
     int processes = atoi(argv[2]), rounds = atoi(argv[3]), failed = 0;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, argv[1], sizeof(address.sun_path) - 1);
+    int folder = (int)(strrchr(argv[1], '/') - argv[1]);
+    snprintf(config_path, sizeof(config_path), "%.*s/config", folder, argv[1]);
     size_t size = sizeof(struct shared) + sizeof(long) * (size_t)processes;
     struct shared *shared =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-/* The least that anybody can do for who says HELLO: accept, read, open two files, hand them over.
+/* The least that anybody can do for who says HELLO: accept, read, open a file, hand it over.
  *
  *     hello_floor SOCKET
  *
@@ -17,11 +17,11 @@ static void answer(int connection)
 {
     struct vcuda_hello hello;
     struct vcuda_welcome welcome = {.magic = VCUDA_PROTOCOL_MAGIC, .kind = VCUDA_WELCOME};
-    int files[2] = {open("/dev/null", O_RDONLY | O_CLOEXEC), open("/dev/zero", O_RDWR | O_CLOEXEC)};
+    int file = open("/dev/zero", O_RDWR | O_CLOEXEC);
     union {
-        char bytes[CMSG_SPACE(sizeof(files))];
+        char bytes[CMSG_SPACE(sizeof(file))];
         struct cmsghdr header;
-    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(files)),
+    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(file)),
                             .cmsg_level = SOL_SOCKET,
                             .cmsg_type = SCM_RIGHTS}};
     struct iovec part = {&welcome, sizeof(welcome)};
@@ -29,11 +29,10 @@ static void answer(int connection)
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof(control.bytes)};
-    memcpy(CMSG_DATA(&control.header), files, sizeof(files));
+    memcpy(CMSG_DATA(&control.header), &file, sizeof(file));
     if (recv(connection, &hello, sizeof(hello), 0) == sizeof(hello))
         sendmsg(connection, &message, MSG_NOSIGNAL);
-    close(files[0]);
-    close(files[1]);
+    close(file);
 }
 
 int main(int argc, char **argv)

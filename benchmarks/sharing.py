@@ -70,7 +70,7 @@ class Node:
             limit = Limit(gpu, Bytes(GIB), cores, 100)
             directory = await self.manager.open(AllocationID(f"c{number}"), [limit])
             await asyncio.to_thread(say_hello, directory / "vcuda.sock")
-            self.books.append(Books(directory, writable=True))
+            self.books.append(Books.existing(directory))
 
     def launch(self, busy: int) -> None:
         for books in self.books[:busy]:

@@ -255,8 +255,8 @@ def cdef_text(header: Path, folders: Sequence[Path]) -> str:
 
 
 def build_module(out: Path, work: Path, name: str) -> None:
-    """The cffi module `_<name>` over native/<name>/core (and clock, where it has one), declared by
-    native/<name>/cffi.h."""
+    """The cffi module `_<name>` over native/<name>/core (and clock, and manager, where it has one),
+    declared by native/<name>/cffi.h."""
     import cffi
 
     home = NATIVE / name
@@ -266,7 +266,7 @@ def build_module(out: Path, work: Path, name: str) -> None:
     ffi.set_source(
         f"vcuda_shim._{name}",
         '#define VCUDA_PLAIN\n#include "cffi.h"\n',
-        sources=[str(path) for path in sources(home / "core", home / "clock")],
+        sources=[str(path) for path in sources(home / "core", home / "clock", home / "manager")],
         include_dirs=[str(path) for path in folders],
         extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
     )

@@ -1,4 +1,4 @@
-"""The alive locks of an allocation's processes: one byte of the books file per slot.
+"""The alive locks of an allocation's processes: one byte of the books per slot.
 
 A process holds its byte for its life, and a peer that takes back what a dead process held takes the
 dead one's byte meanwhile (native/shim/core/peers.h). The manager takes none, it only looks.

@@ -7,7 +7,9 @@ that live are watched again, all others are emptied, and the socket takes the de
 import asyncio
 import errno
 import logging
+import os
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +18,9 @@ from typing import Final
 from gpumanager.compute.values import Grant, Reading
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
-from gpumanager.virtual.books import BOOKS
-from gpumanager.virtual.config import CONFIG
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
-from gpumanager.virtual.mapping import close_all, open_for
+from gpumanager.virtual.mapping import RegionUnreadable, close_all, open_region
 from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
 from gpumanager.virtual.meters import Meters
 from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
@@ -56,6 +56,11 @@ MEASURING_TRIES: Final = 3
 MOVING_SECONDS: Final = 0.01
 """Until a process is looked at again whose memory moves now; most calls take less."""
 
+RECOVER_SECONDS: Final = 5.0
+"""Between two looks for books that processes have and have not given back."""
+
+OLD_SHIM: Final = "the shim in this container is older than its books: start the container again"
+
 _UNMEASURED: Final = {
     Outcome.MOVED: Refused(errno.EBUSY, "memory moved all the while"),
     Outcome.UNLISTED: Refused(errno.ENODATA, "the driver does not tell what this process holds"),
@@ -90,8 +95,8 @@ class ServedAllocation:
         self._measuring = measuring
         self._peers = peers
         self._sizes = sizes or ContextSizes()
-        self._paths = (str(directory / CONFIG.name), str(directory / BOOKS.name))
         self._limits = tuple(limits)
+        self._try_again = 0.0
         with ExitStack() as undo:
             regions = opened(undo, directory, allocation, limits, spare)
             self._config, self._books = regions
@@ -132,8 +137,8 @@ class ServedAllocation:
         """From now on these hold; nothing is done where they do already."""
         if self._limits == tuple(limits):
             return
-        self._limits = tuple(limits)
         self._config.write(limits)
+        self._limits = tuple(limits)
         self.write_contexts()
         self._meters = Meters(self.allocation, self._config.limits(), self._books)
         self._clients.limits_changed()
@@ -155,8 +160,8 @@ class ServedAllocation:
         return bool(self._seats)
 
     def readings(self) -> tuple[Reading, ...]:
-        """What its meters say of each of its GPUs."""
-        return self._meters.read(self._seats.people)
+        """What its meters say of each of its GPUs; nothing while its books are missing."""
+        return () if self._books.trouble else self._meters.read(self._seats.people)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -214,9 +219,17 @@ class ServedAllocation:
         return self._usage.read(seated=self.seated)
 
     def sweep(self) -> None:
-        """See to what nobody tells of: programs and gpu-clients that have gone."""
+        """See to what nobody tells of: programs and gpu-clients that have gone, disks that work
+        again, books that were missing."""
         self._clients.refresh()
         self._seats.sweep()
+        self._recover()
+
+    def _recover(self) -> None:
+        self._config.recover()
+        if self._books.trouble and time.monotonic() >= self._try_again:
+            self._try_again = time.monotonic() + RECOVER_SECONDS
+            self._books.recover()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting
@@ -285,20 +298,40 @@ class ServedAllocation:
         try:
             pid = peer_pid(connection)
             if hello.observer:
-                return self._admit_observer(connection, pid)
+                return self._admit_observer(connection, pid, hello)
             return self._admit_process(connection, pid, hello)
         except OSError as error:
             return refused_by_system("opening the regions", error)
+        except RegionUnreadable as error:
+            return Refused(errno.EAGAIN, f"manager: {error}")
 
-    def _admit_observer(self, connection: socket.socket, pid: int) -> Refused | None:
+    def _admit_observer(self, connection: socket.socket, pid: int, hello: Hello) -> Refused | None:
         if stranger := refuse_observer(self._peers, self.allocation, pid):
             return stranger
-        opened = open_for(*self._paths, observer=True)
+        opened = self._open_for(hello)
+        if isinstance(opened, Refused):
+            return opened
         try:
             send_welcome(connection, NO_SLOT, opened)
         finally:
             close_all(opened)
         return None
+
+    def _open_for(self, hello: Hello) -> list[int] | Refused:
+        """What a caller is handed, who closes it: the books, and the configuration only where its
+        shim may be of before it opened that by itself. Raises OSError and GpuManagerError."""
+        if trouble := self._books.trouble:
+            return Refused(errno.EAGAIN, trouble)
+        if hello.opens_config:
+            return [self._books.open_for(observer=hello.observer)]
+        if not self._books.plain:
+            return Refused(errno.EPROTO, OLD_SHIM)
+        config = open_region(self._config.path, writable=False)
+        try:
+            return [config, self._books.open_for(observer=hello.observer)]
+        except OSError:
+            os.close(config)
+            raise
 
     def _admit_process(self, connection: socket.socket, pid: int, hello: Hello) -> Refused | None:
         if pid == 0:
@@ -313,10 +346,12 @@ class ServedAllocation:
             self._seats.let_go(process)
 
     def _seat(self, connection: socket.socket, process: Process, hello: Hello) -> Refused | None:
-        opened = open_for(*self._paths, observer=False)
+        opened = self._open_for(hello)
+        if isinstance(opened, Refused):
+            return opened
         try:
             before = self._seats.get(process)
-            seat = self._seats.give(process, hello, books=opened[1])
+            seat = self._seats.give(process, hello, books=opened[-1])
             if isinstance(seat, Refused):
                 return seat
             if not send_welcome(connection, seat.slot, opened) and seat is not before:

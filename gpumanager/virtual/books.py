@@ -2,21 +2,41 @@
 
 Counters belong to the processes, slots to the manager. Books count for one boot of the machine:
 their processes and their clock end with it, so those of an earlier boot are begun anew.
+
+They are memory that no process can shrink, because the manager reads it where it lies. It lasts as
+long as a process has it open, which each process of the container does for its life: a manager
+that was restarted takes it back from one of them. Where processes have books and none gives them
+back (all descriptors closed, or the manager may not look), no further process is let in: with new
+books each side would have the whole limit.
 """
 
 import errno
 import logging
+import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from gpumanager.compute.values import Grant
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
+from gpumanager.virtual import sealed_memory
 from gpumanager.virtual.figures import FigureContents
-from gpumanager.virtual.mapping import Layout, Region, begin, create, lost_with_the_machine
+from gpumanager.virtual.mapping import (
+    Layout,
+    MappedStruct,
+    RegionUnreadable,
+    begin,
+    lost_with_the_machine,
+    open_region,
+    write_whole,
+)
 from gpumanager.virtual.processes import Process
+from gpumanager.virtual.sealed_memory import Found, find, identity, mapped, open_again
+from gpumanager.virtual.slot_table import SlotTable
 from gpumanager.virtual.usage import DeviceUsage, ProcessUsage
 from gpumanager.virtual.values import Limit
 from vcuda_shim._shim import ffi, lib
@@ -34,6 +54,11 @@ DEGRADATIONS: Final[Mapping[int, str]] = {
 }
 """What each bit of `ProcessUsage.degraded` is called, in metrics and for people."""
 
+MISSING: Final = "no process of this container gives its books back to the restarted manager"
+MISSING_FORBIDDEN: Final = "the restarted manager needs CAP_SYS_PTRACE to get these books back"
+LOST: Final = "the books of this container have lost their pages"
+"""Reasons for a caller: 95 letters fit."""
+
 _UNTOLD: Final = 2**64 - 1
 """REGION_UNTOLD."""
 
@@ -48,23 +73,174 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-class Books(Region):
-    """The books, mapped."""
+class Books:
+    """The books of an allocation, mapped.
 
-    layout = BOOKS
+    Memory of the processes that have it open (sealed_memory.py), found by the allocation's slot
+    table. Books that a manager of before layout 3 of the directory made are a file, and stay one
+    for as long as their containers run: `slots` is None then.
+
+    trouble: why no process can get them, in words; None if it can. What they say is then zeros.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        descriptor: int,
+        slots: SlotTable | None = None,
+        missing: str | None = None,
+    ) -> None:
+        """Takes the descriptor. missing: these are not the allocation's, for this reason.
+
+        Raises RegionUnreadable and RegionBroken.
+        """
+        self.directory = directory
+        self.descriptor = descriptor
+        self.slots = slots
+        self._missing = missing
+        with ExitStack() as undo:
+            undo.callback(os.close, descriptor)
+            self._mapping = MappedStruct(descriptor, BOOKS, self.path, resident=False)
+            undo.callback(self._mapping.close)
+            self.words: Any = self._mapping.words
+            BOOKS.check(self.words, self.path)
+            undo.pop_all()
 
     @classmethod
-    def prepare(cls, directory: Path, boot: bytes) -> "Books":
-        """Open the books, begun anew if there are none of this boot."""
+    def existing(cls, directory: Path) -> Self:
+        """As they are, for who looks at them from outside: another process may serve them. Where no
+        process has them any more they are zeros.
+
+        Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
+        """
         path = directory / BOOKS_NAME
-        if not lost_with_the_machine(path):
-            books = cls(directory, writable=True)
+        if _is_plain(path):
+            return cls(directory, open_region(path, writable=True))
+        slots = SlotTable.read(directory)
+        found = _given_back(slots, (slots.manager, *slots.living()))
+        if found.descriptor is not None:
+            return cls(directory, found.descriptor, slots)
+        if any(mapped(one.pid, slots.books) for one in slots.living()):
+            raise RegionUnreadable(path, OSError(errno.EAGAIN, MISSING))
+        return cls(directory, new_books(slots.boot), slots)
+
+    @classmethod
+    def prepare(cls, directory: Path, boot: bytes) -> Self:
+        """Those of this boot, or new ones where no process can have any.
+
+        Raises GpuManagerError and OSError, and then nothing has changed.
+        """
+        path = directory / BOOKS_NAME
+        if lost_with_the_machine(path):
+            return cls._begin(directory, boot)
+        if _is_plain(path):
+            books = cls(directory, open_region(path, writable=True))
             if bytes(ffi.buffer(books.words.boot)) == boot:
                 return books
-            log.info("%s: of an earlier boot, begun anew", path)
             books.close()
-        create(directory, BOOKS, _books_head(boot))
-        return cls(directory, writable=True)
+        else:
+            slots = SlotTable.read(directory)
+            if slots.boot == boot:
+                return cls._of_this_boot(slots)
+        log.info("%s: of an earlier boot, begun anew", path)
+        return cls._begin(directory, boot)
+
+    @classmethod
+    def _begin(cls, directory: Path, boot: bytes) -> Self:
+        descriptor = new_books(boot)
+        try:
+            slots = SlotTable.begin(directory, boot, identity(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(directory, descriptor, slots)
+
+    @classmethod
+    def _of_this_boot(cls, slots: SlotTable) -> Self:
+        holders = tuple(slots.living())
+        found = _given_back(slots, (*holders, slots.manager))
+        if found.descriptor is not None:
+            slots.take_over()
+            return cls(slots.directory, found.descriptor, slots)
+        # One may have none of them: a manager that was killed before its WELCOME was sent.
+        holders = tuple(one for one in holders if mapped(one.pid, slots.books))
+        if not holders:
+            return cls._begin(slots.directory, slots.boot)
+        log.warning(
+            "%s: %d processes have these books, and none gives them back%s: new processes of this "
+            "container are refused until those have ended",
+            slots.path,
+            len(holders),
+            " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
+        )
+        missing = MISSING_FORBIDDEN if found.forbidden else MISSING
+        return cls(slots.directory, new_books(slots.boot), slots, missing)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / BOOKS_NAME
+
+    @property
+    def plain(self) -> bool:
+        """Whether they are a file of an earlier manager: shims of then may be in use, too."""
+        return self.slots is None
+
+    @property
+    def trouble(self) -> str | None:
+        return LOST if self._mapping.lost else self._missing
+
+    def move(self, directory: Path) -> None:
+        """Their directory has another name."""
+        self.directory = directory
+        if self.slots is not None:
+            self.slots.directory = directory
+
+    def recover(self) -> bool:
+        """Try again to get those that were missing. Whether they are no longer."""
+        if self._missing is None or self.slots is None:
+            return False
+        holders = tuple(self.slots.living())
+        found = _given_back(self.slots, holders)
+        if found.descriptor is not None:
+            self._mapping.renew(found.descriptor)
+            os.close(self.descriptor)
+            self.descriptor = found.descriptor
+        elif holders:
+            return False
+        else:
+            try:
+                self.slots = SlotTable.begin(
+                    self.directory, self.slots.boot, identity(self.descriptor)
+                )
+            except OSError as error:
+                log.warning("%s: cannot be begun anew: %s", self.path, error.strerror)
+                return False
+        for slot, owner in self.seated():
+            if owner is None:
+                self.free(slot)
+        self._missing = None
+        log.info("%s: found again" if holders else "%s: begun anew", self.path)
+        return True
+
+    def open_for(self, *, observer: bool) -> int:
+        """For one caller, who closes it: the locks of a process belong to what it has open."""
+        return open_again(self.descriptor, writable=not observer)
+
+    def close(self) -> None:
+        self.words = ffi.NULL
+        self._mapping.close()
+        os.close(self.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def claim(
         self,
@@ -73,6 +249,8 @@ class Books(Region):
         busy: Callable[[int], bool] = lambda _slot: False,
     ) -> int | None:
         """An empty slot for this process, its own one again if it had one; None when full.
+
+        Raises OSError where that cannot be written down.
 
         inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
         busy: is this slot, given now, one that a peer is emptying? Asked after it was given: a peer
@@ -83,13 +261,27 @@ class Books(Region):
             slot: int = lib.region_slot_claim_from(self.words, first, *pids)
             if slot == -errno.ENOSPC:
                 return None
-            if not busy(slot):
-                return slot
+            if busy(slot):
+                self.free(slot)
+                first = slot + 1
+                continue
+            self._enter(slot, process)
+            return slot
+
+    def _enter(self, slot: int, process: Process) -> None:
+        """For the manager after us. Raises OSError, and then the slot is free."""
+        if self.slots is None:
+            return
+        try:
+            self.slots.put(slot, process)
+        except OSError:
             self.free(slot)
-            first = slot + 1
+            raise
 
     def release(self, slot: int, process: Process) -> bool:
         """Empty and free its slot; False if that is another's by now."""
+        if self.slots is not None and self.slots.rows.get(slot) == process:
+            self.slots.clear(slot)
         answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
         return answer == 0
 
@@ -109,6 +301,8 @@ class Books(Region):
 
     def free(self, slot: int) -> None:
         """Empty and free a slot, whoever has it."""
+        if self.slots is not None:
+            self.slots.clear(slot)
         lib.region_slot_free(self.words, slot)
 
     def activity(self, slot: int) -> int | None:
@@ -163,6 +357,16 @@ class Books(Region):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
+    def seated(self) -> Iterator[tuple[int, Process | None]]:
+        """Each slot that was ever used, and whose it is by the words of managers alone."""
+        if self.slots is None:
+            yield from self.owners()
+            return
+        rows = dict(self.slots.rows)
+        used = min(self.words.slot_limit, MAX_PROCESSES)
+        for slot in range(max(used, *(slot + 1 for slot in rows), 0)):
+            yield slot, rows.get(slot)
+
     def meters_seen(self, devices: int) -> bytes:
         """The meters of so many devices as they are: what differs when somebody has worked."""
         return bytes(ffi.buffer(self.words.meters, devices * ffi.sizeof(self.words.meters[0])))
@@ -193,8 +397,27 @@ class Books(Region):
         )
 
 
-def _books_head(boot: bytes) -> bytes:
+def new_books(boot: bytes) -> int:
+    """The descriptor of books in which nobody has anything. Raises OSError."""
     books: Any = ffi.new("struct vcuda_books *")
     begin(books, BOOKS)
     books.boot = boot
-    return bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
+    head = bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
+    descriptor = sealed_memory.create(BOOKS.size)
+    try:
+        write_whole(descriptor, head, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is the books themselves, as earlier managers have made them."""
+    with suppress(OSError), path.open("rb") as file:
+        return int.from_bytes(file.read(4), "little") == BOOKS.magic
+    return False
+
+
+def _given_back(slots: SlotTable, holders: Iterable[Process]) -> Found:
+    return find((process.pid for process in holders), slots.books, BOOKS.size)

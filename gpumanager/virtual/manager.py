@@ -4,12 +4,12 @@
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
         vcuda.sock                 HELLO here; the kernel says who it is
         config                     what the container may use; readable by all, written by us
-        books                      who holds how much; handed over as a descriptor only
+        books                      by what the next manager finds who holds how much: slot_table.py
         <container ID>/            for vcuda-controller: registrations.py
     <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
 
-It keeps nothing that is not in those files: after a crash, opening the allocations again is all
-there is to recovery.
+It keeps nothing that is not in those files, or in memory that the containers' processes share with
+it: after a crash, opening the allocations again is all there is to recovery.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -303,22 +304,25 @@ class VirtualSockets:
     def _serve(
         self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
     ) -> ServedAllocation:
-        spare = self._spares.take(directory)
-        if spare is None:
-            make_directory(directory)
         if self._deaths is None:
             self._deaths = Deaths()
-        return ServedAllocation(
-            directory,
-            allocation,
-            limits,
-            spare=spare,
-            measuring=self._measuring,
-            sizes=self._sizes,
-            on_size=self._spread_sizes,
-            clients=self._clients,
-            deaths=self._deaths,
-            peers=self._peers,
-            deadline_seconds=self._deadline_seconds,
-            poll_seconds=self._poll_seconds,
-        )
+        spare = self._spares.take(directory)
+        with ExitStack() as undo:
+            if spare is not None or make_directory(directory):
+                undo.callback(shutil.rmtree, directory, ignore_errors=True)
+            served = ServedAllocation(
+                directory,
+                allocation,
+                limits,
+                spare=spare,
+                measuring=self._measuring,
+                sizes=self._sizes,
+                on_size=self._spread_sizes,
+                clients=self._clients,
+                deaths=self._deaths,
+                peers=self._peers,
+                deadline_seconds=self._deadline_seconds,
+                poll_seconds=self._poll_seconds,
+            )
+            undo.pop_all()
+        return served

@@ -1,34 +1,39 @@
-"""A file of an allocation as a C struct in memory.
+"""A C struct in memory that the processes of a container have, too.
 
-The processes of the container map it too, so a file that exists is changed in place and never
-truncated or replaced; it appears complete, by a rename. The layout is the compiler's
-(native/include/vcuda_region.h). Every word that changes under running processes is stored by
-native/shim/core/region.c, with the order that its header promises; words are read through cffi,
-which loads an aligned word at once.
+The layout is the compiler's (native/include/vcuda_region.h). Every word that changes under running
+processes is stored by native/shim/core/region.c, with the order that its header promises; words are
+read through cffi, which loads an aligned word at once. A mapping that loses its pages (a disk that
+fails, a file that somebody truncated) becomes zeros, not SIGBUS: native/shim/manager/mapping.h.
 
 A file that is empty although it has its name lost its bytes when the machine lost power, and its
 processes with them: it may be begun anew. Anything else that is not a region is an error for a
 person to look at.
 """
 
-import mmap
+import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from gpumanager.errors import GpuManagerError
 from vcuda_shim._shim import ffi, lib
 
 
 class RegionUnreadable(GpuManagerError):
-    """A file of an allocation cannot be opened."""
+    """A region of an allocation cannot be opened."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"{path}: cannot be opened: {error.strerror}")
+
+
+class RegionUnwritable(GpuManagerError):
+    """A region cannot be changed now: the disk below it refuses."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: cannot be changed: its disk is full, read-only or broken")
 
 
 class RegionBroken(GpuManagerError):
@@ -42,7 +47,7 @@ class RegionBroken(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One kind of file. mode: the configuration may be read by all, the books by root alone."""
+    """One kind of region, and the file by which it is found. mode: of that file."""
 
     name: str
     struct: str
@@ -53,80 +58,72 @@ class Layout:
     def size(self) -> int:
         return ffi.sizeof(self.struct)
 
+    def check(self, words: Any, path: Path) -> None:
+        """Raises RegionBroken unless `words` begins as every region of this layout does."""
+        if words.magic != self.magic:
+            raise RegionBroken(path, f"not a {self.name} file: it starts with {words.magic:#010x}")
+        if words.abi != lib.VCUDA_REGION_ABI:
+            known = lib.VCUDA_REGION_ABI
+            raise RegionBroken(path, f"layout {words.abi}; this manager knows {known}")
+        if words.size != self.size:
+            raise RegionBroken(path, f"says it has {words.size} bytes, not {self.size}")
 
-class Region:
-    """One file of a directory, mapped. `words` is the struct; it must not be used after close()."""
 
-    layout: Layout
+class MappedStruct:
+    """The struct at the beginning of a file, shared. Nothing may use `words` after close().
 
-    def __init__(self, directory: Path, *, writable: bool) -> None:
-        self.directory = directory
-        self._mapping = _map(self.path, self.layout.size, writable=writable)
-        self.words: Any = ffi.from_buffer(f"{self.layout.struct} *", self._mapping)
-        problem = self._problem()
-        if problem:
-            self.close()
-            raise RegionBroken(self.path, problem)
+    resident: keep it in memory, as far as the system lets us.
+    """
+
+    def __init__(self, descriptor: int, layout: Layout, path: Path, *, resident: bool) -> None:
+        found = os.fstat(descriptor).st_size
+        if found != layout.size:
+            raise RegionBroken(path, f"has {found} bytes, not {layout.size}")
+        self._address = lib.mapping_open(descriptor, layout.size, resident)
+        if self._address == ffi.NULL:
+            raise RegionUnreadable(path, OSError(ffi.errno, os.strerror(ffi.errno)))
+        self.words: Any = ffi.cast(f"{layout.struct} *", self._address)
 
     @property
-    def path(self) -> Path:
-        return self.directory / self.layout.name
+    def lost(self) -> bool:
+        """Whether its file failed below it: what is read now are zeros, or what we wrote since."""
+        return bool(lib.mapping_lost(self._address))
 
-    def _problem(self) -> str | None:
-        words, layout = self.words, self.layout
-        if words.magic != layout.magic:
-            return f"not a {layout.name} file: it starts with {words.magic:#010x}"
-        if words.abi != lib.VCUDA_REGION_ABI:
-            return f"layout {words.abi}; this manager knows {lib.VCUDA_REGION_ABI}"
-        if words.size != layout.size:
-            return f"says it has {words.size} bytes, not {layout.size}"
-        return None
+    def renew(self, descriptor: int) -> bool:
+        """Another file in the same place, or the same again; pointers into it stay good."""
+        return bool(lib.mapping_renew(self._address, descriptor) == 0)
 
     def close(self) -> None:
-        ffi.release(self.words)
-        self._mapping.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        """Safe to repeat."""
+        if self._address != ffi.NULL:
+            lib.mapping_close(self._address)
+        self._address = self.words = ffi.NULL
 
 
-def _map(path: Path, size: int, *, writable: bool) -> mmap.mmap:
-    try:
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    except OSError as error:
-        raise RegionUnreadable(path, error) from error
-    try:
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise RegionBroken(path, f"has {found} bytes, not {size}")
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        mapping = mmap.mmap(descriptor, size, access=access)
-    finally:
-        os.close(descriptor)
-    mapping.madvise(mmap.MADV_RANDOM)  # or each page that is touched brings its neighbours along
-    return mapping
+def create(directory: Path, layout: Layout, content: bytes) -> None:
+    """Write a file whole; it appears by one rename. Where there is no room nothing has changed.
 
-
-def create(directory: Path, layout: Layout, head: bytes) -> None:
-    """Write a region that begins with `head` and is zero after it; it appears by one rename."""
+    No byte of it is left out, so that none needs room when it is changed later.
+    """
     temporary = directory / f".{layout.name}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, layout.mode)
     try:
         os.fchmod(descriptor, layout.mode)
-        os.write(descriptor, head)
-        os.ftruncate(descriptor, layout.size)
+        write_whole(descriptor, content, 0)
+        temporary.replace(directory / layout.name)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
     finally:
         os.close(descriptor)
-    temporary.replace(directory / layout.name)
+
+
+def write_whole(descriptor: int, content: bytes, offset: int) -> None:
+    """A disk that has room for a part of it only is full."""
+    if os.pwrite(descriptor, content, offset) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def lost_with_the_machine(path: Path) -> bool:
@@ -136,17 +133,12 @@ def lost_with_the_machine(path: Path) -> bool:
     return True
 
 
-def open_for(config: str, books: str, *, observer: bool) -> tuple[int, int]:
-    """Descriptors of the two files, to hand over; an observer may not write. The caller closes.
-
-    Opened anew for each process: a lock of theirs belongs to the open file description.
-    """
-    first = os.open(config, os.O_RDONLY | os.O_CLOEXEC)
+def open_region(path: Path, *, writable: bool) -> int:
+    """Raises RegionUnreadable."""
     try:
-        return first, os.open(books, (os.O_RDONLY if observer else os.O_RDWR) | os.O_CLOEXEC)
-    except OSError:
-        os.close(first)
-        raise
+        return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except OSError as error:
+        raise RegionUnreadable(path, error) from error
 
 
 def close_all(descriptors: Iterable[int]) -> None:

@@ -37,7 +37,8 @@ class Hello:
     """A caller that speaks as we do.
 
     observer: only reads, needs no slot. measure: wants to be measured first. pid: its own view.
-    keep: it has a slot and has lost its descriptors.
+    keep: it has a slot and has lost its descriptors. opens_config: it opens the configuration by
+    itself, as shims do that came after those that were handed it.
     """
 
     observer: bool
@@ -45,6 +46,7 @@ class Hello:
     pid: int
     program: str
     keep: bool = False
+    opens_config: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def parse_hello(received: bytes) -> Greeting | None:
         hello.pid,
         program,
         bool(flags & lib.VCUDA_HELLO_KEEP),
+        bool(flags & lib.VCUDA_HELLO_OPENS_CONFIG),
     )
 
 
@@ -97,7 +100,7 @@ def _other_version(hello: Any) -> Refused:
 
 
 def welcome(slot: int) -> bytes:
-    """A WELCOME; the two descriptors travel with it."""
+    """A WELCOME; the descriptors travel with it."""
     return _welcome(0, slot, "")
 
 

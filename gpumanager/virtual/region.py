@@ -50,7 +50,7 @@ def read_usage(directory: Path) -> AllocationUsage:
     """
     with (
         Config(directory, writable=False) as config,
-        Books(directory, writable=False) as books,
+        Books.existing(directory) as books,
     ):
         return usage(config, books)
 

@@ -1,8 +1,8 @@
 """Who sits where: the slots of an allocation's books, and the living processes that have them.
 
 A process has one slot, from its first HELLO to its death, or until another program runs in it. All
-of that stands in the books: opened again after a crash of the manager, slots of processes that live
-are watched again, and all others are emptied.
+of that stands in the slot table: after a crash of the manager, slots of processes that live are
+watched again, and all others are emptied.
 
 A process that has died may have exported memory that another one holds still, which is charged for
 it when it is measured. Until then the slot of the dead keeps that charge (`exited`).
@@ -135,7 +135,7 @@ class Seats:
     def _take_up(self) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         left: list[tuple[int, Process]] = []
-        for slot, owner in self._books.owners():
+        for slot, owner in self._books.seated():
             if owner is not None and self._watcher.watch(owner, self.leave):
                 self._taken[owner] = Seat(slot, stack_of(owner))
             elif owner is not None:

@@ -60,8 +60,9 @@ class Spare:
 
     @classmethod
     def make(cls, directory: Path) -> "Spare":
-        """Raises OSError and GpuManagerError, and then leaves nothing open."""
+        """Raises OSError and GpuManagerError, and then leaves nothing open, and no directory."""
         with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, directory, ignore_errors=True)
             make_directory(directory)
             config = undo.enter_context(Config.prepare(directory, AllocationID(""), ()))
             books = undo.enter_context(Books.prepare(directory, boot_id()))
@@ -77,8 +78,8 @@ class Spare:
         self.config.name(AllocationID(directory.name))
         os.rename(self.directory, directory)  # noqa: PTH104 - a Path would be made of the answer
         self.directory = directory
-        for region in (self.config, self.books):
-            region.directory = directory
+        self.config.directory = directory
+        self.books.move(directory)
 
     def close(self) -> None:
         self.config.close()
@@ -167,9 +168,18 @@ def opened(
     return config, undo.enter_context(Books.prepare(directory, boot_id()))
 
 
-def make_directory(directory: Path) -> None:
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    directory.chmod(0o755)
+def make_directory(directory: Path) -> bool:
+    """Whether it was not there. Any user of a container reaches in it what he can name; no user of
+    the host sees what there is."""
+    try:
+        directory.mkdir(mode=0o711, parents=True)
+    except FileExistsError:
+        new = False
+    else:
+        new = True
+    for closed in (directory.parent, directory):
+        closed.chmod(0o711)
+    return new
 
 
 def remove_spares(root: Path) -> None:

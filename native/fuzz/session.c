@@ -1,5 +1,6 @@
 /* A whole attachment to a manager that may be anything: bytes in any pieces, descriptors of any
- * files in any number, pages of any length and contents, a connection that ends at any time.
+ * files in any number, pages of any length and contents, the configuration beside its socket, a
+ * connection that ends at any time.
  *
  * Input: how to answer; the WELCOME; the configuration; words for places in the books; what is
  * asked for once attached. Built with VCUDA_DIRECTORY a folder of its own.
@@ -8,6 +9,7 @@
 #include "vcuda_protocol.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+
+#define CONFIG_PATH VCUDA_DIRECTORY "/config"
 
 enum { DESCRIPTORS = 4, PATIENCE_NS = 1000 * 1000 };
 
@@ -44,7 +48,7 @@ static size_t pages_mapped(void)
     FILE *maps = fopen("/proc/self/maps", "r");
     FUZZ_CHECK(maps != NULL);
     while (fgets(line, sizeof line, maps) != NULL)
-        count += strstr(line, "memfd:page") != NULL;
+        count += strstr(line, "memfd:page") != NULL || strstr(line, CONFIG_PATH) != NULL;
     fclose(maps);
     return count;
 }
@@ -120,9 +124,11 @@ void fuzz_begin(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = VCUDA_DIRECTORY "/vcuda.sock"};
     pthread_t thread;
-    for (int index = 0; index < DESCRIPTORS; index++)
-        files[index] = memfd_create("page", MFD_CLOEXEC);
     mkdir(VCUDA_DIRECTORY, 0700);
+    for (int index = 0; index < DESCRIPTORS; index++)
+        files[index] = index == CONFIG ? open(CONFIG_PATH, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+                                       : memfd_create("page", MFD_CLOEXEC);
+    FUZZ_CHECK(files[CONFIG] >= 0);
     unlink(address.sun_path);
     listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     FUZZ_CHECK(bind(listening, (struct sockaddr *)&address, sizeof address) == 0);
@@ -139,8 +145,8 @@ void fuzz_end(void)
 
 size_t fuzz_example(unsigned number, uint8_t *out, size_t capacity)
 {
-    struct plan good = {.count = 2,
-                        .kinds = CONFIG | BOOKS << 2,
+    struct plan good = {.count = number == 3 ? 2 : 1, /* a manager of before sends both */
+                        .kinds = number == 3 ? CONFIG | BOOKS << 2 : BOOKS,
                         .piece = number == 3 ? 240 : 1, /* 31 bytes, or all */
                         .sent_with = number == 3 ? 2 : 0,
                         .flags = number == 1 ? VCUDA_HELLO_OBSERVER : 0,

@@ -6,9 +6,13 @@
  * beyond `used`. It refuses with EBUSY where memory moved all the while, with EIO while it cannot
  * measure and with ENODATA where it never can: an estimate stands then.
  *
- * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 two file
- * descriptors travel by SCM_RIGHTS: the configuration (read-only) and the books (read-write, for
- * an observer read-only).
+ * A stream socket; fixed-size little-endian structs. With a WELCOME of status 0 the descriptor of
+ * the books travels by SCM_RIGHTS (read-write, for an observer read-only), last. The configuration
+ * is opened by the caller itself, beside the socket, where its container can only read; it says so
+ * by VCUDA_HELLO_OPENS_CONFIG. A caller without that flag is a shim of before: in a container of
+ * before it is handed the configuration first, as it expects, and elsewhere it is refused, because
+ * root of a container can open a descriptor of the manager's again for writing. A manager of before
+ * knows no such flag and hands over both.
  * The manager takes the caller's host pid from SO_PEERCRED; what the caller says of itself is
  * for messages, and for the names its own container knows its processes by.
  */
@@ -27,6 +31,7 @@ enum {
     VCUDA_HELLO_OBSERVER = 1, /* flag: only reads (the NVML shim); gets no slot */
     VCUDA_HELLO_MEASURE = 2,  /* flag: first measure what the driver took for this process */
     VCUDA_HELLO_KEEP = 4,     /* flag: this program has a slot already; fresh descriptors for it */
+    VCUDA_HELLO_OPENS_CONFIG = 8, /* flag: no descriptor of the configuration is wanted */
     VCUDA_NO_SLOT = -1,
     VCUDA_REASON_SIZE = 96,
 };

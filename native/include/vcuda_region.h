@@ -2,8 +2,9 @@
  *
  * `struct vcuda_config` is written by the manager alone and mapped read-only by the shim: who the
  * container is and what it may use. `struct vcuda_books` is mapped read-write by every process of
- * the container: who holds how much. Both are plain files of the allocation's directory, so that
- * they outlive the manager; the shim receives them as file descriptors (vcuda_protocol.h).
+ * the container: who holds how much. The configuration is a file of the allocation's directory. The
+ * books are sealed memory that lives as long as one of these processes has it open, so that it
+ * outlives the manager; the shim receives it as a file descriptor (vcuda_protocol.h).
  *
  * Rules that make the books right after any crash:
  *   - a word of `used`, `context` and `pending` has one writer: the process that owns the slot;
@@ -45,7 +46,7 @@ enum {
     VCUDA_DEVICES = 16,
     VCUDA_SLOTS = 1024,
     VCUDA_NAME_SIZE = 96,
-    VCUDA_ALIVE_BYTE = 16, /* in the books file: of slot 0 */
+    VCUDA_ALIVE_BYTE = 16, /* in the books: of slot 0 */
     VCUDA_LOGGED = 64,     /* long launches that are remembered of a device */
 
     /* In a container with at most so many devices, used[VCUDA_BESIDE + device] is how much of

@@ -26,3 +26,4 @@
 #include "core/spread.h"
 #include "core/turn.h"
 #include "core/unmeasured.h"
+#include "manager/mapping.h"

@@ -9,6 +9,7 @@ from shim_container import ALLOCATION, LIMIT, Container, reached
 
 from gpumanager.units import MIB
 from gpumanager.virtual.alive import locked
+from gpumanager.virtual.books import Books
 from gpumanager.virtual.manager import VirtualSockets
 from vcuda_shim._shim import lib
 
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.namespaces
 
 
 def alive_lock_held(directory: Path, slot: int) -> bool:
-    with (directory / "books").open("r+b") as books:
-        return locked(books.fileno(), slot)
+    with Books.existing(directory) as books:
+        return locked(books.descriptor, slot)
 
 
 async def test_a_process_holds_its_alive_lock_for_its_life(
@@ -52,7 +53,7 @@ async def test_a_program_that_closed_all_its_descriptors_gets_the_books_again(
             f"""
 import os
 def books():
-    return sum(os.path.realpath(f"/proc/self/fd/{{fd}}").endswith("/books")
+    return sum(os.path.realpath(f"/proc/self/fd/{{fd}}").startswith("/memfd:vcuda-books")
                for fd in os.listdir("/proc/self/fd"))
 driver = cuda()
 driver.cuInit(0)

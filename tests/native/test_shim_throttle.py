@@ -68,14 +68,14 @@ class Paced:
         """So many processes of others may have work on the GPU."""
         assert self._container.allocation is not None
         with Config(self._container.allocation, writable=True) as config:
-            config.words.limits[0].neighbours = neighbours
+            config.page.limits[0].neighbours = neighbours
 
     async def run(self, script: str) -> dict[str, Any]:
         return await self._container.run(CLIENT + script)
 
     def meter(self, device: int = 0) -> Meter:
         assert self._container.allocation is not None
-        with Books(self._container.allocation, writable=False) as books:
+        with Books.existing(self._container.allocation) as books:
             words = books.words.meters[device]
             return Meter(
                 charged=words.charged_ns,

@@ -22,8 +22,8 @@ HELLO_SIZE = ffi.sizeof("struct vcuda_hello")
 WELCOME_SIZE = ffi.sizeof("struct vcuda_welcome")
 
 
-def hello(**changes: int) -> bytes:
-    """The bytes of a good HELLO, but for `changes`."""
+def hello(*, opens_config: int = 1, **changes: int) -> bytes:
+    """The bytes of a good HELLO, but for `changes`; without opens_config as shims of before."""
     message: Any = ffi.new("struct vcuda_hello *")
     message.magic = lib.VCUDA_PROTOCOL_MAGIC
     message.version = lib.VCUDA_PROTOCOL_VERSION
@@ -33,6 +33,7 @@ def hello(**changes: int) -> bytes:
     message.program = b"hello_client"
     for name, value in changes.items():
         setattr(message, name, value)
+    message.flags |= lib.VCUDA_HELLO_OPENS_CONFIG if opens_config else 0
     return bytes(ffi.buffer(message))
 
 
@@ -41,12 +42,13 @@ OBSERVER = hello(flags=lib.VCUDA_HELLO_OBSERVER)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One WELCOME: its words, and the descriptors that came with it."""
+    """One WELCOME: its words, the descriptors that came with it, and where the socket lies."""
 
     status: int
     slot: int
     reason: str
     descriptors: tuple[int, ...]
+    directory: Path
 
     def close(self) -> None:
         for descriptor in self.descriptors:
@@ -60,7 +62,8 @@ def receive(connection: socket.socket) -> Answer | None:
         return None
     words: Any = ffi.from_buffer("struct vcuda_welcome *", raw)
     reason: Any = ffi.string(words.reason)
-    return Answer(words.status, words.slot, bytes(reason).decode(), tuple(descriptors))
+    directory = Path(connection.getpeername()).parent
+    return Answer(words.status, words.slot, bytes(reason).decode(), tuple(descriptors), directory)
 
 
 def connect(path: Path) -> socket.socket:
@@ -100,9 +103,9 @@ class Regions:
 
     @classmethod
     def of(cls, answer: Answer) -> "Regions":
-        config, books = answer.descriptors
-        pages = mmap.mmap(config, 0, access=mmap.ACCESS_READ)
-        ledger = mmap.mmap(books, 0, access=mmap.ACCESS_WRITE)
+        with (answer.directory / "config").open("rb") as config:
+            pages = mmap.mmap(config.fileno(), 0, access=mmap.ACCESS_READ)
+        ledger = mmap.mmap(answer.descriptors[-1], 0, access=mmap.ACCESS_WRITE)
         return cls(
             ffi.from_buffer("struct vcuda_config *", pages),
             ffi.from_buffer("struct vcuda_books *", ledger),

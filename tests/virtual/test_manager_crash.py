@@ -16,7 +16,7 @@ from manager_process import LIMIT
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books, boot_id
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.mapping import RegionUnreadable
+from gpumanager.virtual.mapping import RegionUnreadable, close_all
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import AllocationUsage
@@ -106,11 +106,14 @@ def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
 ) -> None:
     me, gone = find(os.getpid()), a_process_that_is_gone()
     assert me is not None
+    held: list[int] = []
 
     def found_books(at: int) -> Path:
         directory = root / str(at) / "alloc" / NAME
         directory.mkdir(parents=True)
         with Books.prepare(directory, boot_id()) as books:
+            close_all(held)
+            held[:] = [books.open_for(observer=False)]
             for process, amount in ((gone, 500), (me, 77)):
                 books.words.used[0][books.claim(process)] = amount
         return root / str(at)
@@ -142,7 +145,6 @@ def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(
         answer = attempt(socket, hello())
         if answer is not None:
             Regions.of(answer).hold(answer.slot, 77)
-            answer.close()
         after = attempt(socket, OBSERVER)
         if after is not None:
             after.close()
@@ -154,6 +156,7 @@ def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(
             assert [(one.pid, one.held) for one in processes] in ([], [(os.getpid(), (0,))])
         else:
             assert [(one.slot, one.held) for one in processes] == [(answer.slot, (77,))]
+            answer.close()
         at += 1
 
     assert at > 30, "the sweep met hardly any call"
@@ -169,7 +172,7 @@ def test_a_crash_while_a_dead_process_is_cleared_is_finished_by_the_next_manager
         slot = books.claim(a_process_that_is_gone())
         books.words.used[0][slot] = left
 
-    usage = recovered(root)
+        usage = recovered(root)
 
     assert usage.processes == ()
     assert usage.devices[0].held == 0
@@ -184,7 +187,7 @@ def test_books_scribbled_over_by_a_container_cannot_stop_the_manager(root: Path)
             books.words.slots[slot].pid = 2**32 - 1 - slot
             books.words.used[0][slot] = 2**64 - 1
 
-    usage = recovered(root)
+        usage = recovered(root)
 
     assert usage.processes == ()
     assert usage.devices[0].held == 0

@@ -1,6 +1,8 @@
 """The two files of an allocation: limits that reach running processes, books that survive."""
 
 import mmap
+import os
+from fcntl import F_ADD_SEALS, F_SEAL_WRITE, fcntl
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ from hypothesis import strategies as st
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.books import MAX_PROCESSES, Books
-from gpumanager.virtual.config import MAX_DEVICES, Config
+from gpumanager.virtual.books import BOOKS, MAX_PROCESSES, Books, new_books
+from gpumanager.virtual.config import CONFIG, MAX_DEVICES, Config
 from gpumanager.virtual.figures import Contained, FigureContents
 from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
-from gpumanager.virtual.processes import Process
+from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
@@ -77,15 +79,95 @@ def test_a_name_that_is_no_gpu_is_refused_before_anything_changes(tmp_path: Path
 
 
 def test_books_of_this_boot_are_opened_as_they_are(tmp_path: Path) -> None:
+    with Books.prepare(tmp_path, BOOT) as first:
+        slot = first.claim(Process(7, 70))
+        first.words.used[0][slot] = 123
+
+        with Books.prepare(tmp_path, BOOT) as books:
+            assert dict(books.owners()) == dict(books.seated()) == {slot: Process(7, 70)}
+            assert books.device(0, limit()).held == 123
+
+
+def test_books_that_no_living_process_has_are_begun_anew(tmp_path: Path) -> None:
+    """Also where the file says that this process has a slot: it has them in no way."""
+    with Books.prepare(tmp_path, BOOT) as books:
+        for process in (find(os.getpid()), Process(7, 70)):
+            assert process is not None
+            books.words.used[0][books.claim(process)] = 123
+
+    with Books.prepare(tmp_path, BOOT) as books:
+        assert books.trouble is None
+        assert dict(books.owners()) == dict(books.seated()) == {}
+        assert books.device(0, limit()).held == 0
+
+
+def test_books_of_an_earlier_manager_stay_the_file_that_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "books"
+    plain_books(path, BOOT)
+    path.chmod(0o600)
     with Books.prepare(tmp_path, BOOT) as books:
         slot = books.claim(Process(7, 70))
         books.words.used[0][slot] = 123
-    inode = (tmp_path / "books").stat().st_ino
 
+    with Books.prepare(tmp_path, BOOT) as books, Books.existing(tmp_path) as seen:
+        assert books.plain
+        assert dict(books.seated()) == {slot: Process(7, 70)}
+        assert seen.device(0, limit()).held == 123
+
+
+def test_books_of_an_earlier_manager_and_boot_are_begun_anew_as_memory(tmp_path: Path) -> None:
+    plain_books(tmp_path / "books", BOOT)
+
+    with Books.prepare(tmp_path, bytes(16)) as books:
+        assert not books.plain
+        assert (tmp_path / "books").stat().st_size < os.fstat(books.descriptor).st_size
+
+
+def test_books_that_are_truncated_below_us_are_zeros_and_trouble(tmp_path: Path) -> None:
+    """Only a file of an earlier manager can be; whoever reads it was ended by SIGBUS."""
+    plain_books(tmp_path / "books", BOOT)
     with Books.prepare(tmp_path, BOOT) as books:
-        assert dict(books.owners()) == {slot: Process(7, 70)}
-        assert books.device(0, limit()).held == 123
-    assert (tmp_path / "books").stat().st_ino == inode
+        slot = books.claim(Process(7, 70))
+        assert slot is not None
+        assert books.trouble is None
+
+        os.truncate(tmp_path / "books", 0)
+
+        assert books.process(slot, Process(7, 70), 1).held == (0,)
+        assert books.trouble == "the books of this container have lost their pages"
+
+
+def test_no_process_can_shrink_grow_or_seal_books(tmp_path: Path) -> None:
+    with Books.prepare(tmp_path, BOOT) as books:
+        theirs = books.open_for(observer=False)
+        size = os.fstat(theirs).st_size
+
+        for attempt in (
+            lambda: os.ftruncate(theirs, 0),
+            lambda: os.ftruncate(theirs, 2 * size),
+            lambda: os.posix_fallocate(theirs, 0, 2 * size),
+            lambda: fcntl(theirs, F_ADD_SEALS, F_SEAL_WRITE),
+        ):
+            with pytest.raises(PermissionError):
+                attempt()
+
+        os.close(theirs)
+        assert books.trouble is None
+
+
+def test_a_configuration_that_cannot_be_written_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    """What it says is written later, when the file is whole again."""
+    with Config.prepare(tmp_path, NAME, [limit(memory=GIB)]) as config:
+        os.truncate(tmp_path / "config", 0)
+
+        with pytest.raises(GpuManagerError, match="cannot be changed"):
+            config.write([limit(memory=2 * GIB)])
+
+        assert (config.limits(), config.recover()) == ((limit(memory=2 * GIB),), False)
+        os.truncate(tmp_path / "config", CONFIG.size)
+        assert config.recover()
+        seen = mapped(tmp_path / "config")
+        assert (seen.limits[0].memory_bytes, config.lost) == (2 * GIB, False)
 
 
 def test_books_of_an_earlier_boot_are_begun_anew(tmp_path: Path) -> None:
@@ -106,9 +188,15 @@ def test_a_file_that_lost_its_bytes_with_the_machine_is_begun_anew(
     (tmp_path / name).write_bytes(left)
 
     Config.prepare(tmp_path, NAME, [limit()]).close()
-    Books.prepare(tmp_path, BOOT).close()
+    with Books.prepare(tmp_path, BOOT):
+        assert read_usage(tmp_path).devices[0].limit == limit()
 
-    assert read_usage(tmp_path).devices[0].limit == limit()
+
+def plain_books(path: Path, boot: bytes) -> None:
+    """As managers wrote them before they were memory."""
+    descriptor = new_books(boot)
+    path.write_bytes(os.pread(descriptor, BOOKS.size, 0))
+    os.close(descriptor)
 
 
 def prepare(directory: Path, name: str) -> None:
@@ -118,14 +206,16 @@ def prepare(directory: Path, name: str) -> None:
         Books.prepare(directory, BOOT).close()
 
 
-@pytest.mark.parametrize("name", ["config", "books"])
 @pytest.mark.parametrize(
-    ("offset", "patch", "cause"),
+    ("name", "offset", "patch", "cause"),
     [
-        (0, b"junk", "not a .* file: it starts with 0x6b6e756a"),
-        (4, b"\x09\0\0\0", "layout 9; this manager knows 3"),
-        (8, b"\x01\0\0\0", "says it has 1 bytes"),
-        (None, b"x" * 100, "has 100 bytes, not"),
+        ("config", 0, b"junk", "not a .* file: it starts with 0x6b6e756a"),
+        ("books", 0, b"junk", "not a .* file: it starts with 0x6b6e756a"),
+        ("config", 4, b"\x09\0\0\0", "layout 9; this manager knows 3"),
+        ("books", 4, b"\x09\0\0\0", "layout 9; this manager knows 1"),
+        ("config", 8, b"\x01\0\0\0", "says it has 1 bytes"),
+        ("config", None, b"x" * 100, "has 100 bytes, not"),
+        ("books", None, b"x" * 100, "has 100 bytes, not"),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_file_cause_and_remedy(
@@ -159,7 +249,7 @@ def test_usage_sums_what_the_processes_hold(tmp_path: Path) -> None:
         books.words.meters[0].memory_peak = 500
         books.words.meters[0].memory_denied = 4
 
-    usage = read_usage(tmp_path)
+        usage = read_usage(tmp_path)
 
     assert usage.allocation == NAME
     assert [device.held for device in usage.devices] == [103, 20]

@@ -103,17 +103,20 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
     manager = VirtualSockets(root, utilization=driver)
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
     sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
-    config = Config(directory, writable=False)
-    assert await eventually(lambda: config.words.limits[0].share_until > time.monotonic_ns())
+
+    def said(name: str) -> int:
+        with Config(directory, writable=False) as config:
+            return int(getattr(config.words.limits[0], name))
+
+    assert await eventually(lambda: said("share_until") > time.monotonic_ns())
     assert driver.passes == 0
 
     answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
     assert answer is not None
 
     assert await eventually(lambda: driver.passes > 1)
-    assert config.words.limits[0].rate_ppm == 800_000
+    assert said("rate_ppm") == 800_000
     sharing.cancel()
-    config.close()
     await manager.stop()
     answer.close()
 

@@ -1,6 +1,6 @@
 /* The other processes of the container: which of them are dead, and taking back what those held.
  *
- * A process holds a write lock on its byte of the books file for as long as it lives, by an open
+ * A process holds a write lock on its byte of the books for as long as it lives, by an open
  * file description that is its own; the kernel drops it at death. The manager clears a dead
  * process's slot within a moment. Where it is away, whoever is refused looks for the dead itself.
  *

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* The books, and before them what a manager of before sends: the configuration. */
 enum { DESCRIPTORS = 2, MILLISECOND = 1000000 };
 
 /* What has arrived so far: bytes of the struct, and the descriptors that came with them. */
@@ -43,7 +44,7 @@ static int say_hello(int connection, uint32_t flags)
         .version = VCUDA_PROTOCOL_VERSION,
         .kind = VCUDA_HELLO,
         .region_abi = VCUDA_REGION_ABI,
-        .flags = flags,
+        .flags = flags | VCUDA_HELLO_OPENS_CONFIG,
         .pid = getpid(),
     };
     strncpy(hello.program, program_invocation_short_name, sizeof hello.program - 1);
@@ -124,7 +125,7 @@ static int judge(const struct answer *answer, uint32_t flags)
         return -EPROTO;
     if (message->status != 0)
         return message->status < 0 ? message->status : -EPROTO;
-    if (answer->count != DESCRIPTORS || message->slot >= VCUDA_SLOTS)
+    if (answer->count == 0 || message->slot >= VCUDA_SLOTS)
         return -EPROTO;
     if (message->slot < 0 && !(flags & VCUDA_HELLO_OBSERVER))
         return -EPROTO;
@@ -157,12 +158,11 @@ int hello_exchange(const char *path, uint32_t flags, uint64_t deadline, struct w
     int error = connection < 0 ? connection : converse(connection, flags, deadline, &answer);
     if (connection >= 0)
         close(connection);
-    if (error != 0) {
+    if (error == 0)
+        *welcome = (struct welcome){answer.message.slot, answer.descriptors[--answer.count]};
+    else
         *refusal = explain(&answer, error);
-        while (answer.count > 0)
-            close(answer.descriptors[--answer.count]);
-        return error;
-    }
-    *welcome = (struct welcome){answer.message.slot, answer.descriptors[0], answer.descriptors[1]};
-    return 0;
+    while (answer.count > 0)
+        close(answer.descriptors[--answer.count]);
+    return error;
 }

@@ -7,10 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a WELCOME brings. The descriptors are ours to close. */
+/* What a WELCOME brings. The descriptor is ours to close. */
 struct welcome {
     int32_t slot;
-    int config;
     int books;
 };
 

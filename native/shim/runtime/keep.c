@@ -60,7 +60,6 @@ static void mend(struct session *session)
             take_over(session, welcome.books);
         peers_end(&session->books);
     }
-    close(welcome.config);
     close(welcome.books);
 }
 

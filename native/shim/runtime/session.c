@@ -28,6 +28,12 @@ static void *map_region(int descriptor, size_t size, int protection)
     return mapping;
 }
 
+int session_config_open(void)
+{
+    /* O_NONBLOCK: whatever has that name in a container that mounts its own, nobody waits */
+    return open(VCUDA_DIRECTORY "/config", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
 bool session_config_usable(const struct vcuda_config *config)
 {
     return config->magic == VCUDA_CONFIG_MAGIC && config->abi == VCUDA_REGION_ABI &&
@@ -40,9 +46,13 @@ static bool books_usable(const struct vcuda_books *books)
            books->size == sizeof *books;
 }
 
-static int map_config(struct session *session, int descriptor)
+static int map_config(struct session *session)
 {
+    int descriptor = session_config_open();
+    if (descriptor < 0)
+        return -errno;
     session->config = map_region(descriptor, sizeof *session->config, PROT_READ);
+    close(descriptor);
     return session->config != NULL && session_config_usable(session->config) ? 0 : -EPROTO;
 }
 
@@ -88,14 +98,13 @@ static void join(struct session *session)
 
 static int enter(struct session *session, const struct welcome *welcome)
 {
-    int error = map_config(session, welcome->config);
+    int error = map_config(session);
     if (error == 0)
         error = map_books(session, welcome);
     if (error == 0)
         keep_descriptor(session, welcome->books);
     else
         unmap(session);
-    close(welcome->config);
     close(welcome->books);
     if (error == 0)
         join(session);

@@ -79,6 +79,10 @@ void session_keep(struct session *session);
  * the process is not attached; whoever cannot tell says no. */
 bool session_whole(const struct session *session);
 
+/* The container's configuration, to be read; -1 and errno where there is none. The caller closes.
+ */
+int session_config_open(void);
+
 /* Is this a page of ours? */
 bool session_config_usable(const struct vcuda_config *config);
 

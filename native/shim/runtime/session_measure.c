@@ -17,7 +17,6 @@ static int ask(const struct session *session, uint64_t deadline)
                                &welcome, &refusal);
     if (error != 0)
         return error;
-    close(welcome.config);
     close(welcome.books);
     return welcome.slot == session->books.slot ? 0 : -ESTALE;
 }

@@ -1,7 +1,6 @@
 /* Are the GPUs of this process's container granted whole? Asked before it is attached, too. */
 #include "runtime/session.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 static bool whole(const struct vcuda_config *config)
@@ -15,7 +14,7 @@ static bool whole(const struct vcuda_config *config)
 /* The page as it is in its file now. False if it cannot be had. */
 static bool read_config(struct vcuda_config *config)
 {
-    int file = open(VCUDA_DIRECTORY "/config", O_RDONLY | O_CLOEXEC);
+    int file = session_config_open();
     if (file < 0)
         return false;
     ssize_t size = pread(file, config, sizeof *config, 0);

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 SOCKET = "/etc/vcuda/vcuda.sock"
 MAGIC, VERSION, HELLO, ABI = 0x41445556, 1, 1, 3
-MEASURE, OBSERVER = 1, 2
+OBSERVER, MEASURE, KEEP, OPENS_CONFIG = 1, 2, 4, 8
 LAYOUT = json.loads(os.environ.get("HOSTILE_LAYOUT", "{}"))
 CAPABILITIES = 41
 NOBODY = 65534
@@ -35,9 +35,12 @@ class Welcome(NamedTuple):
         return self.descriptors[-1]
 
 
-def hello(flags: int = 0, pid: int | None = None, path: str = SOCKET) -> Welcome | None:
-    """None if the agent hung up."""
+def hello(
+    flags: int = 0, pid: int | None = None, path: str = SOCKET, *, old: bool = False
+) -> Welcome | None:
+    """None if the agent hung up. old: as shims of before, which were handed the configuration."""
     pid = os.getpid() if pid is None else pid
+    flags |= 0 if old else OPENS_CONFIG
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(path)
