@@ -60,6 +60,8 @@ class AgentSettings:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     query_addr: str = "localhost"
     query_port: int = QUERY_PORT
+    probe_socket: Path | None = None
+    """Of /healthz and /readyz, for our own account alone; None: there is none."""
     sample_period: float = 1.0
     volume_base: Path | None = None
     """Where mirrors are kept; None: where volume.conf says."""

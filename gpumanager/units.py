@@ -34,11 +34,20 @@ def parse_bytes(text: str) -> Bytes:
     return Bytes(int(match[1]) * _SIZES[match[2] or ""])
 
 
+def natural_number(text: str, digits: int = MOST_DIGITS) -> int | None:
+    """A number that somebody else wrote, of at most so many ASCII digits; None for all else.
+
+    Example: an annotation of 5,000 digits, which `int` refuses with an error.
+    """
+    text = text.strip()
+    return int(text) if len(text) <= digits and text.isascii() and text.isdigit() else None
+
+
 def whole_number(value: object) -> int | None:
     """A Kubernetes quantity (`30`, `1k`, `2Ki`, `3e2`) that is a whole number; None otherwise."""
     text = str(value).strip()
-    if len(text) <= MOST_DIGITS and text.isascii() and text.isdigit():
-        return int(text)
+    if (natural := natural_number(text)) is not None:
+        return natural
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None

@@ -9,11 +9,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpumanager"
 
-VALUES = {"names", "units", "errors", "gpu", "placement"}
+VALUES = {"names", "units", "errors", "supervisor", "gpu", "placement"}
 MAY_IMPORT = {
     "names": set[str](),
     "units": set[str](),
     "errors": set[str](),
+    "supervisor": set[str](),
     "settings": {"names", "units"},
     "web": set[str](),
     "gpu": {"units", "errors", "names"},

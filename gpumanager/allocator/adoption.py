@@ -13,14 +13,14 @@ from typing import Final
 
 from gpumanager.allocator.advertised import MADE_UP, ORIGINAL
 from gpumanager.allocator.answer import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
-from gpumanager.allocator.evidence import Evidence, Key, allocation_of
+from gpumanager.allocator.evidence import Evidence, Key, allocation_of, mounted_allocation
 from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
 from gpumanager.allocator.settlement import burst_us, ceiling, in_order
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request
 from gpumanager.runtime.values import LiveContainer
@@ -58,8 +58,10 @@ def adopt_booked(
         for key in unrecorded(known, checkpoint)
         if not has_ended(key[0], evidence.view)
     )
-    names = {a.allocation for a in known if a.state is State.SETTLED and a.why not in UNPROVED}
-    return tuple(a for a in drafts if a is not None and a.allocation not in names)
+    proved = [a for a in known if a.state is State.SETTLED and a.why not in UNPROVED]
+    names = {a.allocation for a in proved}
+    named = (_unlike(a, proved) for a in drafts if a is not None)
+    return tuple(a for a in named if a.allocation not in names)
 
 
 def adopt_used(
@@ -69,8 +71,9 @@ def adopt_used(
     found: list[Allocation] = []
     for draft in _used(ledger.topology, evidence, now):
         taken = (*known, *found)
-        if all(a.allocation != draft.allocation for a in taken):
-            found.append(_with_free_ids(ledger, taken, draft))
+        named = _unlike(draft, taken)
+        if all(a.allocation != named.allocation for a in taken):
+            found.append(_with_free_ids(ledger, taken, named))
     return tuple(found)
 
 
@@ -81,10 +84,27 @@ def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocat
     if not cores:
         return None  # of gpu-manager
     memory = _ours(ledger, held.get(VMEMORY, ()), envs)
-    named = envs.get(ENV_ALLOCATION) or f"adopted-{key[0]}-{key[1]}"[:64]
-    draft = _draft(AllocationID(named), key, Request(len(cores), len(memory)), evidence, now)
-    gpus = _given(envs) or _named(ledger, cores)
+    request = Request(len(cores), len(memory))
+    named = AllocationID(envs.get(ENV_ALLOCATION) or _made_up(key))
+    gpus = _given(envs)
+    if len(gpus) != max(1, request.whole_gpus):
+        gpus = _named(ledger, cores)  # none are known, or a container says more than it was given
+    draft = _draft(named, key, request, evidence, now)
     return replace(draft, core_ids=cores, memory_ids=memory, gpus=gpus, why=BY_KUBELET)
+
+
+def _made_up(key: Key) -> AllocationID:
+    return AllocationID(f"adopted-{key[0]}-{key[1]}"[:64])
+
+
+def _unlike(draft: Allocation, taken: Iterable[Allocation]) -> Allocation:
+    """Under a name of its own where it names another pod's promise: its environment is its own."""
+    if draft.pod is None:
+        return draft
+    owners = {a.pod.uid for a in taken if a.allocation == draft.allocation and a.pod}
+    if owners <= {draft.pod.uid}:
+        return draft
+    return replace(draft, allocation=_made_up((draft.pod.uid, draft.pod.container)))
 
 
 def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
@@ -126,8 +146,11 @@ def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Alloca
 def _in_use(
     topology: Topology, name: AllocationID, live: LiveContainer, evidence: Evidence, now: float
 ) -> Allocation:
-    limits = evidence.directories.get(name, ())
-    gpus = tuple(limit.gpu for limit in limits) or _visible(topology, live.envs)
+    mounted = mounted_allocation(live)
+    if mounted is None and name in evidence.directories:
+        name = _made_up(_key(live))  # whole GPUs have no directory: it is another pod's
+    limits = evidence.directories.get(mounted, ()) if mounted else ()
+    gpus = tuple(limit.gpu for limit in limits) or _visible(topology, live)
     request = _request(limits) if limits else Request(CORES_PER_GPU * max(1, len(gpus)), 0)
     draft = _draft(name, _key(live), request, evidence, now)
     return replace(draft, gpus=gpus, why=BY_CONTAINER)
@@ -172,8 +195,11 @@ def _key(live: LiveContainer) -> Key:
     return live.container.pod_uid, live.container.name
 
 
-def _visible(topology: Topology, envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
-    return tuple(uuid for uuid in _given(envs) if topology.by_uuid(uuid))
+def _visible(topology: Topology, live: LiveContainer) -> tuple[GpuUUID, ...]:
+    """As the kubelet annotated the container; its environment may say otherwise."""
+    devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
+    named = tuple(gpu.uuid for gpu in topology.gpus if f"/dev/nvidia{gpu.minor}" in devices)
+    return named or tuple(uuid for uuid in _given(live.envs) if topology.by_uuid(uuid))
 
 
 def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:

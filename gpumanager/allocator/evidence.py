@@ -3,10 +3,15 @@
 The kubelet's checkpoint: which container holds which device IDs, and what we answered it. The
 container runtime: who runs, and with which allocation mounted. The directories of allocations: the
 limits in them. The kubelet's list of pods: who has ended. Each may be missing.
+
+A pod writes its own environment and host paths, so they prove nothing about another pod. Only the
+kubelet writes a container's labels and CRI annotations: it copies our Allocate answer into the
+annotations, and no pod without GPUs has that (decision 0097).
 """
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +25,7 @@ from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
-from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -95,12 +100,21 @@ def directories(virtual: VirtualManager) -> dict[AllocationID, tuple[Limit, ...]
 
 
 def allocation_of(container: LiveContainer) -> AllocationID | None:
-    """The allocation a container was started with: by its mount; whole GPUs have none."""
+    """The allocation that a container with GPUs names: by its mount; whole GPUs have none.
+
+    None for a container to which the kubelet gave no GPUs. What it names may be another pod's: see
+    `lived_on`.
+    """
+    named = mounted_allocation(container) or container.envs.get(ENV_ALLOCATION)
+    return AllocationID(named) if named and VCORE in container.annotations else None
+
+
+def mounted_allocation(container: LiveContainer) -> AllocationID | None:
+    """The same, by its mount alone."""
     source = container.source(str(CONTAINER_VCUDA))
-    if source is not None and Path(source).parent.name == "alloc":
-        return AllocationID(Path(source).name)
-    named = container.envs.get(ENV_ALLOCATION)
-    return AllocationID(named) if named else None
+    if source is None or Path(source).parent.name != "alloc" or VCORE not in container.annotations:
+        return None
+    return AllocationID(Path(source).name)
 
 
 def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
@@ -117,6 +131,34 @@ def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
     return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
-def lived_on(live: Iterable[LiveContainer]) -> frozenset[AllocationID]:
-    """The allocations that running containers have."""
-    return frozenset(filter(None, map(allocation_of, live)))
+def lived_on(
+    live: Iterable[LiveContainer], promised: Iterable[Allocation]
+) -> frozenset[AllocationID]:
+    """Of these promises, those with which a container of their own pod runs.
+
+    A container that names none of its pod's promises has those of its name. Example: a pod with two
+    whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
+    """
+    own: defaultdict[PodUID, list[Allocation]] = defaultdict(list)
+    unsettled: set[AllocationID] = set()
+    for one in promised:
+        if one.pod is None:
+            unsettled.add(one.allocation)
+        else:
+            own[one.pod.uid].append(one)
+    found: set[AllocationID] = set()
+    for container in live:
+        if VCORE not in container.annotations:
+            continue
+        named, who = allocation_of(container), container.container
+        mine = own.get(who.pod_uid, [])
+        said = {one.allocation for one in mine if one.allocation == named}
+        found |= said or {one.allocation for one in mine if _is_of(one, who.name)}
+        if (mounted := mounted_allocation(container)) in unsettled and mounted:
+            found.add(mounted)  # found by its directory: nobody knows yet whose it is
+    return frozenset(found)
+
+
+def _is_of(promise: Allocation, container: str) -> bool:
+    """gpu-manager's containers name no allocation: whether they run is not known."""
+    return promise.pod is not None and promise.pod.container == container and not promise.inherited

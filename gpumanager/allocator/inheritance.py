@@ -23,7 +23,7 @@ from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request
-from gpumanager.units import MEMORY_BLOCK
+from gpumanager.units import MEMORY_BLOCK, natural_number
 from gpumanager.virtual.values import AllocationID
 
 FILE_NAME: Final = "gpumanager_internal_checkpoint"
@@ -108,13 +108,14 @@ def _answered(topology: Topology, evidence: Evidence) -> Iterator[tuple[Key, Inh
 def _alive(topology: Topology, evidence: Evidence) -> Iterator[Inherited]:
     """By what the original had written on the containers that run."""
     for live in evidence.live or ():
-        cores, memory = live.annotations.get(VCORE, ""), live.annotations.get(VMEMORY, "0")
-        if allocation_of(live) is not None or not (cores.isdecimal() and memory.isdecimal()):
+        cores = natural_number(live.annotations.get(VCORE, ""))
+        memory = natural_number(live.annotations.get(VMEMORY, "0"))
+        if allocation_of(live) is not None or cores is None or memory is None:
             continue
         devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
         minors = tuple(gpu.minor for gpu in topology.gpus if f"{DEVICE}{gpu.minor}" in devices)
         one = live.container
-        yield Inherited(one.pod_uid, one.name, minors, int(cores), int(memory))
+        yield Inherited(one.pod_uid, one.name, minors, cores, memory)
 
 
 def _allocation(

@@ -8,6 +8,7 @@ that cannot be understood is none.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumanager.allocator.ledger import Ledger
@@ -16,8 +17,11 @@ from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.units import natural_number
 
 VERSION: Final = 1
+MOST_GPUS: Final = 256
+"""Of one container. What is behind so many commas is no number."""
 WHY: Final = "as the scheduler planned it"
 
 
@@ -50,13 +54,20 @@ def named(
 
 
 def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
+    plan = read_plan(pod.annotations.get(ANNOTATION_PLAN, ""))
+    return (plan or {}).get(container.name, set())
+
+
+def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
+    """The GPUs of each container; None where it cannot be understood."""
     try:
-        plan: Any = json.loads(pod.annotations.get(ANNOTATION_PLAN, ""))
+        plan: Any = json.loads(text)
         if plan["version"] != VERSION:
-            return set()
-        return {GpuUUID(str(uuid)) for uuid in plan["containers"][container.name]["gpus"]}
+            return None
+        containers = plan["containers"].items()
+        return {name: {GpuUUID(str(uuid)) for uuid in one["gpus"]} for name, one in containers}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()
+        return None
 
 
 def _minors(pod: PodView, container: ContainerView) -> set[int]:
@@ -67,9 +78,10 @@ def _minors(pod: PodView, container: ContainerView) -> set[int]:
     apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
     place = apps.index(container.name) if container.name in apps else 0
     text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
-    words = [word.strip() for word in text.split(",")]
-    return {int(word) for word in words} if all(_is_number(word) for word in words) else set()
+    return read_minors(text) or set()
 
 
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit()
+def read_minors(text: str) -> set[int] | None:
+    """`0,3`; None where it cannot be understood."""
+    minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
+    return None if None in minors else {one for one in minors if one is not None}

@@ -8,6 +8,7 @@ container mounts, or the kubelet says was answered.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,6 +31,7 @@ from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.reconciliation import Disagreement, disagreements
 from gpumanager.allocator.settlement import named
 from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.virtual.values import AllocationID
@@ -102,7 +104,8 @@ class Reconciler:
         live = self._promises.live()
         known = [a for a in live if a.allocation in look.promised and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
-        self._report(disagreements(self._ledger.topology, live, evidence, ended))
+        with self._apart("disagreements"):
+            self._report(disagreements(self._ledger.topology, live, evidence, ended))
         await self._name(evidence.view)
         if evidence.live is not None:  # a kubelet that forgot them gives who runs others
             ended |= superseded(known, evidence.checkpoint)
@@ -114,11 +117,18 @@ class Reconciler:
         await self._promises.tidy()
         return due
 
+    def _apart(self, source: str) -> AbstractContextManager[None]:
+        """The body is about this alone; what it raises of the disk is about everything."""
+        about_all = (GpuManagerError, OSError)
+        return self._around.skipped.skipping("reconciler", source, unless=about_all)
+
     async def _name(self, view: View | None) -> None:
-        for one in named(self._promises.live(), view):
-            logger.info("allocation %s is of %s", one.allocation, one.pod)
-            await self._promises.put(one)
-            await self._promises.serve(one, one.blocks)
+        for nameless in self._promises.live():
+            with self._apart(f"allocation {nameless.allocation}"):
+                for one in named((nameless,), view):
+                    logger.info("allocation %s is of %s", one.allocation, one.pod)
+                    await self._promises.put(one)
+                    await self._promises.serve(one, one.blocks)
 
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
@@ -128,7 +138,7 @@ class Reconciler:
             return ()
         self._ended = since(self._ended, ended, now)
         live = self._promises.live()
-        kept = lived_on(evidence.live or ()) | computing(live, evidence)
+        kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         kept |= _unproved(live) & _answered(evidence)
         self._promises.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
@@ -145,23 +155,27 @@ class Reconciler:
             return frozenset()
         held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
         booked, clock = replace(evidence, checkpoint=held), self._around.clock()
-        found = adopt_booked(self._ledger, self._promises.live(), booked, clock)
-        found += self._running((*self._promises.live(), *found), evidence, clock)
+        found: tuple[Allocation, ...] = ()
+        with self._apart("what the kubelet gave"):
+            found = adopt_booked(self._ledger, self._promises.live(), booked, clock)
+        with self._apart("what containers run with"):
+            found += self._running((*self._promises.live(), *found), evidence, clock)
         for one in found:
-            logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
-            await self._promises.put(one)
-            await self._promises.serve(one, one.blocks)
+            with self._apart(f"allocation {one.allocation}"):
+                logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
+                await self._promises.put(one)
+                await self._promises.serve(one, one.blocks)
         return frozenset(one.allocation for one in found)
 
     def _running(
         self, known: tuple[Allocation, ...], evidence: Evidence, now: float
     ) -> tuple[Allocation, ...]:
         """Containers of pods that live which run with what nobody has a record of."""
-        names = {None, *(a.allocation for a in known)}
         unknown = tuple(
             one
             for one in evidence.live or ()
-            if allocation_of(one) not in names
+            if allocation_of(one) is not None
+            and not lived_on((one,), known)
             and not has_ended(one.container.pod_uid, evidence.view)
         )
         if not unknown:
@@ -175,10 +189,12 @@ class Reconciler:
         """Directories that nobody owns; none of them where nobody can say who runs."""
         if evidence.live is None and evidence.checkpoint is None:
             return
-        owned = {*self._promises.journal.allocations, *lived_on(evidence.live or ())}
+        mounted = filter(None, map(allocation_of, evidence.live or ()))
+        owned = {*self._promises.journal.allocations, *mounted}
         for name in set(evidence.directories) - owned - _answered(evidence):
-            logger.info("removing the directory of allocation %s: nobody has it", name)
-            await self._promises.close(name)
+            with self._apart(f"directory {name}"):
+                logger.info("removing the directory of allocation %s: nobody has it", name)
+                await self._promises.close(name)
 
     def _report(self, found: tuple[Disagreement, ...]) -> None:
         """Each is said when it is new."""

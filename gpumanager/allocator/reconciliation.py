@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpumanager.allocator.adoption import unrecorded
-from gpumanager.allocator.evidence import Evidence, allocation_of, is_tenant
+from gpumanager.allocator.evidence import Evidence, allocation_of, is_tenant, lived_on
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.lifecycle import has_ended
 from gpumanager.gpu.values import Topology
@@ -72,12 +72,11 @@ def _unbooked(live: Iterable[Allocation], evidence: Evidence) -> Iterator[Disagr
 def _of_containers(
     live: tuple[Allocation, ...], evidence: Evidence, ended: frozenset[AllocationID]
 ) -> Iterator[Disagreement]:
-    known = {a.allocation for a in live}
     for container in evidence.live or ():
-        name = allocation_of(container)
-        if name in ended:
-            yield Disagreement("lingering", str(name), str(container.container))
-        elif name is not None and name not in known:
+        own, name = lived_on((container,), live), allocation_of(container)
+        for one in own & ended:
+            yield Disagreement("lingering", one, str(container.container))
+        if name is not None and not own:
             yield Disagreement("unknown-container", name, str(container.container))
 
 

@@ -40,7 +40,7 @@ async def recover(ledger: Ledger, promises: Promises, around: Surroundings, eyes
         evidence = await _gather(around, seen)
         found = held_besides(ledger, promises.live(), evidence, _original(around), around.clock())
         promises.journal = promises.journal.put(*found)
-        promises.lingering = lived_on(evidence.live or ())
+        promises.lingering = lived_on(evidence.live or (), promises.live())
         _say(found)
     await promises.forget()
     if not enough:

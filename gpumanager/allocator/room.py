@@ -28,12 +28,12 @@ async def given_to_nobody(
     checkpoint, admission = await around.books.read(), open_.admission
     never = never_given(live, admission, checkpoint, view)
     over = ended(live, admission, view) | again(live, open_, view)
-    return frozenset(never) | await _proved_over(over, around.runtime)
+    return frozenset(never) | await _proved_over(live, over, around.runtime)
 
 
 async def _proved_over(
-    over: frozenset[AllocationID], runtime: LiveContainers | None
+    live: Collection[Allocation], over: frozenset[AllocationID], runtime: LiveContainers | None
 ) -> frozenset[AllocationID]:
     """Of these promises, those with which no container runs."""
     running = await who_lives(runtime, HURRY) if over else None
-    return frozenset() if running is None else over - lived_on(running)
+    return frozenset() if running is None else over - lived_on(running, live)

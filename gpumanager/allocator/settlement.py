@@ -23,7 +23,7 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, natural_number
 from gpumanager.virtual.values import AllocationID
 
 LATENCY_BURST_US: Final = 250_000
@@ -181,10 +181,8 @@ def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
 
 def ceiling(annotations: Mapping[str, str]) -> int | None:
     """The share a pod may burst up to, percent; None where its annotation is no such number."""
-    text = annotations.get(ANNOTATION_CORE_LIMIT, "").strip()
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        return None
-    return min(int(text), CORES_PER_GPU)
+    number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
+    return min(number, CORES_PER_GPU) if number else None
 
 
 def burst_us(annotations: Mapping[str, str]) -> int:

@@ -50,7 +50,8 @@ class Settler:
         """
         if not contested(self._promises.live(), containers, view):
             return frozenset()
-        return lived_on(await who_lives(self._around.runtime) or ())
+        live = await who_lives(self._around.runtime) or ()
+        return lived_on(live, self._promises.live())
 
     async def settle(
         self,

@@ -11,6 +11,7 @@ from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.ports import Annotations, Tenants, VirtualManager
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.runtime.values import LiveContainers
+from gpumanager.supervisor import SkippedErrors
 from gpumanager.volume.values import DriverVolumes
 
 
@@ -23,7 +24,8 @@ class Surroundings:
     annotations: None where the API server is not to be told. original: gpu-manager's checkpoint,
     whose pods are taken over. share_mode: whether less than a whole GPU
     is given. grace: seconds for which a pod has to look ended before reconciling releases what it
-    held. clock: seconds since the epoch, which somebody may set. elapsed: seconds, never back.
+    held. skipped: errors about one allocation each. clock: seconds since the epoch, which somebody
+    may set. elapsed: seconds, never back.
     """
 
     virtual: VirtualManager
@@ -38,5 +40,6 @@ class Surroundings:
     original: Path | None = None
     share_mode: bool = True
     grace: float = 30.0
+    skipped: SkippedErrors = field(default_factory=SkippedErrors)
     clock: Callable[[], float] = time.time
     elapsed: Callable[[], float] = time.monotonic

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "explain": "Why a pod waits for a GPU, or why it got the one it has.",
     "extender": "kube-scheduler's extender: which nodes have the GPUs, which GPUs it will be.",
     "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
+    "probe": "Whether the agent is alive or ready, for the kubelet's probes.",
     "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
     "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
     "top": "Who has which GPU, what they use of it and who waits, as it goes on.",

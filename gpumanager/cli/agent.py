@@ -195,6 +195,12 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="Of metrics, /usage, /graph, /version, /healthz, /readyz; 0: none of them.",
 )
 @click.option(
+    "--probe-socket",
+    type=Path,
+    help="A unix socket for /healthz and /readyz alone, which nobody else reaches: see "
+    "`gpumanager probe`.",
+)
+@click.option(
     "--sample-period",
     callback=_seconds,
     default=str(DEFAULTS.sample_period),

@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Election
+    from gpumanager.supervisor import Start, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class ExtenderSettings:
     """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
 
+    client_authority: of the certificates that callers have to show. client_names: of which those
+    have one. open_pages: they are for decisions alone. schedulers: whose pods are bound.
     quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
     """
 
@@ -49,6 +53,9 @@ class ExtenderSettings:
     certificate: Path | None = None
     key: Path | None = None
     client_authority: Path | None = None
+    client_names: tuple[str, ...] = ()
+    open_pages: bool = False
+    schedulers: tuple[str, ...] = ()
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
     lease_name: str = "gpumanager-extender"
@@ -71,7 +78,27 @@ class ExtenderSettings:
 @click.option("--tls-cert-file", "certificate", type=Path, help="Serve HTTPS with this.")
 @click.option("--tls-private-key-file", "key", type=Path, help="Its key.")
 @click.option(
-    "--client-ca-file", "client_authority", type=Path, help="Only callers certified by it."
+    "--client-ca-file",
+    "client_authority",
+    type=Path,
+    help="Only callers certified by it; anybody may ask for /healthz, /readyz and /version.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    help="A common name or DNS name, one of which their certificates have; else any will do.",
+)
+@click.option(
+    "--open-pages",
+    **BOOLEAN,
+    help="Metrics, /explain and the pages for everybody; --client-ca-file holds decisions alone.",
+)
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    multiple=True,
+    help="Bind only pods of this scheduler, or of one of these; else of any.",
 )
 @click.option(
     "--leader-elect",
@@ -131,6 +158,8 @@ def command(
     )
     if (settings.certificate is None) != (settings.key is None):
         raise InputError("--tls-cert-file", "needs --tls-private-key-file, and the other way round")
+    if (settings.client_names or settings.open_pages) and not settings.client_authority:
+        raise InputError("--client-name", "needs --client-ca-file, and so does --open-pages")
     if settings.client_authority and settings.certificate is None:
         raise InputError("--client-ca-file", "needs --tls-cert-file: callers are known by TLS")
     asyncio.run(serve(settings))
@@ -177,11 +206,13 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.kept import Kept
     from gpumanager.scheduler.garbage import collect_in_quiet
     from gpumanager.scheduler.http.bounds import Bounds
+    from gpumanager.scheduler.http.clients import Clients
     from gpumanager.scheduler.quota_metrics import QuotaCollector
     from gpumanager.scheduler.quota_rules import QuotaRules
     from gpumanager.scheduler.role import RoleLabel
     from gpumanager.scheduler.server import ExtenderServer
     from gpumanager.scheduler.service import Extender
+    from gpumanager.supervisor import Supervisor
 
     preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
@@ -192,14 +223,28 @@ async def serve(settings: ExtenderSettings) -> None:
     quota, events = _quota(settings, api)
     rules = QuotaRules(quota.known) if quota else None
     election = _election(settings, api, label)
-    extender = Extender(api, preference=preference, rules=rules, election=election)
-    server = ExtenderServer(extender, Bounds(body=settings.max_body << 20), version=__version__)
+    supervisor = Supervisor()
+    extender = Extender(
+        api,
+        preference=preference,
+        rules=rules,
+        schedulers=frozenset(settings.schedulers),
+        election=election,
+        skipped=supervisor.skipped,
+    )
+    names = frozenset(settings.client_names)
+    clients = Clients(names, settings.open_pages) if settings.client_authority else None
+    bounds = Bounds(body=settings.max_body << 20)
+    server = ExtenderServer(
+        extender, bounds, version=__version__, clients=clients, supervisor=supervisor
+    )
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
-    parts = [extender.run(), collect_in_quiet(extender)]
-    parts += [one.run() for one in (certificate, label, quota, events) if one is not None]
-    await _until_told(parts)
+    others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
+    tasks = extender.tasks() | {"garbage": partial(collect_in_quiet, extender)}
+    tasks |= {name: one.run for name, one in others.items() if one is not None}
+    await _until_told(supervisor, tasks)
     await server.stop()
     kept.close()
 
@@ -245,16 +290,15 @@ async def _listen(
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
 
 
-async def _until_told(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All parts at once, until a signal to stop."""
+async def _until_told(supervisor: "Supervisor", tasks: "Mapping[str, Start]") -> None:
+    """All tasks at once, until a signal to stop."""
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(part) for part in parts]
-        await stopping.wait()
-        for task in tasks:
-            task.cancel()
+    for name, start in tasks.items():
+        supervisor.keep(name, start)
+    await stopping.wait()
+    await supervisor.stop()
 
 
 def _election(

@@ -25,6 +25,7 @@ from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ class Monitoring:
     def __init__(
         self,
         settings: AgentSettings,
+        supervisor: Supervisor,
         waiting_for: Callable[[], str] = str,
         reports: "Reports | None" = None,
     ) -> None:
         self._settings = settings
+        self._supervisor = supervisor
         self._waiting_for = waiting_for
         self._reports = reports
         self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
@@ -114,6 +117,7 @@ class Monitoring:
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
             not_ready=self.not_ready,
+            supervisor=self._supervisor,
             auditor=Auditor(rules, self._reports, names=self._named),
         )
 
@@ -145,6 +149,7 @@ class Monitoring:
             port=self._settings.query_port or None,
             period=self._settings.sample_period,
             version=__version__,
+            probes=self._settings.probe_socket,
         )
 
 

@@ -11,13 +11,13 @@ import logging
 import resource
 import signal
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.calm import Calm
 from gpumanager.allocator.journal import Claimant
 from gpumanager.allocator.wards import wards
-from gpumanager.cli.background import Background
 from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
@@ -29,6 +29,7 @@ from gpumanager.cli.parts import (
     publish_driver,
     surroundings,
 )
+from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
@@ -44,6 +45,7 @@ from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import Start, Supervisor
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.values import AllocationID
@@ -69,12 +71,16 @@ async def serve(settings: AgentSettings) -> None:
     asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
+        lock = await unless(stopping, lock_state(settings.checkpoint_path))
+        if lock is None:
+            return
+        closing.enter_context(lock)
         lead_to_nvml(settings.driver_root)
         search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
-        monitoring = Monitoring(settings, lambda: search.missing, cluster)
-        background = Background()
-        closing.push_async_callback(background.stop)
-        background.run(monitoring.run())
+        supervisor = Supervisor()
+        monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
+        closing.push_async_callback(supervisor.stop)
+        supervisor.keep("monitoring", monitoring.run)
         await asyncio.to_thread(load_driver, settings)
         topology = await unless(stopping, search.first())
         if topology is None:
@@ -82,7 +88,7 @@ async def serve(settings: AgentSettings) -> None:
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
         outside = Outside(cluster, pods, runtime, search, volumes)
-        agent = NodeAgent(settings, outside, topology, monitoring)
+        agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
         closing.push_async_callback(agent.stop)
         await agent.run(stopping)
 
@@ -96,20 +102,28 @@ class NodeAgent:
         outside: Outside,
         topology: Topology,
         monitoring: Monitoring,
+        supervisor: Supervisor,
     ) -> None:
         self._settings = settings
         self._outside = outside
-        self._background = Background()
+        self._supervisor = supervisor
         self._calm = Calm()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
         around = surroundings(
-            settings, outside, self._virtual, self._containers, monitoring.journal
+            settings,
+            outside,
+            self._virtual,
+            self._containers,
+            monitoring.journal,
+            skipped=supervisor.skipped,
         )
         self._allocator = TimedAllocator(topology, around, monitoring.latencies)
         self._allocator.calm = self._calm
-        self._plugin = DevicePlugin(self._allocator, settings.device_plugin_path)
+        self._plugin = DevicePlugin(
+            self._allocator, settings.device_plugin_path, supervisor=supervisor
+        )
         self._allocator.on_devices_changed = self._plugin.refresh
         self._parts = Monitored(
             self._allocator,
@@ -125,15 +139,15 @@ class NodeAgent:
         """Until `stopping` is set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
-        self._background.run(self._outside.runtime.say_who())
+        self._supervisor.keep("runtime version", self._outside.runtime.say_who)
         await self._allocator.take_up()
         await self._plugin.start()
-        self._background.run(self._begin())
+        self._supervisor.keep("start", self._begin)
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
         await stopping.wait()
 
     async def stop(self) -> None:
-        await self._background.stop()
+        await self._supervisor.stop()
         await self._plugin.stop()
         await self._virtual.stop()
 
@@ -148,18 +162,21 @@ class NodeAgent:
         health = health_watch(self._settings, allocator, around.cluster)
         self._parts.health = health
         period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
-        for work in (
-            virtual.keep_spares(),
-            virtual.measure_every(MEASURE_SECONDS),
-            virtual.share_every(TICK_SECONDS),
-            allocator.reconcile_every(period),
-            follow_originals(virtual, allocator),
-            health.watch(Kubelet(allocator, self._plugin, around.search)),
-            tell(around.cluster, allocator, around.volumes.version),
-            prune_every(PRUNE_SECONDS, around.volumes, around.runtime),
-            give_back_every(GIVE_BACK_SECONDS, self._calm.come),
-        ):
-            self._background.run(work)
+        tasks: dict[str, Start] = {
+            "spare directories": virtual.keep_spares,
+            "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
+            "sharing": partial(virtual.share_every, TICK_SECONDS),
+            "reconciler": partial(allocator.reconcile_every, period),
+            "gpu-manager's containers": partial(follow_originals, virtual, allocator),
+            "health": partial(health.watch, Kubelet(allocator, self._plugin, around.search)),
+            "cluster": partial(tell, around.cluster, allocator, around.volumes.version),
+            "driver directories": partial(
+                prune_every, PRUNE_SECONDS, around.volumes, around.runtime
+            ),
+            "heap": partial(give_back_every, GIVE_BACK_SECONDS, self._calm.come),
+        }
+        for name, start in tasks.items():
+            self._supervisor.keep(name, start)
 
     def _settled(self, allocation: AllocationID) -> Claimant | None:
         return self._allocator.journal.settled(allocation)

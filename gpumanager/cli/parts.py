@@ -25,6 +25,7 @@ from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
+from gpumanager.supervisor import SkippedErrors
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.volume.config import VolumeConfig
 from gpumanager.volume.driver import find_nvml
@@ -104,6 +105,8 @@ def surroundings(
     virtual: VirtualSockets,
     containers: Containers,
     journal: JournalFile,
+    *,
+    skipped: SkippedErrors,
 ) -> Surroundings:
     """Of the allocator."""
     return Surroundings(
@@ -121,4 +124,5 @@ def surroundings(
         original=settings.checkpoint_path / inheritance.FILE_NAME,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
+        skipped=skipped,
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager import __version__
-from gpumanager.cli.background import Background
 from gpumanager.cluster.access import NoAccess, find_access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.errors import GpuManagerError, InputError
@@ -24,6 +23,7 @@ from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import BOUNDS, Webhook
+from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,16 @@ class Parts:
         self.nodes = KnownNodes(api) if api else None
         self.quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
         self.keeper = None if settings.plain else Keeper(_source(settings, api))
-        metrics = WebhookMetrics(self.gauges)
-        self.hook = Webhook(settings.policy, self.kinds, self.quotas, metrics, __version__)
+        self.supervisor = Supervisor()
+        metrics = WebhookMetrics(self.gauges, self.supervisor)
+        self.hook = Webhook(
+            settings.policy,
+            self.kinds,
+            self.quotas,
+            metrics,
+            __version__,
+            trouble=lambda: self.supervisor.trouble,
+        )
         self.server = HttpServer(self.hook.routes(), BOUNDS)
 
     def kinds(self) -> frozenset[NodeKind]:
@@ -87,11 +95,12 @@ class Parts:
             found["certificate_end_seconds"] = ends.timestamp()
         return found
 
-    def run(self, background: Background) -> None:
+    def run(self) -> None:
         """What goes on beside the server."""
-        for part in (self.nodes, self.quota, self.keeper):
+        tasks = {"nodes": self.nodes, "quota": self.quota, "certificate": self.keeper}
+        for name, part in tasks.items():
             if part is not None:
-                background.run(part.run())
+                self.supervisor.keep(name, part.run)
 
 
 async def serve(settings: WebhookSettings, started: Callable[[int], None] | None = None) -> None:
@@ -99,9 +108,9 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    parts, background = Parts(settings, _api(settings)), Background()
+    parts = Parts(settings, _api(settings))
     try:
-        parts.run(background)
+        parts.run()
         if parts.keeper:
             await _either(parts.keeper.first, stopping)
         if not stopping.is_set():
@@ -111,7 +120,7 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
             await asyncio.sleep(settings.drain)
     finally:
         await parts.server.stop()
-        await background.stop()
+        await parts.supervisor.stop()
 
 
 async def _either(*events: asyncio.Event) -> None:

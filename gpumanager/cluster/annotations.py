@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpumanager.allocator.journal import Allocation, State
+from gpumanager.allocator.plan import read_minors, read_plan
+from gpumanager.allocator.settlement import ceiling
 from gpumanager.cluster.pods import ClusterPod
 from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+)
 
 ASSIGNED = "true"
 
@@ -50,6 +57,21 @@ def healed(correction: Correction) -> str:
         f" has GPU {correction.annotations[key]}, planned was {correction.was[key]}"
         for key in places
     )
+
+
+def ignored(pod: ClusterPod) -> tuple[str, ...]:
+    """Annotations of ours that cannot be understood: they have no effect."""
+    found = []
+    for key, text in sorted(pod.view.annotations.items()):
+        if key == ANNOTATION_PLAN:
+            wrong = read_plan(text) is None
+        elif key == ANNOTATION_CORE_LIMIT:
+            wrong = ceiling(pod.view.annotations) is None
+        else:
+            wrong = key.startswith(ANNOTATION_PREDICATE_GPU_INDEX) and read_minors(text) is None
+        if wrong:
+            found.append(key)
+    return tuple(found)
 
 
 def minors(allocation: Allocation, topology: Topology) -> str:

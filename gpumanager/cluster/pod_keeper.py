@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from gpumanager.allocator.journal import Allocation
-from gpumanager.cluster.annotations import Correction, corrections, healed
+from gpumanager.cluster.annotations import Correction, corrections, healed, ignored
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.notices import Notices, pod_subject
 from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
@@ -17,6 +17,8 @@ from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.pods import PodUID
 
 NOT_FOUND: Final = 404
+MOST_NAMED: Final = 5
+"""Annotations in one event."""
 _PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$", re.DOTALL)
 
 
@@ -41,10 +43,12 @@ class PodKeeper:
         self._budget = Budget()
         self._waiting_since: dict[PodUID, float] = {}
         self._explained: set[PodUID] = set()
+        self._ignored: dict[PodUID, tuple[str, ...]] = {}
 
     def tasks(self, journal: Iterable[Allocation], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
         self._explain(pods)
+        self._tell_ignored(pods)
         for correction in corrections(journal, pods, topology):
             pod = correction.pod
             write = partial(self._correct, correction)
@@ -64,6 +68,21 @@ class PodKeeper:
                 uid, warning=True, reason="GpuRefused", message=cause(refused[uid]), once=True
             )
         self._explained = set(refused)
+
+    def _tell_ignored(self, pods: Iterable[ClusterPod]) -> None:
+        """Which annotations of a pod with GPUs have no effect, when that is new."""
+        before, self._ignored = self._ignored, {}
+        for pod in pods:
+            if pod.view.ended or not any(one.cores != 0 for one in pod.view.containers):
+                continue
+            uid, keys = pod.view.uid, ignored(pod)
+            self._ignored[uid] = keys
+            if keys and before.get(uid) != keys:
+                names = ", ".join(keys[:MOST_NAMED])
+                message = f"not understood, and without effect: annotation {names}"
+                self._notices.say(
+                    uid, warning=True, reason="GpuAnnotationIgnored", message=message, once=True
+                )
 
     async def _correct(self, correction: Correction) -> None:
         pod = correction.pod

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumanager.kubelet.pods import PodUID, PodView, read_pod
-from gpumanager.names import ANNOTATIONS_OURS
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
@@ -58,11 +57,10 @@ def _pod(item: Any) -> ClusterPod:
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     annotations = metadata.get("annotations") or {}
     view = read_pod(item)
-    ours = {key: text for key, text in annotations.items() if key.startswith(ANNOTATIONS_OURS)}
     static = CONFIG_MIRROR in annotations
     kubelets = annotations.get(CONFIG_HASH) if static else None
     return ClusterPod(
-        view=replace(view, uid=PodUID(kubelets or view.uid), annotations=ours),
+        view=replace(view, uid=PodUID(kubelets or view.uid)),
         uid=view.uid,
         version=metadata.get("resourceVersion", ""),
         owners=tuple(owner["kind"] for owner in metadata.get("ownerReferences") or ()),

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -131,7 +132,10 @@ def course(stays: Iterable[Stay], spans: Sequence[Span], switching: float = 0.0)
         for place, own in sorted(by_span.items())
     ]
     parts = [part for own, span in each for part in _parts(own, span, switching)]
-    doubtful = [0.0 if _certain(own, span) else piece.length for own, span in each for piece in own]
+    doubts = [not _certain(own, span) for own, span in each]
+    doubtful = [
+        piece.length * doubt for doubt, (own, _) in zip(doubts, each, strict=True) for piece in own
+    ]
     times = [piece.since for piece in pieces] + [piece.until for piece in pieces[-1:]]
     first = [part if piece.first else 0.0 for piece, part in zip(pieces, parts, strict=True)]
     later = [0.0 if piece.first else part for piece, part in zip(pieces, parts, strict=True)]
@@ -139,7 +143,7 @@ def course(stays: Iterable[Stay], spans: Sequence[Span], switching: float = 0.0)
     return Course(times, *sums)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Piece:
     """A time in which the same processes had a long launch there; first: these before others."""
 
@@ -152,8 +156,12 @@ class _Piece:
     def length(self) -> int:
         return self.until - self.since
 
+    @cached_property
+    def _holders(self) -> frozenset[Holder]:
+        return frozenset(one for one, _slot in self.processes)
+
     def has(self, holder: Holder) -> bool:
-        return any(holder == one for one, _slot in self.processes)
+        return holder in self._holders
 
 
 def _pieces(stays: Iterable[Stay], spans: Sequence[Span]) -> list[_Piece]:
@@ -167,10 +175,11 @@ def _pieces(stays: Iterable[Stay], spans: Sequence[Span]) -> list[_Piece]:
     pieces = []
     for time, until in pairwise(sorted(edges)):
         for is_first, step, process in edges[time]:
-            (first if is_first else later)[process] += step
-        now_first = frozenset(one for one in first if first[one] > 0)
-        now_later = frozenset(one for one in later if later[one] > 0)
-        pieces.append(_Piece(time, until, now_first or now_later, bool(now_first)))
+            there = first if is_first else later
+            there[process] += step
+            if not there[process]:  # a container may have had hundreds: look at no more than needed
+                del there[process]
+        pieces.append(_Piece(time, until, frozenset(first or later), bool(first)))
     return pieces
 
 

@@ -13,6 +13,7 @@ from gpumanager.compute.audit import Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
 from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.overlap import Visit, Wrong
 from gpumanager.compute.periods import Period
 from gpumanager.compute.values import MILLION, SECOND, Reading
@@ -66,6 +67,10 @@ class Member:
     fleeing: int = 0
     paid: int = 0
     listed: bool = False
+    overdraft: Overdraft = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.overdraft = Overdraft(self.moved, self.reading.charged_ns)
 
     def look(self, now: int, reading: Reading) -> None:
         if (reading.charged_ns, reading.waits) != (self.reading.charged_ns, self.reading.waits):
@@ -75,6 +80,9 @@ class Member:
         if reading.fled != self.reading.fled:
             self.fled = now
         self.seen |= dict.fromkeys(reading.pids, now)
+        granted = self.rates.mean(self.overdraft.at, now)
+        rate = max(granted, reading.promise)  # who was away may have had the promise meanwhile
+        self.overdraft.look(now, reading.charged_ns - self.owed, rate, reading.burst_ns)
         self.reading, self.debt = reading, 0
         awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(

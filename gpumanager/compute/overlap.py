@@ -13,8 +13,8 @@ had a part in lately is reckoned anew, so that the sum is right in the end.
 Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +36,10 @@ LATE_NS: Final = SECOND // 5
 LATELY_NS: Final = SECOND // 2
 LEARNT_FROM: Final = 8
 """The last launches, of so short a time, say what the next is going to have."""
+
+STAYS: Final = 256
+"""So many launches are kept of one container: a quarter of a second of the shortest that are long.
+A hostile one logs thousands, and each look would go through all of them."""
 
 RATIO_LEAST: Final = 1 / 64
 
@@ -146,10 +150,21 @@ class Guest:
 
 def _stay(holder: Holder, flight: Flight, until: int) -> Stay:
     """No more of what a container says than can be."""
-    begun = min(flight.begun, until)
+    begun = max(min(flight.begun, until), until - PATIENCE_NS)
     cost = min(flight.cost, until - begun)
     charged = min(flight.charged, SCALE_MOST * (until - begun))
     return Stay((holder, flight.slot), begun, until, cost, charged)
+
+
+def _newest(stays: Iterable[Stay]) -> list[Stay]:
+    """Of each container, no more than `STAYS`."""
+    count: Counter[Holder] = Counter()
+    kept = []
+    for stay in reversed(list(stays)):
+        count[stay.holder] += 1
+        if count[stay.holder] <= STAYS:
+            kept.append(stay)
+    return kept[::-1]
 
 
 class Overlap:
@@ -194,7 +209,7 @@ class Overlap:
                 waited[holder] = waits
             if 0 < (turn := guest.turn(visit, took[holder])) < SLICE_NS / 2:
                 turns[holder] = turn
-        self._ended = [stay for stay in self._ended if stay.holder in self._guests]
+        self._ended = _newest(stay for stay in self._ended if stay.holder in self._guests)
         if now > self._looked > 0:
             self._spans.append(Span(self._looked, now, took, waited, turns))
         self._looked = now

@@ -28,6 +28,13 @@ from gpumanager.gpu.values import GpuUUID
 UNPAID_NS: Final = 10 * SECOND
 """After somebody was found who takes what it does not pay for."""
 
+IDLE_PERCENT: Final = 80
+"""A GPU that anybody used for less of the time starves nobody, whatever a meter says: a container
+could have its neighbours' promises lowered by it."""
+
+IDLE_NS: Final = 2 * SECOND
+"""After it was seen to be idle."""
+
 KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
 
@@ -46,7 +53,7 @@ class SharedGpu:
         self._capacity = Capacity(lendable=1 - switching)
         self._alternation = Alternation(SLICE_NS * switching / (1 - switching))
         self._audit = Audit()
-        self._unpaid_until = 0
+        self._unpaid_until = self._idle_until = 0
         self._unknown_processes = UnknownProcesses()
         self._strangers = 0.0
         self._stranger_count = 0
@@ -86,7 +93,10 @@ class SharedGpu:
         }
         for reading in readings:
             self._members[reading.holder].look(now, reading)
-        paid = now >= self._unpaid_until  # else meters do not show all that the GPU yields
+        if any(member.overdraft.gross for member in self._members.values()):
+            self._unpaid_until = now + UNPAID_NS
+        # else meters do not show all that the GPU yields
+        paid = now >= max(self._unpaid_until, self._idle_until)
         starved = [who for who, one in self._members.items() if paid and one.history.starved]
         lacking = [one for one in self._members.values() if paid and one.history.lacking]
         self._capacity.lend(
@@ -102,6 +112,8 @@ class SharedGpu:
             self._members[holder].correct(wrongs)
 
     def _learn(self, now: int, answer: Answer) -> None:
+        if answer.busy is not None and answer.busy < IDLE_PERCENT:
+            self._idle_until = now + IDLE_NS
         busy = sum(member.took() >= BUSY for member in self._members.values())
         if self._self_test.enter(answer, busy):
             self._begin_anew(now)
@@ -175,6 +187,11 @@ class SharedGpu:
     @property
     def collected(self) -> Mapping[Holder, int]:
         return self._audit.collected
+
+    @property
+    def overdrawn(self) -> frozenset[Holder]:
+        """Who launches on although its GPU time is used up."""
+        return frozenset(who for who, one in self._members.items() if one.overdraft.gross)
 
     @property
     def believes_samples(self) -> bool:
@@ -262,6 +279,10 @@ class Shares:
     def collected(self) -> Mapping[Holder, int]:
         """ns of GPU time that containers took and had not paid, as far as it was noticed."""
         return {who: ns for shared in self._gpus.values() for who, ns in shared.collected.items()}
+
+    @property
+    def overdrawn(self) -> frozenset[Holder]:
+        return frozenset[Holder]().union(*(shared.overdrawn for shared in self._gpus.values()))
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""

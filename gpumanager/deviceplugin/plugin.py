@@ -16,6 +16,7 @@ from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed
 from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.names import KUBELET_SOCKET, VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
+from gpumanager.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class DevicePlugin:
     """directory: the kubelet's device plugin directory.
 
     deadline: seconds for one registration. changes: what wakes us; by default inotify.
+    supervisor: of the tasks that keep us registered; it is stopped with us.
     """
 
     def __init__(
@@ -35,7 +37,9 @@ class DevicePlugin:
         *,
         deadline: float = DEADLINE,
         changes: Changes | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._directory = directory
         self._changes = changes or Changes(directory)
         self._servers = tuple(
@@ -49,7 +53,6 @@ class DevicePlugin:
         )
         for one in self._registrations:
             one.on_registered = self._on_registered
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @property
     def standings(self) -> tuple[Standing, ...]:
@@ -63,7 +66,8 @@ class DevicePlugin:
         if not self._directory.is_dir():
             logger.warning("%s: no such directory; waiting for a kubelet", self._directory)
         self._changes.open()
-        self._tasks = tuple(asyncio.create_task(one.keep()) for one in self._registrations)
+        for one in self._registrations:
+            self._supervisor.keep(f"registration of {one.standing.resource}", one.keep)
 
     async def served(self, within: float) -> None:
         """Wait until both listen. Raises what keeps them from it in a directory that is there."""
@@ -90,12 +94,7 @@ class DevicePlugin:
 
     async def stop(self) -> None:
         """Leave: no task, no server, no socket is left. Safe to repeat."""
-        tasks, self._tasks = self._tasks, ()
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._supervisor.stop()
         for one in self._registrations:
             await one.withdraw()
         self._changes.close()

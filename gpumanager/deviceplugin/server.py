@@ -20,6 +20,7 @@ from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.decision import Refused
 from gpumanager.allocator.device_ids import Device
+from gpumanager.allocator.journal_file import JournalUnwritable
 from gpumanager.allocator.settlement import NotSettled
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
@@ -199,6 +200,9 @@ async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
         return await answer
     except NotSettled as error:
         await _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+    except JournalUnwritable as error:
+        logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
+        await _abort(context, grpc.StatusCode.INTERNAL, str(error))
     except (GpuManagerError, OSError) as error:
         logger.exception("cannot answer the kubelet")
         await _abort(context, grpc.StatusCode.INTERNAL, str(error))

@@ -96,13 +96,15 @@ class HealthWatch:
         if not self._rules.checks.any:
             log.info("health checks are disabled: every GPU counts as fit for use")
             return
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
+        if self._loop is None:  # else this is a restart, and the thread still runs
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
         try:
             while True:
                 await self._take(await self._next(), advertiser)
-        finally:
+        except asyncio.CancelledError:
             self._thread.stop()
+            raise
 
     async def _next(self) -> Told | Question | None:
         """What is told, or what is not answered in time."""

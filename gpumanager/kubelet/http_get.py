@@ -1,9 +1,9 @@
-"""One GET at the kubelet, by HTTP or HTTPS, without proxies and bounded in time and size."""
+"""One GET at the kubelet, by HTTP or HTTPS, without proxies and bounded in time."""
 
 import http.client
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -15,12 +15,16 @@ CHUNK: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Who is asked, and how. deadline: seconds."""
+    """Who is asked, and how. deadline: seconds for each piece of the answer.
+
+    longest: seconds for all of them.
+    """
 
     url: SplitResult
     tls: ssl.SSLContext | None
     headers: Mapping[str, str]
     deadline: float
+    longest: float
 
 
 class NotOK(Exception):
@@ -31,16 +35,24 @@ class NotOK(Exception):
         self.status = status
 
 
-def get(target: Target, path: str) -> bytes:
-    """The body. Raises NotOK, OSError, and ValueError for what is no HTTP."""
-    until = time.monotonic() + target.deadline
+def get(target: Target, path: str) -> Iterator[bytes]:
+    """The body, in pieces as they come; at the end all of it has come.
+
+    Raises NotOK, OSError, TimeoutError, and ValueError for what is no HTTP.
+    """
+    until = time.monotonic() + target.longest
     with closing(_connection(target)) as connection:
         try:
             connection.request("GET", target.url.path.rstrip("/") + path, headers=target.headers)
             with connection.getresponse() as response:
                 if response.status != http.client.OK:
                     raise NotOK(response.status, response.reason)
-                return read_body(response, until)
+                while chunk := response.read1(CHUNK):
+                    yield chunk
+                    if time.monotonic() > until:
+                        raise TimeoutError
+                if response.length:
+                    raise ValueError("the answer ends in its middle")
         except http.client.HTTPException as error:
             raise ValueError(str(error) or type(error).__name__) from error
 

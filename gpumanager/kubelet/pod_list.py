@@ -1,68 +1,214 @@
-"""The text of a list of pods, read again and again: a pod whose text has not changed is known.
+"""A list of pods, read as it comes: one pod at a time, and none again that has not changed.
 
-A list of hundreds of pods is megabytes of JSON, and between two looks one pod of it is new. So it
-is read item by item, and an item that is byte for byte one of the last list is not read again. A
-text that is laid out in any other way than expected is read as a whole.
+Anybody may make pods with 250 KB of annotations each, so that the list of a node is tens of MB. Of
+it only the pod that is being read is in memory, and of a pod that was read what `read` makes of it
+and a digest. Between two looks few pods change: one that has the bytes it had is not read again.
+
+A list that is laid out in any other way than expected is read as a whole, if it is small.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 BEGIN: Final = 128
-"""Characters by which an item is looked up: its pod's name is among them. Whatever is shorter, or
-begins like another, is read anew."""
+"""Bytes by which a pod is looked up: its name is among them. Whatever is shorter, or begins like
+another, is read anew."""
+FRAME_MOST: Final = 64 << 10
+"""Bytes of a list before its pods, and behind them."""
+WHOLE_MOST: Final = 1 << 20
+POD_MOST: Final = 16 << 20
+"""Bytes of one pod: etcd takes 1.5 MiB of an object, the kubelet 10 MiB of a static pod's file. A
+list with a larger one is not believed: a pod that is left out would look as if it were gone."""
 
-_ITEMS: Final = re.compile(r'"items"\s*:\s*\[')
-_SPACE: Final = re.compile(r"\s*(?=\{)")
-_COMMA: Final = re.compile(r"\s*,\s*(?=\{)")
-_DECODER: Final = json.JSONDecoder()
+_ITEMS: Final = re.compile(rb'"items"\s*:\s*\[')
+_STRUCTURE: Final = re.compile(rb'[{}"]')
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_SPACE: Final = b" \t\r\n"
+
+
+class _Unusual(Exception):
+    """It may be a list, of another layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known(Generic[T]):
+    """An item of the last list: its bytes, and what was read of them."""
+
+    size: int
+    digest: bytes
+    value: T
 
 
 class PodList(Generic[T]):
-    """read: a pod of its JSON object. Any thread may parse; the last one's items are kept."""
+    """read: a pod of its JSON object. Any thread may parse; the last list's pods are known."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:
         self._read = read
-        self._known: dict[str, tuple[str, T]] = {}
+        self._known: dict[bytes, _Known[T]] = {}
 
-    def parse(self, body: bytes) -> tuple[T, ...]:
-        """Raises ValueError and whatever `read` raises."""
-        text = body.decode()
-        found = self._piecemeal(text)
-        if found is None:
-            return tuple(map(self._read, json.loads(text)["items"] or []))
+    def parse(self, chunks: Iterable[bytes]) -> tuple[T, ...]:
+        """Raises ValueError, and whatever `chunks` and `read` raise."""
+        text = _Text(chunks)
+        try:
+            found, known = self._piecemeal(text)
+        except _Unusual:
+            items = json.loads(text.whole())["items"] or []
+            return tuple(map(self._read, items))
+        self._known = known
         return found
 
-    def _piecemeal(self, text: str) -> tuple[T, ...] | None:
-        """None for a text that this is not meant for."""
-        opened = _ITEMS.search(text)
-        if opened is None or not _is_frame(text[: opened.end()] + "]}"):
-            return None
-        known, kept, found = self._known, dict[str, tuple[str, T]](), list[T]()
-        place, following = opened.end(), _SPACE
-        while between := following.match(text, place):
-            begin = text[between.end() : between.end() + BEGIN]
-            item = known.get(begin)
-            if item is None or not text.startswith(item[0], between.end()):
-                value, end = _DECODER.raw_decode(text, between.end())
-                item = (text[between.end() : end], self._read(value))
-            kept[begin] = item
-            found.append(item[1])
-            place, following = between.end() + len(item[0]), _COMMA
-        if not _is_frame('{"items":[' + text[place:]):
-            return None
-        self._known = kept
-        return tuple(found)
+    def _piecemeal(self, text: "_Text") -> tuple[tuple[T, ...], dict[bytes, _Known[T]]]:
+        head = text.head()
+        known, found = dict[bytes, _Known[T]](), list[T]()
+        mark = text.mark()
+        while mark != b"]":
+            if mark != b"{":
+                raise _Unusual
+            begin = text.peek(BEGIN)
+            item = self._known.get(begin)
+            if item is None or not text.take_same(item.size, item.digest):
+                body = text.take_object()
+                item = _Known(len(body), _digest(body), self._read(json.loads(body)))
+            known[begin] = item
+            found.append(item.value)
+            mark = text.mark()
+            if mark == b",":
+                text.skip()
+                mark = text.mark() if text.mark() != b"]" else b","  # no list ends with a comma
+            elif mark != b"]":
+                raise _Unusual
+        if not _is_frame(head + text.tail()):
+            raise _Unusual
+        return tuple(found), known
 
 
-def _is_frame(text: str) -> bool:
+class _Text:
+    """What has come and is not taken yet. `whole`: all of it, while it is small."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = bytearray()
+        self._first: list[bytes] = []
+        self._size = 0
+
+    def head(self) -> bytes:
+        """Up to the first pod."""
+        while not (found := _ITEMS.search(self._rest)):
+            if len(self._rest) > FRAME_MOST or not self._more():
+                raise _Unusual
+        head = bytes(self._rest[: found.end()])
+        if not _is_frame(head + b"]}"):
+            raise _Unusual  # "items" of something else
+        del self._rest[: found.end()]
+        return head
+
+    def mark(self) -> bytes:
+        """The next byte that is no space, which stays; empty at the end."""
+        while True:
+            first = bytes(self._rest[:1])
+            if first and first not in _SPACE:
+                return first
+            if not first and not self._more():
+                return b""
+            del self._rest[: len(first)]
+
+    def skip(self) -> None:
+        """One byte."""
+        del self._rest[:1]
+
+    def peek(self, size: int) -> bytes:
+        self._fill(size)
+        return bytes(self._rest[:size])
+
+    def take_same(self, size: int, digest: bytes) -> bool:
+        """Whether the next bytes have this digest; then they are taken."""
+        self._fill(size)
+        if len(self._rest) < size or _digest(self._rest[:size]) != digest:
+            return False
+        del self._rest[:size]
+        return True
+
+    def take_object(self) -> bytes:
+        """The object that begins here. Raises ValueError."""
+        depth = place = 0
+        while True:
+            found = _STRUCTURE.search(self._rest, place)
+            if found is None:
+                place = len(self._rest)
+                self._need()
+                continue
+            place = found.end()
+            match found[0]:
+                case b'"':
+                    place = self._string_end(place)
+                case b"{":
+                    depth += 1
+                case _:
+                    depth -= 1
+            if not depth:
+                body = bytes(self._rest[:place])
+                del self._rest[:place]
+                return body
+
+    def _string_end(self, place: int) -> int:
+        """Behind the quote that ends the string which `place` is in."""
+        while True:
+            found = _IN_STRING.match(self._rest, place)
+            place = found.end() if found else place
+            if self._rest[place : place + 1] == b'"':
+                return place + 1
+            self._need()
+
+    def tail(self) -> bytes:
+        """Behind the last pod, from its bracket on."""
+        while self._more():
+            if len(self._rest) > FRAME_MOST:
+                raise _Unusual
+        return bytes(self._rest)
+
+    def whole(self) -> bytes:
+        """Raises ValueError where it is not small."""
+        while self._size <= WHOLE_MOST and self._more():
+            self._rest.clear()
+        if self._size > WHOLE_MOST:
+            raise ValueError("a list of another layout than a kubelet's")
+        return b"".join(self._first)
+
+    def _fill(self, size: int) -> None:
+        while len(self._rest) < size and self._more():
+            pass
+
+    def _need(self) -> None:
+        if len(self._rest) > POD_MOST:
+            raise ValueError(f"a pod of more than {POD_MOST} bytes")
+        if not self._more():
+            raise ValueError("the list ends in its middle")
+
+    def _more(self) -> bool:
+        chunk = next(self._chunks, b"")
+        self._rest += chunk
+        self._size += len(chunk)
+        if self._size <= WHOLE_MOST:
+            self._first.append(chunk)
+        else:
+            self._first.clear()
+        return bool(chunk)
+
+
+def _digest(body: bytes | bytearray) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _is_frame(text: bytes) -> bool:
     """Whether what is around the items is a list's, without any of them."""
     try:
         frame = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(frame, dict) and frame.get("items") == []

@@ -8,8 +8,10 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
 PodUID = NewType("PodUID", str)
 T = TypeVar("T")
 
+SLOWER: Final = 3.0
+"""Times what an answer took to begin: it may take so long the next time."""
+LONGEST_PATIENCE: Final = 2.0
+"""Seconds until an answer has to begin, however slow the last one was: the kubelet waits for us."""
+LONGEST_SECONDS: Final = 10.0
+"""For the whole answer."""
+ANNOTATION_MOST: Final = 16 << 10
+"""Characters of one annotation; what is longer is nothing that a scheduler wrote."""
+ANNOTATIONS_MOST: Final = 64 << 10
 LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 _BUILD: Final = re.compile(
     rb'^kubernetes_build_info\{[^}]*git_version="([^"]{1,100})"', re.MULTILINE
@@ -63,6 +74,7 @@ class PodView:
     """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
     of admission, init first. cpu_milli, memory_mib: of the node itself, where somebody read that.
     priority: as kube-scheduler has it. wants_others: it has to be where certain others are.
+    scheduler: who is to place it, by its schedulerName.
     """
 
     uid: PodUID
@@ -76,6 +88,7 @@ class PodView:
     memory_mib: int = 0
     priority: int = 0
     wants_others: bool = False
+    scheduler: str = ""
 
     @property
     def ended(self) -> bool:
@@ -90,8 +103,20 @@ class PodsSource(Protocol):
         """All pods of the node; raises PodsUnavailable. Bounded in time by the source."""
 
 
+@dataclass(slots=True)
+class _Answer:
+    """How far it has come. at: when the last of it came, or it was asked for; monotonic."""
+
+    at: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    abandoned: bool = False
+
+
 class KubeletPods:
-    """Reads `<endpoint>/pods` by HTTP or HTTPS, without proxies, within `deadline` seconds.
+    """Reads `<endpoint>/pods` by HTTP or HTTPS, without proxies.
+
+    deadline: seconds without a byte of the answer after which it is left. A kubelet of many large
+    pods takes longer to begin: it has three times what it took last.
 
     token: file with a bearer token, read anew for each call; one that is absent is left out.
     certificate: authority of the kubelet's certificate; None: only a kubelet on this very host is
@@ -116,36 +141,69 @@ class KubeletPods:
         self._token = token
         self._tls = _tls(certificate) if url.scheme == "https" else None
         self._deadline = deadline
+        self._patience = deadline
+        """Seconds until the answer begins."""
+        self._late: asyncio.Future[Any] | None = None
+        """An answer that nobody waits for any more: it tells how long to wait the next time."""
         self._list = PodList(_listed)
 
     async def pods(self) -> tuple[PodView, ...]:
         return await self._get("/pods", self._parse)
 
-    def _parse(self, body: bytes, source: str) -> tuple[PodView, ...]:
+    def _parse(self, body: Iterable[bytes], source: str) -> tuple[PodView, ...]:
         return parse_pods(body, source, self._list)
 
     async def version(self) -> str:
         """`v1.36.2`, by its metrics, which not every token may read; raises PodsUnavailable."""
         return await self._get("/metrics", parse_version)
 
-    async def _get(self, path: str, parse: Callable[[bytes, str], T]) -> T:
+    async def _get(self, path: str, parse: Callable[[Iterable[bytes], str], T]) -> T:
+        answer = _Answer()
+        reading = asyncio.ensure_future(asyncio.to_thread(self._read, path, parse, answer))
         try:
-            async with asyncio.timeout(self._deadline):
-                return await asyncio.to_thread(self._read, path, parse)
+            await self._progress(reading, answer)
+            return reading.result()
         except TimeoutError:
+            answer.abandoned = True
+            self._late = reading
+            reading.add_done_callback(_forget)
             cause = f"no answer within {self._deadline:g} s"
             raise PodsUnavailable(self._endpoint, cause) from None
         except (OSError, ValueError) as error:
             raise PodsUnavailable(self._endpoint, str(error) or type(error).__name__) from error
 
-    def _read(self, path: str, parse: Callable[[bytes, str], T]) -> T:
+    async def _progress(self, reading: "asyncio.Future[T]", answer: "_Answer") -> None:
+        """Until it is done; raises TimeoutError where no byte comes for too long."""
+        while not reading.done():
+            allowed = self._deadline if answer.begun else self._patience
+            left = answer.at + allowed - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            await asyncio.wait((reading,), timeout=left)
+
+    def _read(self, path: str, parse: Callable[[Iterable[bytes], str], T], answer: "_Answer") -> T:
+        """In a thread. When it is left it goes on until the answer begins, one such at a time."""
         from gpumanager.kubelet import http_get  # with what it needs, not before it is needed
 
-        target = http_get.Target(self._url, self._tls, self._headers(), self._deadline)
+        alone = self._late is None or self._late.done()
+        deadline = LONGEST_PATIENCE if alone else self._patience
+        target = http_get.Target(self._url, self._tls, self._headers(), deadline, LONGEST_SECONDS)
         try:
-            return parse(http_get.get(target, path), self._endpoint)
-        except http_get.NotOK as answer:
-            raise ValueError(self._refusal(answer)) from answer
+            return parse(self._noting(http_get.get(target, path), answer), self._endpoint)
+        except http_get.NotOK as refused:
+            raise ValueError(self._refusal(refused)) from refused
+
+    def _noting(self, chunks: Iterator[bytes], answer: "_Answer") -> Iterator[bytes]:
+        began = time.monotonic()
+        for chunk in chunks:
+            answer.at = time.monotonic()
+            if not answer.begun:
+                answer.begun = True
+                usual = SLOWER * (answer.at - began)
+                self._patience = min(max(self._deadline, usual), LONGEST_PATIENCE)
+            if answer.abandoned:
+                raise TimeoutError
+            yield chunk
 
     def _refusal(self, answer: "NotOK") -> str:
         match answer.status:
@@ -161,6 +219,12 @@ class KubeletPods:
         return {"Authorization": f"Bearer {self._token.read_text().strip()}"}
 
 
+def _forget(reading: "asyncio.Future[Any]") -> None:
+    """What becomes of it matters to nobody."""
+    if not reading.cancelled():
+        reading.exception()
+
+
 def _tls(certificate: Path | None) -> ssl.SSLContext:
     if certificate is not None:
         return ssl.create_default_context(cafile=certificate)
@@ -171,9 +235,12 @@ def _tls(certificate: Path | None) -> ssl.SSLContext:
 
 
 def parse_pods(
-    body: bytes, source: str = "/pods", known: "PodList[PodView | None] | None" = None
+    body: Iterable[bytes], source: str = "/pods", known: "PodList[PodView | None] | None" = None
 ) -> tuple[PodView, ...]:
-    """Pods of a JSON PodList; raises PodsUnavailable where it is none. known: by earlier texts."""
+    """Pods of a JSON PodList; raises PodsUnavailable where it is none.
+
+    body: in pieces. known: by earlier lists. Raises what `body` raises of the connection.
+    """
     try:
         found = (known or PodList(_listed)).parse(body)
         return tuple(pod for pod in found if pod is not None)
@@ -181,9 +248,9 @@ def parse_pods(
         raise PodsUnavailable(source, f"not a list of pods ({error})") from error
 
 
-def parse_version(metrics: bytes, source: str = "/metrics") -> str:
+def parse_version(metrics: Iterable[bytes], source: str = "/metrics") -> str:
     """Of a kubelet's metrics; raises PodsUnavailable where they do not tell."""
-    found = _BUILD.search(metrics)
+    found = _BUILD.search(b"".join(metrics))
     if found is None:
         raise PodsUnavailable(source, "its metrics do not tell its version")
     return found[1].decode(errors="replace")
@@ -213,6 +280,7 @@ def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
         memory_mib=memory_mib,
         priority=_priority(spec.get("priority")),
         wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
+        scheduler=sys.intern(str(spec.get("schedulerName") or "")),
     )
 
 
@@ -221,8 +289,16 @@ def _priority(said: Any) -> int:
 
 
 def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods."""
-    return {key: text for key, text in annotations.items() if key.startswith(ANNOTATIONS_OURS)}
+    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods.
+
+    So may be those in our name: anybody writes them.
+    """
+    found, left = dict[str, str](), ANNOTATIONS_MOST
+    for key, text in annotations.items():
+        size = len(key) + len(text)
+        if key.startswith(ANNOTATIONS_OURS) and len(text) <= ANNOTATION_MOST and size <= left:
+            found[key], left = text, left - size
+    return found
 
 
 def _containers(spec: Any) -> Iterator[ContainerView]:

@@ -1,13 +1,14 @@
 """Who has GPU memory that no limit holds. Pure.
 
 The shim stands between a program and the driver; a program that reaches for the driver itself has
-gone round it. Four kinds are told apart:
+gone round it. Five kinds are told apart:
 
 * unbooked: a process of a container that has a share of this GPU, and no session with the manager:
   it found a driver library without a shim, as an image may bring one;
 * unlimited: a process whose shim could not place the functions of its driver;
 * over the limit: what the processes of a container hold together is more than it may;
-* stranger: a process on a GPU that is promised to others.
+* stranger: a process on a GPU that is promised to others;
+* overdrawn: a process of a container that launches on although its GPU time is used up.
 
 What a process takes round the shim while the books know it is measured and charged to it within a
 second, so that it is a breach only beyond the limit. A figure may be of a moment in which memory
@@ -39,6 +40,7 @@ class Kind(Enum):
     UNLIMITED = "unlimited"
     OVER_LIMIT = "over-limit"
     STRANGER = "stranger"
+    OVERDRAWN = "overdrawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Suspect:
 
     owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
     namespace and name, where somebody knows them. certain: whether the kernel itself has named its
-    container: by its cgroup, or when it asked for its limits. command: its program's name.
+    container: by its cgroup, or when it asked for its limits and its cgroup is no other pod's.
+    command: its program's name.
     """
 
     kind: Kind
@@ -89,6 +92,7 @@ _SAYS: Final = {
     Kind.UNLIMITED: "uses {gpu} without limits: the shim does not know its driver's functions",
     Kind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
     Kind.STRANGER: "holds {size} of {gpu}, which is promised to others",
+    Kind.OVERDRAWN: "launches on {gpu} although its container's GPU time is used up",
 }
 
 UNLIMITED: Final = {Kind.UNBOOKED: "session", Kind.UNLIMITED: "entry"}
@@ -130,6 +134,8 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
         for device in () if view.promise.whole else view.devices:
             own = present.get((view.promise.allocation, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)
+            for one in own if view.overdrawn else ():
+                yield _suspect(Kind.OVERDRAWN, one, view, Bytes(0))
 
 
 def _kind(one: Resident, view: ContainerView | None, shared: Views, whole: Views) -> Kind | None:
@@ -182,8 +188,11 @@ def _over(
 
 
 def _suspect(kind: Kind, one: Resident, view: ContainerView | None, taken: Bytes) -> Suspect:
-    certain = one.booked is not None or bool(one.of and one.of.container_id)
     owner = view.owner if view else None
+    of = one.of
+    others = of is not None and owner is not None and not same_pod(owner.uid, of)
+    called = one.booked is not None and not one.adopted
+    certain = not others and (called or bool(of and of.container_id))
     pod = owner.uid if owner else one.of.pod_uid if one.of else None
     return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain)
 

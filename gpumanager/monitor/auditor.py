@@ -36,7 +36,11 @@ from gpumanager.virtual.processes import Process, command_of
 log = logging.getLogger(__name__)
 
 REASON: Final = "GpuMemoryBehindTheShim"
-REASONS: Final = {Kind.STRANGER: "GpuStranger", Kind.UNLIMITED: "GpuUnlimited"}
+REASONS: Final = {
+    Kind.STRANGER: "GpuStranger",
+    Kind.UNLIMITED: "GpuUnlimited",
+    Kind.OVERDRAWN: "GpuTimeOverdrawn",
+}
 """The others'."""
 
 

@@ -3,7 +3,7 @@
 An answer is had whole, or in pieces, as they come to be: each has to be taken in time.
 
 A whole web framework would do it for a sixth of the memory that the agent may take (decision 0026).
-Who is slow, says too much or comes in a crowd is let go; nobody else notices.
+Who is slow or says too much is let go, in a crowd before its time (`callers`); nobody else notices.
 """
 
 import asyncio
@@ -12,14 +12,18 @@ import errno
 import logging
 import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
+
+from gpumanager.monitor.callers import ASKING, CONNECTIONS, Callers
 
 log = logging.getLogger(__name__)
 
 LONGEST_HEAD: Final = 8 << 10
-CONNECTIONS: Final = 32
+BACKLOG: Final = 512
 HEAD_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 REST_SECONDS: Final = 0.5
@@ -95,11 +99,12 @@ Plain = Callable[[], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for a caller to ask, for taking its answer, and how many may at once."""
+    """Seconds for a caller to ask, for taking its answer, and how many may at once, each."""
 
     head_seconds: float = HEAD_SECONDS
     answer_seconds: float = ANSWER_SECONDS
     connections: int = CONNECTIONS
+    asking: int = ASKING
 
 
 class HttpServer:
@@ -109,32 +114,37 @@ class HttpServer:
         self._pages = pages
         self._bounds = bounds or Bounds()
         self._servers: list[asyncio.Server] = []
-        self._callers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._callers = Callers(self._bounds.asking, self._bounds.connections)
 
     @property
     def callers(self) -> int:
-        """How many are being answered now."""
+        """How many are connected now."""
         return len(self._callers)
 
     async def start(self, address: str, port: int) -> int:
         """Listen on every address of that name; returns the port. Raises OSError."""
         sockets = await _listening(address, port)
         for one in sockets:
-            server = await asyncio.start_server(self._accept, sock=one, limit=LONGEST_HEAD)
-            self._servers.append(server)
+            await self._listen(one)
         return int(sockets[0].getsockname()[1])
+
+    async def start_at(self, path: Path) -> None:
+        """Listen on a unix socket for our own account alone. Raises OSError."""
+        await self._listen(_bound_at(path))
+
+    async def _listen(self, one: socket.socket) -> None:
+        """Connections are taken one by one, so that each is heard between two others."""
+        start = asyncio.start_unix_server if one.family == socket.AF_UNIX else asyncio.start_server
+        server = await start(self._accept, sock=one, limit=LONGEST_HEAD, backlog=1)
+        one.listen(BACKLOG)  # that many wait, whom asyncio would have taken at once
+        self._servers.append(server)
 
     async def stop(self) -> None:
         """Let go of everybody at once."""
         for server in self._servers:
             server.close()
         self._servers.clear()
-        callers = dict(self._callers)
-        for task, writer in callers.items():
-            task.cancel()
-            writer.transport.abort()
-        closed = (writer.wait_closed() for writer in callers.values())
-        await asyncio.gather(*callers, *closed, return_exceptions=True)
+        await self._callers.end()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Not a coroutine: the streams' own task would log a caller that goes."""
@@ -142,8 +152,7 @@ class HttpServer:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._callers[task] = writer
-        task.add_done_callback(self._callers.pop)
+        self._callers.come(writer, task)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -156,11 +165,7 @@ class HttpServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answer: Answer | Streamed
-        if len(self._callers) > self._bounds.connections:
-            method, answer = "GET", Answer.say(503, "too many connections")
-        else:
-            method, answer = await self._answer(reader)
+        method, answer = await self._answer(reader, writer)
         if isinstance(answer, Streamed):
             await self._stream(writer, answer, head_only=method == "HEAD")
         else:
@@ -184,11 +189,14 @@ class HttpServer:
 
     async def _give(self, writer: asyncio.StreamWriter, words: bytes) -> None:
         """Raises TimeoutError where they are not taken."""
+        self._callers.given(writer)
         async with asyncio.timeout(self._bounds.answer_seconds):
             writer.write(words)
             await writer.drain()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer | Streamed]:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[str, Answer | Streamed]:
         """The method that was asked by, and what is answered."""
         try:
             async with asyncio.timeout(self._bounds.head_seconds):
@@ -201,6 +209,8 @@ class HttpServer:
             if not error.partial:
                 raise ConnectionResetError from error
             return "", Answer.say(400, "the request ends in its middle")
+        if not self._callers.asked(writer):
+            return "GET", Answer.say(503, "too many connections")
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         return words[0], await self._page(words)
 
@@ -261,6 +271,19 @@ def _bound(family: int, where: tuple[Any, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind(where)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+def _bound_at(path: Path) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # of an agent before us
+        os.fchmod(one.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # of the file that bind makes
+        one.bind(str(path))
     except OSError:
         one.close()
         raise

@@ -126,6 +126,7 @@ def container_view(topology: Topology, promise: Allocation, meters: Meters) -> C
         _degraded(processes),
         tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
         read=usage is not None,
+        overdrawn=usage is not None and usage.overdrawn,
     )
 
 
@@ -202,10 +203,7 @@ def _with_books(
     paid = max(0, device.charged_ns - before)
     share = MOST * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
     return replace(
-        view,
-        limit=device.limit.memory,
-        promised=device.limit.cores,
-        ceiling=min(device.limit.ceiling, CORES_PER_GPU),
+        view,  # with the limits of the journal: what a page says of them proves nothing
         used=device.held,
         peak=device.peak,
         share=min(share, float(MOST)),

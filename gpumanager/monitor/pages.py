@@ -17,7 +17,10 @@ NOT_YET: Final = Answer.say(503, "the first look is not over yet")
 
 
 class Pages:
-    """page: None before the first look. not_ready: why the agent is not; empty when it is."""
+    """page: None before the first look. not_ready: why the agent is not; empty when it is.
+
+    trouble: what is wrong with background tasks; empty when nothing is.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,9 @@ class Pages:
         topology: Callable[[], Topology],
         not_ready: Callable[[], str],
         version: str,
+        trouble: Callable[[], str] = str,
     ) -> None:
+        self._trouble = trouble
         self._page = page
         self._topology = topology
         self._not_ready = not_ready
@@ -66,8 +71,9 @@ class Pages:
         return _json({"version": self._version})
 
     async def healthz(self) -> Answer:
-        """The loop turns: otherwise nobody would say so."""
-        return Answer.say(200, "ok")
+        """The loop turns, or nobody would say so; and each background task runs."""
+        trouble = self._trouble()
+        return Answer.say(503, trouble) if trouble else Answer.say(200, "ok")
 
     async def readyz(self) -> Answer:
         reason = self._not_ready()

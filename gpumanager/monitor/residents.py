@@ -1,7 +1,8 @@
 """Whose a process on a GPU is. Pure.
 
-The books come first: the manager gave that slot to a process which the kernel named. Then its
-cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular.
+The manager's memory comes first: it gave a slot to a process which the kernel named. Then its
+cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup
+of another pod than the slot's is told (`gpumanager.monitor.audit.mismatches`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,13 +17,18 @@ from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
-Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes]]
-"""Process and bare GPU → whose books have it, and what they say it holds."""
+Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
+"""Process and bare GPU → whose books have it, what they say it holds, and whether its slot was
+adopted."""
 
 
 def seats(usages: Iterable[AllocationUsage]) -> Seats:
     return {
-        (Process(one.pid, one.start_time), bare(device.limit.gpu)): (usage.allocation, held)
+        (Process(one.pid, one.start_time), bare(device.limit.gpu)): (
+            usage.allocation,
+            held,
+            one.adopted,
+        )
         for usage in usages
         for one in usage.processes
         for device, held in zip(usage.devices, one.held, strict=True)
@@ -51,10 +57,10 @@ def residents(
 
 
 def _resident(
-    one: Resident, seat: tuple[AllocationID, Bytes] | None, holders: tuple[Allocation, ...]
+    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Allocation, ...]
 ) -> Resident:
-    allocation, booked = seat or (_by_cgroup(one.of, holders), None)
-    return Resident(one.process, one.gpu, one.held, allocation, booked, one.of)
+    allocation, booked, adopted = seat or (_by_cgroup(one.of, holders), None, False)
+    return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
 
 
 def _by_cgroup(of: Membership | None, holders: tuple[Allocation, ...]) -> AllocationID | None:

@@ -9,6 +9,7 @@ from gpumanager.monitor.audit import UNLIMITED, Tally
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
+from gpumanager.supervisor import Supervisor
 from gpumanager.units import MIB
 
 Rows = Iterable[tuple[tuple[str, ...], float]]
@@ -28,6 +29,7 @@ class Page:
     writes: JournalWrites = field(default_factory=JournalWrites)
     tally: Tally = field(default_factory=Tally)
     version: str = ""
+    tasks: Supervisor = field(default_factory=Supervisor)
 
 
 @dataclass(frozen=True, slots=True)

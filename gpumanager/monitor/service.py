@@ -8,9 +8,10 @@ has it, and GPUs are more important than their metrics.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor import placement_page
@@ -26,21 +27,29 @@ from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.web import Web
+from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RETRY_SECONDS: Final = 5.0
+PROBES: Final = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """address, port: where to serve; port None: nowhere. period: seconds between two looks."""
+    """address, port: where to serve; port None: nowhere. period: seconds between two looks.
+
+    probes: a unix socket for /healthz and /readyz alone, which no crowd reaches; None: none.
+    """
 
     address: str = "localhost"
     port: int | None = None
     period: float = 1.0
     version: str = ""
     bounds: Bounds | None = None
+    probes: Path | None = None
 
 
 class Monitor:
@@ -56,8 +65,10 @@ class Monitor:
         writes: Callable[[], JournalWrites],
         not_ready: Callable[[], str],
         auditor: Auditor,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._settings = settings
+        self._supervisor = supervisor or Supervisor()
         self._latencies = latencies
         self._writes = writes
         self._driver = PatientDriver(driver)
@@ -65,13 +76,20 @@ class Monitor:
             sources, self._driver, period=settings.period, unsure=lambda: auditor.unsure
         )
         self.auditor = auditor
-        self.pages = Pages(self.fresh_page, self._topology, not_ready, settings.version)
+        self.pages = Pages(
+            self.fresh_page,
+            self._topology,
+            not_ready,
+            settings.version,
+            lambda: self._supervisor.trouble,
+        )
         self.web = Web(self.page, not_ready, settings.period, refresh=self._refresh)
         placement = placement_page.handlers(
             lambda: self.sampler.sources, latencies.admissions, auditor.tally
         )
         handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
         self._server = HttpServer(handlers, settings.bounds)
+        self._probes = HttpServer({path: handlers[path] for path in PROBES}, settings.bounds)
         latencies.on_refusal = self._refused
         auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -93,8 +111,9 @@ class Monitor:
         snapshot = self.sampler.snapshot
         if snapshot is None:
             return None
-        version = self._settings.version
-        return Page(snapshot, self._latencies, self._writes(), self.auditor.tally, version)
+        version, tasks = self._settings.version, self._supervisor
+        tally = self.auditor.tally
+        return Page(snapshot, self._latencies, self._writes(), tally, version, tasks)
 
     async def run(self) -> None:
         """For as long as the task lives."""
@@ -105,12 +124,15 @@ class Monitor:
                 group.create_task(
                     self.sampler.sample_every(self._settings.period, self._saw, self._is_read)
                 )
+                if self._settings.probes is not None:
+                    group.create_task(self._listen_for_probes(self._settings.probes))
         finally:
             await self.close()
 
     async def close(self) -> None:
         await self.web.stream.end()
         await self._server.stop()
+        await self._probes.stop()
         await self.auditor.stop()
         self._driver.close()
 
@@ -134,19 +156,26 @@ class Monitor:
         self.web.happened(Event("behind-the-shim", node, finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:
-        complained = False
-        while True:
-            try:
-                bound = await self._server.start(address, port)
-            except OSError as error:
-                if not complained:
-                    log.warning(
-                        "no metrics yet: cannot listen on %s port %d: %s; trying again",
-                        address, port, error.strerror or error,
-                    )  # fmt: skip
-                complained = True
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            log.info("metrics and probes on http://%s:%d/metrics", address, bound)
-            self.listening.set_result(bound)
-            return
+        where = f"{address} port {port}"
+        bound = await _until_it_listens(where, lambda: self._server.start(address, port))
+        log.info("metrics and probes on http://%s:%d/metrics", address, bound)
+        self.listening.set_result(bound)
+
+    async def _listen_for_probes(self, path: Path) -> None:
+        await _until_it_listens(str(path), lambda: self._probes.start_at(path))
+        log.info("probes on %s", path)
+
+
+async def _until_it_listens(where: str, listen: Callable[[], Awaitable[T]]) -> T:
+    complained = False
+    while True:
+        try:
+            return await listen()
+        except OSError as error:
+            if not complained:
+                log.warning(
+                    "nobody is answered yet: cannot listen on %s: %s; trying again",
+                    where, error.strerror or error,
+                )  # fmt: skip
+            complained = True
+            await asyncio.sleep(RETRY_SECONDS)

@@ -69,6 +69,7 @@ class ContainerView:
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
     unlimited: those whose shim says that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
+    overdrawn: it launches on although its GPU time is used up.
     """
 
     owner: Claimant
@@ -77,6 +78,7 @@ class ContainerView:
     degraded: Mapping[str, int] = field(default_factory=dict)
     unlimited: tuple[Process, ...] = ()
     read: bool = True
+    overdrawn: bool = False
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -88,7 +90,8 @@ class Resident:
     """One process on one GPU.
 
     held: bytes by the driver. booked: bytes by the books of `allocation`; None: they do not know
-    it. allocation: whose it is, as far as known; of: what its cgroup says.
+    it. allocation: whose it is, as far as known; of: what its cgroup says. adopted: the books of a
+    manager before this one say so, which the container can write.
     """
 
     process: Process
@@ -97,6 +100,7 @@ class Resident:
     allocation: AllocationID | None = None
     booked: Bytes | None = None
     of: Membership | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ MOST_CONTAINERS: Final = 32
 milliseconds for so many, while everybody waits."""
 MOST_CORES: Final = 100 * 64
 SHAPES_SHARED: Final = 4096
+LONGEST_WISH: Final = 4096
+MOST_WORDS: Final = 64
+"""Of what a pod says of the GPUs that it wants. More is no wish, and is kept of nobody."""
 NO_PREFERENCE: Final = Preference()
 WISHES: Final = frozenset(
     (
@@ -40,6 +43,8 @@ WISHES: Final = frozenset(
         ANNOTATION_UUID_EXCLUDED,
     )
 )
+READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
+"""All annotations of which a pod's place depends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,12 @@ def asking(pod: PodView) -> Iterator[ContainerView]:
     return (one for one in pod.containers if one.cores != 0 or one.blocks != 0)
 
 
+def asked_by(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Of a pod that waits, the annotations that are read here; so much that too much is seen."""
+    found = ((key, annotations[key]) for key in READ if key in annotations)
+    return {key: text[: LONGEST_WISH + 1] for key, text in found}
+
+
 def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusal | None:
     """None for a pod without GPUs; a Refusal for one that no node could ever run.
 
@@ -140,6 +151,9 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
     needs = needs_of(pod)
     if not isinstance(needs, PodAsk):
         return needs
+    if long := next((key for key in READ if _is_long(pod.annotations.get(key, ""))), None):
+        most = f"{LONGEST_WISH} bytes and {MOST_WORDS} words"
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {long}: the most is {most}")
     preference = preference_of(pod.annotations)
     if isinstance(preference, Refusal):
         return preference
@@ -147,9 +161,14 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
 
 
 def needs_of(pod: PodView) -> PodAsk | Refusal | None:
-    """The same of a pod that has its place: see `PodAsk.settled`."""
+    """The same of a pod that has its place: see `PodAsk.settled`. A wish that is too long is none:
+    the pod counts all the same."""
     host = Host(pod.cpu_milli, pod.memory_mib)
-    return _needs(tuple(asking(pod)), _wish(pod.annotations) if pod.annotations else ANY, host)
+    containers = tuple(asking(pod))
+    if len(containers) > MOST_CONTAINERS:
+        detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+    return _needs(containers, _wish(pod.annotations) if pod.annotations else ANY, host)
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
@@ -166,9 +185,6 @@ def _needs(
         if refused := _wrong(request):
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
         asks.append(ContainerAsk(one.kind, request))
-    if len(asks) > MOST_CONTAINERS:
-        detail = f"{len(asks)} containers with GPUs; the most is {MOST_CONTAINERS}"
-        return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
     return _shared(PodAsk(tuple(asks), wish, host)) if asks else None
 
 
@@ -196,7 +212,7 @@ def _wrong(request: Request) -> Refusal | None:
 
 
 def _wish(said: Mapping[str, str]) -> Wish:
-    if WISHES.isdisjoint(said):
+    if WISHES.isdisjoint(said) or any(_is_long(said.get(key, "")) for key in WISHES):
         return ANY
     wish = Wish(
         _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
@@ -218,6 +234,10 @@ def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
         return replace(found, gpus=read_gpu_policy(annotations.get(name, "")))
     except ValueError as error:
         return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {name}: {error}")
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONGEST_WISH or text.count(",") >= MOST_WORDS
 
 
 def _words(text: str) -> frozenset[str]:

@@ -78,8 +78,9 @@ class NotBound:
 
 
 class Binder:
-    """Binds pods. known: the pod of a UID as the filter saw it, if it did. asks: what a pod asks
-    for, in this cluster.
+    """Binds pods that ask for GPUs, judged by what the API server tells of them and not by what
+    anybody has asked about them before. asks: what a pod asks for, in this cluster. schedulers:
+    whose pods are bound, by their schedulerName; empty: everybody's.
 
     clock: of assumptions. now_ns: nanoseconds since the epoch.
     """
@@ -92,8 +93,8 @@ class Binder:
         leadership: Leads,
         *,
         rules: Permits | None = None,
-        known: Callable[[PodUID], PodView | None] = lambda _: None,
         asks: Callable[[PodView], PodAsk | Refusal | None] = ask_of,
+        schedulers: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -102,8 +103,8 @@ class Binder:
         self._verdicts = verdicts
         self._leadership = leadership
         self._rules = rules or Everybody()
-        self._known = known
         self._asks = asks
+        self._schedulers = schedulers
         self._clock = clock
         self._now_ns = now_ns
         self._going: set[PodUID] = set()
@@ -130,7 +131,7 @@ class Binder:
             self._going.discard(request.uid)
 
     async def _bind(self, request: BindRequest) -> NotBound | None:
-        pod = self._known(request.uid)
+        pod = self._state.known(request.uid)
         if pod is None or (pod.namespace, pod.name) != (request.namespace, request.name):
             item = await self._api.get(request.path)
             if refused := _wrong(item, request):
@@ -141,11 +142,13 @@ class Binder:
         bound, ask = self._state.bound_to(pod.uid), self._asks(pod)
         if bound is not None:
             return None if bound == request.node else _elsewhere(bound)
-        if isinstance(ask, Refusal):
-            return NotBound(str(ask))
-        if ask is None:
-            await self._write(request, pod, {})
-            return None
+        if not isinstance(ask, PodAsk):
+            return NotBound(
+                str(ask or "the pod asks for no GPU: this extender binds no other pods")
+            )
+        if self._schedulers and pod.scheduler not in self._schedulers:
+            ours = ", ".join(sorted(self._schedulers))
+            return NotBound(f"the pod is of scheduler {pod.scheduler!r}: we bind for {ours}")
         return await self._place(request, pod, ask)
 
     async def _place(self, request: BindRequest, pod: PodView, ask: PodAsk) -> NotBound | None:

@@ -21,16 +21,17 @@ class Budgets:
         """Whether any pod there may be protected."""
         return self._namespaces[namespace] > 0
 
-    def put(self, item: Any) -> str:
-        namespace = str(item["metadata"]["namespace"])
-        key = f"{namespace}/{item['metadata']['name']}"
+    def name(self, item: Any) -> str:
+        return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+    def put(self, item: Any) -> None:
+        namespace, key = str(item["metadata"]["namespace"]), self.name(item)
         if key not in self._known:
             self._known[key] = namespace
             self._namespaces[namespace] += 1
-        return key
 
     def remove(self, item: Any) -> None:
-        self._forget(f"{item['metadata']['namespace']}/{item['metadata']['name']}")
+        self._forget(self.name(item))
 
     def only(self, names: set[str]) -> None:
         for key in self._known.keys() - names:

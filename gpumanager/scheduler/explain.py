@@ -10,6 +10,8 @@ from gpumanager.scheduler.decide import Left, Scores
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
+LONGEST: Final = 512
+"""Letters of a reason: whoever asks may have chosen them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,15 @@ class Memory:
 
 def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
     """The commonest first."""
-    found = (Reason(one.why.phrase, len(one.names), one.example, one.why.detail) for one in left)
+    found = (
+        Reason(
+            one.why.phrase[:LONGEST],
+            len(one.names),
+            one.example[:LONGEST],
+            one.why.detail[:LONGEST],
+        )
+        for one in left
+    )
     return tuple(sorted(found, key=lambda one: -one.nodes))
 
 

@@ -20,6 +20,8 @@ _SCALES: Final = {
     **{letter: 10.0**power for letter, power in _DECIMAL.items()},
     **{f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMGTPE", 1)},
 }
+LONGEST: Final = 64
+"""Letters of a quantity: more is none."""
 LARGEST: Final = 10**9
 """Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
 
@@ -92,8 +94,13 @@ def _amounts(said: Any) -> Host:
     cpu, memory = said.get("cpu"), said.get("memory")
     if cpu is None and memory is None:
         return NOTHING
-    milli = min(LARGEST, round(_quantity(str(cpu or 0)) * 1000))
-    return Host(milli, min(LARGEST, round(_quantity(str(memory or 0)) / MIB)))
+    milli = min(LARGEST, round(_read(cpu) * 1000))
+    return Host(milli, min(LARGEST, round(_read(memory) / MIB)))
+
+
+def _read(said: Any) -> float:
+    text = str(said or 0)
+    return _quantity(text) if len(text) <= LONGEST else 0.0
 
 
 def _instead(host: Host, whole: Any) -> Host:

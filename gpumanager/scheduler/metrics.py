@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 VERBS: Final = ("filter", "prioritize", "bind", "preempt")
@@ -66,3 +68,29 @@ class _State(Collector):
         yield GaugeMetricFamily(
             "gpumanager_extender_leads", "1 where this replica decides.", float(self._leads())
         )
+
+
+class TaskCollector(Collector):
+    """Background tasks of a program. prefix: of its metrics."""
+
+    def __init__(self, prefix: str, supervisor: Supervisor) -> None:
+        self._prefix = prefix
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        restarts = CounterMetricFamily(
+            f"{self._prefix}_background_task_restarts",
+            "How often a background task failed and was restarted.",
+            labels=("task",),
+        )
+        for task, count in self._supervisor.restarts.items():
+            restarts.add_metric((task,), count)
+        yield restarts
+        skipped = CounterMetricFamily(
+            f"{self._prefix}_skipped_errors",
+            "Errors about one object each, by the task that skipped it.",
+            labels=("task",),
+        )
+        for task, count in self._supervisor.skipped.counts.items():
+            skipped.add_metric((task,), count)
+        yield skipped

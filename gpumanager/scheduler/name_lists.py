@@ -21,6 +21,8 @@ MOST_NODES: Final = 100_000
 _OPEN: Final = b'"NodeNames":['
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-."
 """Of which names consist."""
+LONGEST_NAME: Final = 253
+"""Letters of a name in Kubernetes."""
 _NOT_IN_NAMES: Final = str.maketrans("", "", _LETTERS)
 PODS: Final = 8
 """That are remembered: kube-scheduler places one after another."""
@@ -129,4 +131,6 @@ def few(names: list[str]) -> list[str]:
 
 def plain(text: Any) -> bool:
     """Nothing in it that JSON would escape, or that a path could not have."""
-    return isinstance(text, str) and not text.translate(_NOT_IN_NAMES)
+    if not isinstance(text, str) or len(text) > LONGEST_NAME:
+        return False
+    return not text.translate(_NOT_IN_NAMES)

@@ -43,16 +43,17 @@ class QuotaKeeper:
         """For as long as the task lives."""
         await self._follower.run()
 
-    def put(self, item: Any) -> str:
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["name"])
+
+    def put(self, item: Any) -> None:
         """The ConfigMap is so now."""
-        name = str(item["metadata"]["name"])
-        if name != self._name:
-            return name
+        if self.name(item) != self._name:
+            return
         try:
             self._take(read_config_map(item))
         except QuotaUnreadable as error:
             self._complain(str(error), item["metadata"])
-        return name
 
     def remove(self, item: Any) -> None:
         """There is none any more."""

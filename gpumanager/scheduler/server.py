@@ -12,6 +12,7 @@ from aiohttp import web
 from gpumanager.scheduler import wire
 from gpumanager.scheduler.bind import NotBound
 from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.door import Contexts
 from gpumanager.scheduler.http.plain import Reply, Verb
 from gpumanager.scheduler.http.server import (
@@ -23,24 +24,34 @@ from gpumanager.scheduler.http.server import (
     Routes,
     plain,
 )
-from gpumanager.scheduler.metrics import Metrics
+from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.overview_pages import OverviewPages
 from gpumanager.scheduler.service import Extender, NotReady
+from gpumanager.supervisor import Supervisor
 
 
 class ExtenderServer:
-    """Serves an extender. version: what `/version` says."""
+    """Serves an extender. version: what `/version` says. clients: who is answered; None: all.
+    supervisor: of its background tasks."""
 
     def __init__(
-        self, extender: Extender, bounds: Bounds | None = None, *, version: str = ""
+        self,
+        extender: Extender,
+        bounds: Bounds | None = None,
+        *,
+        version: str = "",
+        clients: Clients | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.metrics = Metrics(lambda: extender.state.counts, lambda: extender.election.leads)
+        self._supervisor = supervisor or Supervisor()
+        self.metrics.add(TaskCollector("gpumanager_extender", self._supervisor))
         self._extender = extender
         self._version = version
         self._lists = NameLists(extender.state.numbers)
         self._overview = OverviewPages(extender, version)
-        self._server = HttpServer(self._routes(), bounds, self._verbs())
+        self._server = HttpServer(self._routes(), bounds, self._verbs(), clients)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. Raises OSError."""
@@ -129,6 +140,8 @@ class ExtenderServer:
         return plain(self._version)
 
     async def _healthy(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        if trouble := self._supervisor.trouble:
+            raise Refused(503, trouble)
         return plain("ok")
 
     async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:

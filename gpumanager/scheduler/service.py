@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from gpumanager.cluster.api import ApiServer
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kubelet.pods import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler import victims
@@ -34,11 +33,10 @@ from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
 
-PODS_REMEMBERED: Final = 8192
-"""Between their filter and their bind."""
 SURE_SECONDS: Final = 5.0
 """That a bind waits for a new leader to have read all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
@@ -70,19 +68,16 @@ class Alone:
         """Nobody has to be asked."""
 
 
-class Seen(NamedTuple):
-    """A pod that was asked about, and what it asks for."""
-
-    pod: PodView
-    ask: PodAsk | Refusal
-
-
 class NotReady(Exception):
     """Not everything has been read yet, and an answer now might be wrong."""
 
 
 class Extender:
-    """Answers for one cluster. clock: seconds of assumptions. now: seconds since the epoch."""
+    """Answers for one cluster. schedulers: whose pods are bound; empty: everybody's.
+
+    clock: seconds of assumptions. now: seconds since the epoch. What is asked about a pod is not
+    remembered, but for its explanation: whoever asks can say anything.
+    """
 
     def __init__(
         self,
@@ -90,9 +85,11 @@ class Extender:
         *,
         preference: Preference = DEFAULT,
         rules: Permits | None = None,
+        schedulers: frozenset[str] = frozenset(),
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        skipped: SkippedErrors | None = None,
     ) -> None:
         self.rules = rules or Everybody()
         self.preference = preference
@@ -102,23 +99,22 @@ class Extender:
         self.memory = Memory()
         self.asked = 0
         """How often anybody has asked anything."""
-        self.nodes = Follower(api, Nodes(self.state), clock=clock)
-        self.pods = Follower(api, Pods(self.state), clock=clock)
+        self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
+        self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
         self._budgets = Budgets()
-        self.budgets = Follower(api, self._budgets, clock=clock)
+        self.budgets = Follower(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else Alone()
         self.reminders = Reminders(self._would_fit, self._changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
         self._now = now
-        self._seen: OrderedDict[PodUID, Seen] = OrderedDict()
         self._binder = Binder(
             api,
             self.state,
             self.verdicts,
             self.election,
             rules=self.rules,
-            known=self._pod,
             asks=self.ask_of,
+            schedulers=schedulers,
             clock=clock,
         )
 
@@ -129,13 +125,27 @@ class Extender:
         unread = [name for name, one in kinds.items() if not one.listed.is_set()]
         return " and ".join(filter(None, (*unread, self.rules.missing)))
 
+    def tasks(self) -> dict[str, Start]:
+        """What has to run, for as long as the extender does."""
+        return {
+            "nodes": self.nodes.run,
+            "pods": self.pods.run,
+            "disruption budgets": self.budgets.run,
+            "leader election": self.election.run,
+            "requeue": self._reminding.run,
+            "expiry of bindings": self._expire,
+            "scores": self._renew,
+        }
+
     async def run(self) -> None:
-        """For as long as the task lives."""
-        async with asyncio.TaskGroup() as group:
-            for part in (self.nodes, self.pods, self.budgets, self.election, self._reminding):
-                group.create_task(part.run())
-            group.create_task(self._expire())
-            group.create_task(self._renew())
+        """All of it, for as long as the task lives."""
+        supervisor = Supervisor()
+        for name, start in self.tasks().items():
+            supervisor.keep(name, start)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await supervisor.stop()
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Raises NotReady."""
@@ -202,7 +212,6 @@ class Extender:
             ),
         )
         if refused is None:
-            self._seen.pop(request.uid, None)
             self.reminders.forget(request.uid)
         else:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
@@ -210,19 +219,19 @@ class Extender:
 
     def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
         """What the pod asks for, in this cluster."""
-        seen = self._seen.get(pod.uid)
-        return seen.ask if seen and seen.pod is pod else ask_of(pod, self.preference)
+        return ask_of(pod, self.preference)
 
     def _points(self, request: BindRequest) -> float | None:
         """Of the node, before it is taken."""
-        seen = self._seen.get(request.uid)
-        if seen is None or not isinstance(seen.ask, PodAsk):
+        pod = self.state.known(request.uid)
+        ask = self.ask_of(pod) if pod else None
+        if not isinstance(ask, PodAsk):
             return None
-        return self.verdicts.of(seen.ask, (request.node,)).points_of(request.node)
+        return self.verdicts.of(ask, (request.node,)).points_of(request.node)
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
         """The GPUs that the pod has on its node."""
-        pod, node = self._pod(request.uid), self.state.nodes.get(request.node)
+        pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
         if pod is None or node is None or holder is None or holder.packing is None:
             return ()
@@ -232,11 +241,6 @@ class Extender:
             for one, places in pairs
             for place in places
         )
-
-    def _pod(self, uid: PodUID) -> PodView | None:
-        """As it was asked about last."""
-        seen = self._seen.get(uid)
-        return seen.pod if seen else None
 
     def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
         found = filter_nodes(self.verdicts.of(ask, names), names)
@@ -260,9 +264,6 @@ class Extender:
         ask = self.ask_of(pod)
         if ask is not None:
             self._check()
-            self._seen[pod.uid] = Seen(pod, ask)
-            if len(self._seen) > PODS_REMEMBERED:
-                self._seen.popitem(last=False)
         return ask
 
     def _check(self) -> None:

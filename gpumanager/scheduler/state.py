@@ -93,7 +93,7 @@ class ClusterState:
         self._assumed = Assumptions()
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
-        self._known: set[PodUID] = set()
+        self._known: dict[PodUID, PodView] = {}
         """Pods with GPUs that the API server has told of, bound or not."""
         self._loads = Loads()
         self._asked = self._loaded = 0
@@ -146,7 +146,7 @@ class ClusterState:
         ask = needs_of(pod)
         if not isinstance(ask, PodAsk):
             return
-        self._learn(pod.uid, ask)
+        self._learn(pod, ask)
         if node:
             self._bind(pod, node, holder_with(ask, self.nodes.get(node) or NodeState(node), pod))
 
@@ -161,7 +161,7 @@ class ClusterState:
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
         if uid in self._known:
-            self._known.remove(uid)
+            del self._known[uid]
             self._left()
         self._load(self._loads.gone(uid))
         for node in self._forget(uid):
@@ -210,6 +210,10 @@ class ClusterState:
     def knows(self, uid: PodUID) -> bool:
         """Whether the API server has told of a pod with GPUs, and not that it is gone."""
         return uid in self._known
+
+    def known(self, uid: PodUID) -> PodView | None:
+        """A pod with GPUs, bound or not, as the API server has it; None where it has not told."""
+        return self._known.get(uid)
 
     def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
         """What is assumed of the pod there."""
@@ -294,10 +298,10 @@ class ClusterState:
         if new := set(models) - self.models:
             self.models |= new
 
-    def _learn(self, uid: PodUID, ask: PodAsk) -> None:
-        if uid not in self._known:
-            self._known.add(uid)
+    def _learn(self, pod: PodView, ask: PodAsk) -> None:
+        if pod.uid not in self._known:
             self._saw(ask)
+        self._known[pod.uid] = pod
 
     def _note(self, name: str) -> None:
         self._log.append(self.numbers.of(name))

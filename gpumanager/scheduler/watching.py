@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
@@ -18,6 +19,7 @@ from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.supervisor import SkippedErrors
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +31,16 @@ BRIEF_SECONDS: Final = 1.0
 
 
 class Kind(Protocol):
-    """What is done with objects of one kind; what raises NOT_UNDERSTOOD is left out."""
+    """What is done with objects of one kind. One that raises is skipped, and said once."""
 
     @property
     def path(self) -> str: ...
-    def put(self, item: Any) -> str:
-        """It is so now; returns what tells it from others."""
+    def name(self, item: Any) -> str:
+        """What tells it from others."""
+        ...
+
+    def put(self, item: Any) -> None:
+        """It is so now."""
         ...
 
     def remove(self, item: Any) -> None: ...
@@ -51,10 +57,11 @@ class Nodes:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    def put(self, item: Any) -> str:
-        said = read_node(item)
-        self._state.node(said)
-        return said.name
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["name"])
+
+    def put(self, item: Any) -> None:
+        self._state.node(read_node(item))
 
     def remove(self, item: Any) -> None:
         self._state.node_gone(str(item["metadata"]["name"]))
@@ -64,17 +71,28 @@ class Nodes:
 
 
 class Pods:
-    """Pods: of those with GPUs all that matters, of others what they take of their node."""
+    """Pods: of those with GPUs all that matters, of others what they take of their node.
+
+    A pod's owner may write its annotations at any time, so they never decide whether it counts: one
+    whose annotations are not understood counts with what its spec asks for (decision 0097).
+    """
 
     path = "/api/v1/pods"
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    def put(self, item: Any) -> str:
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["uid"])
+
+    def put(self, item: Any) -> None:
         pod = read_pod(item)
-        self._state.pod(pod, str((item.get("spec") or {}).get("nodeName") or ""))
-        return pod.uid
+        node = str((item.get("spec") or {}).get("nodeName") or "")
+        try:
+            self._state.pod(pod, node)
+        except Exception:
+            self._state.pod(replace(pod, annotations={}), node)
+            raise  # to be said, and counted
 
     def remove(self, item: Any) -> None:
         self._state.pod_gone(PodUID(item["metadata"]["uid"]))
@@ -97,7 +115,9 @@ class Follower:
         fields: str = "",
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
+        skipped: SkippedErrors | None = None,
     ) -> None:
+        self.skipped = skipped or SkippedErrors()
         self.listed = asyncio.Event()
         """Everything there was has been read once."""
         self.sure = asyncio.Event()
@@ -215,11 +235,17 @@ class Follower:
             self._put(item)
 
     def _put(self, item: Any) -> str | None:
+        """Its name, also where it is not understood: what is known of it stands then."""
         try:
-            return self._kind.put(item)
+            name = self._kind.name(item)
         except NOT_UNDERSTOOD as error:
-            log.warning("%s: an object is left out: %r", self._kind.path, error)
+            self.skipped.skip(self._kind.path, "an object without a name", error)
             return None
+        try:
+            self._kind.put(item)
+        except Exception as error:  # noqa: BLE001 - of one object; the others go on
+            self.skipped.skip(self._kind.path, name, error)
+        return name
 
 
 def _error(path: str, status: Any) -> ApiRefused:

@@ -6,17 +6,20 @@ answers are copied from there, since nothing in a name has to be escaped.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.asks import asked_by
 from gpumanager.scheduler.bind import BindRequest
 from gpumanager.scheduler.decide import Filtered, Left, Scores
 from gpumanager.scheduler.hosts import read_pod
-from gpumanager.scheduler.name_lists import BadRequest, Cut, NameLists, few, plain
+from gpumanager.scheduler.name_lists import LONGEST_NAME, BadRequest, Cut, NameLists, few, plain
 from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.node import read_node
 
+MOST_CONTAINERS: Final = 1024
+"""Of a pod, with and without GPUs."""
 Text = bytes | memoryview
 Texts = tuple[Text, ...]
 
@@ -194,16 +197,21 @@ def _pod(content: Mapping[str, Any]) -> PodView:
     try:
         pod = read_pod(item)
         _check(pod)
+        return replace(pod, annotations=asked_by(pod.annotations)) if pod.annotations else pod
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
-    return pod
 
 
 def _check(pod: PodView) -> None:
-    """read_pod takes what it finds; here nobody is trusted to have sent text."""
-    texts = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
-    if not all(isinstance(text, str) for text in (*texts, *pod.annotations.values())):
+    """read_pod takes what it finds; here nobody is trusted to have sent text, or no more of it than
+    an API server would have let in: it may be kept."""
+    if len(pod.containers) > MOST_CONTAINERS:
+        raise ValueError(f"{len(pod.containers)} containers; the most is {MOST_CONTAINERS}")
+    names = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
+    if not all(isinstance(text, str) for text in (*names, *pod.annotations.values())):
         raise TypeError("a name or an annotation that is no text")
+    if any(len(name) > LONGEST_NAME for name in (*names, pod.scheduler)):
+        raise ValueError(f"a name of more than {LONGEST_NAME} letters")
 
 
 def _names(names: Any) -> list[str]:

@@ -12,7 +12,9 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.sim.gpu import TenantAccount
 from gpumanager.sim.pods import Container, Pod
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+from gpumanager.virtual.mapping import RegionBroken
 from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.usage import DeviceUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def memory_limit(container: Container, gpus: Sequence[Gpu]) -> int:
 def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
     """account: of its namespace; None if it never met a GPU. allocation: its books' directory."""
     devices = account.devices.values() if account is not None else ()
-    used = read_usage(allocation).devices if allocation is not None else ()
+    used = _counted(allocation) if allocation is not None else ()
     shares = [
         share
         for device in devices
@@ -77,6 +79,14 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
         throttled=sum(one.throttled for one in used),
         throttled_seconds=round(sum(one.throttled_ns for one in used) / 1e9, 3),
     )
+
+
+def _counted(allocation: Path) -> tuple[DeviceUsage, ...]:
+    """What its books say; nothing where the container has made nonsense of them."""
+    try:
+        return read_usage(allocation).devices
+    except RegionBroken:
+        return ()
 
 
 def share_of(busy: int, first_launch: int, last_end: int) -> float | None:

@@ -42,8 +42,10 @@ from gpumanager.virtual.protocol import (
     refused_by_system,
 )
 from gpumanager.virtual.region import UsageReader
+from gpumanager.virtual.repeated_log import RepeatedLog
 from gpumanager.virtual.seats import Seats
 from gpumanager.virtual.spares import Spare, opened
+from gpumanager.virtual.token_bucket import TokenBucket
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -52,6 +54,10 @@ log = logging.getLogger(__name__)
 
 MEASURING_TRIES: Final = 3
 """How often a process is measured whose memory moves meanwhile."""
+
+MEASURED_PER_SECOND: Final = 10_000
+MEASURED_AT_ONCE: Final = 100_000
+"""Processes of one container: one that asks has its peers measured, too."""
 
 MOVING_SECONDS: Final = 0.01
 """Until a process is looked at again whose memory moves now; most calls take less."""
@@ -94,7 +100,8 @@ class ServedAllocation:
         self.allocation = allocation
         self._measuring = measuring
         self._peers = peers
-        self._sizes = sizes or ContextSizes()
+        self._said = RepeatedLog(log, str(directory))
+        self._measures = TokenBucket(MEASURED_PER_SECOND, MEASURED_AT_ONCE)
         self._limits = tuple(limits)
         self._try_again = 0.0
         with ExitStack() as undo:
@@ -102,15 +109,18 @@ class ServedAllocation:
             self._config, self._books = regions
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
-            self._seats = Seats(
-                self._books, self._watcher, 0 if measuring is None else len(self._limits)
-            )
+            measured = 0 if measuring is None else len(self._limits)
+            self._seats = Seats(self._books, self._watcher, measured, self._is_ours)
             self._usage = UsageReader(*regions)
             self._overheads = Overheads(
-                self._config, self._books, self._sizes, on_size or self.write_contexts
+                allocation,
+                self._config,
+                self._books,
+                sizes or ContextSizes(),
+                on_size or self.write_contexts,
             )
             self._meters = Meters(allocation, self._config.limits(), self._books)
-            self._exchange_sizes()
+            self._recall_sizes()
             self._clients = GpuClients(
                 clients,
                 directory,
@@ -124,11 +134,14 @@ class ServedAllocation:
                 self._answer,
                 listening=spare.listening if spare else None,
                 deadline_seconds=deadline_seconds,
+                descriptors=deaths.descriptors,
+                said=self._said,
             )
             undo.pop_all()
 
     def close(self) -> None:
         """Stop serving. The files stay, and so do the limits of running processes."""
+        self._said.summarize(after=0)
         with ExitStack() as closing:  # not kept from the start: it takes 2 KiB
             for part in (self._watcher, self._config, self._books, self._listener):
                 closing.callback(part.close)
@@ -140,7 +153,8 @@ class ServedAllocation:
         self._config.write(limits)
         self._limits = tuple(limits)
         self.write_contexts()
-        self._meters = Meters(self.allocation, self._config.limits(), self._books)
+        limits = self._config.limits()
+        self._meters = Meters(self.allocation, limits, self._books, before=self._meters)
         self._clients.limits_changed()
 
     @property
@@ -159,9 +173,10 @@ class ServedAllocation:
         """Whether any process of it is known."""
         return bool(self._seats)
 
-    def readings(self) -> tuple[Reading, ...]:
-        """What its meters say of each of its GPUs; nothing while its books are missing."""
-        return () if self._books.trouble else self._meters.read(self._seats.people)
+    def readings(self, now_ns: int) -> tuple[Reading, ...]:
+        """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
+        missing."""
+        return () if self._books.trouble else self._meters.read(self._seats.people, now_ns)
 
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -171,7 +186,7 @@ class ServedAllocation:
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""
-        self._config.write_contexts(self._sizes.of)
+        self._config.write_contexts(self._overheads.context_size)
 
     def marks(self) -> dict[Process, Mark]:
         """To be taken before a measurement of all its processes; without those that cannot be
@@ -209,14 +224,18 @@ class ServedAllocation:
             self._seats.forget_exited(exited)
         return outcomes
 
-    def _exchange_sizes(self) -> None:
+    def _recall_sizes(self) -> None:
         """Learn what a manager before us knew, and hand on what we know."""
         for gpu, size in self._config.contexts():
-            self._sizes.recall(gpu, size)
+            self._overheads.recall(gpu, size)
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return self._usage.read(seated=self.seated)
+        return self._usage.read([(one.slot, who, one.adopted) for who, one in self._seats.all()])
+
+    def _is_ours(self, process: Process) -> bool:
+        """Whether a process that the books name may be of this container."""
+        return refuse_stranger(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:
         """See to what nobody tells of: programs and gpu-clients that have gone, disks that work
@@ -224,6 +243,7 @@ class ServedAllocation:
         self._clients.refresh()
         self._seats.sweep()
         self._recover()
+        self._said.summarize()
 
     def _recover(self) -> None:
         self._config.recover()
@@ -251,6 +271,8 @@ class ServedAllocation:
         owner = self._seats.of_pid(pid)
         if owner is None or self._measuring is None:
             return Refused(errno.ENODATA, "the manager does not measure")
+        if not self._measures.take(time.monotonic(), len(self._seats)):
+            return Refused(errno.EBUSY, "its processes ask too often to be measured")
         unlisted = False
         try:
             for _ in range(MEASURING_TRIES):
@@ -289,10 +311,10 @@ class ServedAllocation:
         try:
             outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
             if isinstance(outcome, Refused):
-                log.info("%s: refused: %s", self.directory, outcome.reason)
+                self._said.say(logging.INFO, outcome.number, f"refused: {outcome.reason}")
                 connection.send(refusal(outcome), socket.MSG_DONTWAIT)
         except OSError as error:
-            log.info("%s: caller lost: %s", self.directory, error.strerror)
+            self._said.say(logging.INFO, "lost", f"caller lost: {error.strerror}")
 
     def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
         try:

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 BOOKS: Final = Layout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
 MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+SLOT_TRIES: Final = 8
+"""One peer empties one slot at a time, so that few are busy."""
 
 DEGRADATIONS: Final[Mapping[int, str]] = {
     lib.VCUDA_DEGRADED_LOCK: "lock",
@@ -58,6 +60,8 @@ MISSING: Final = "no process of this container gives its books back to the resta
 MISSING_FORBIDDEN: Final = "the restarted manager needs CAP_SYS_PTRACE to get these books back"
 LOST: Final = "the books of this container have lost their pages"
 """Reasons for a caller: 95 letters fit."""
+MOST: Final = 2**62
+"""Of any word that a container writes, as a number: no sum of two overflows."""
 
 _UNTOLD: Final = 2**64 - 1
 """REGION_UNTOLD."""
@@ -254,10 +258,11 @@ class Books:
 
         inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
         busy: is this slot, given now, one that a peer is emptying? Asked after it was given: a peer
-        that comes later sees the new owner, and that it lives (native/shim/core/peers.h).
+        that comes later sees the new owner, and that it lives (native/shim/core/peers.h). A program
+        could lock the bytes of all slots, so few are tried.
         """
         pids, first = (process.pid, process.start_time, max(inner_pid, 0)), 0
-        while True:
+        for _ in range(SLOT_TRIES):
             slot: int = lib.region_slot_claim_from(self.words, first, *pids)
             if slot == -errno.ENOSPC:
                 return None
@@ -267,6 +272,7 @@ class Books:
                 continue
             self._enter(slot, process)
             return slot
+        return None
 
     def _enter(self, slot: int, process: Process) -> None:
         """For the manager after us. Raises OSError, and then the slot is free."""
@@ -349,7 +355,8 @@ class Books:
 
     def settle(self, device: int, grant: Grant) -> None:
         """Charge GPU time that was taken without being paid for, at the rate that holds now."""
-        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, grant.debt_ns)
+        debt = max(-MOST, min(grant.debt_ns, MOST))
+        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and whose it is."""
@@ -375,17 +382,21 @@ class Books:
         meter = self.words.meters[device]
         return DeviceUsage(
             limit=limit,
-            held=Bytes(lib.region_device_bytes(self.words, device)),
-            peak=Bytes(meter.memory_peak),
-            denied=meter.memory_denied,
-            charged_ns=meter.charged_ns,
-            throttled_ns=meter.throttled_ns,
-            launches=meter.launches,
-            throttled=meter.throttled,
+            held=Bytes(min(lib.region_device_bytes(self.words, device), MOST)),
+            peak=Bytes(min(meter.memory_peak, MOST)),
+            denied=min(meter.memory_denied, MOST),
+            charged_ns=min(meter.charged_ns, MOST),
+            throttled_ns=min(meter.throttled_ns, MOST),
+            launches=min(meter.launches, MOST),
+            throttled=min(meter.throttled, MOST),
         )
 
-    def process(self, slot: int, process: Process, devices: int) -> ProcessUsage:
-        held = (lib.region_slot_bytes(self.words, device, slot) for device in range(devices))
+    def process(
+        self, slot: int, process: Process, devices: int, *, adopted: bool = False
+    ) -> ProcessUsage:
+        held = (
+            min(lib.region_slot_bytes(self.words, device, slot), MOST) for device in range(devices)
+        )
         flags: int = self.words.slots[slot].flags
         return ProcessUsage(
             slot,
@@ -394,6 +405,7 @@ class Books:
             flags & lib.VCUDA_DEGRADED_MASK,
             tuple(map(Bytes, held)),
             unlimited=bool(flags & lib.VCUDA_UNLIMITED),
+            adopted=adopted,
         )
 
 

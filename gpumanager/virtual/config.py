@@ -146,7 +146,8 @@ class Config:
         listed keeps a limit of 0.
         """
         wanted = {limit.gpu: limit for limit in limits}
-        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in self.limits()]
+        known = self.limits()
+        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in known]
         target += wanted.values()
         if len(target) > MAX_DEVICES:
             raise GpuManagerError(f"{self.path}: {len(target)} GPUs, {MAX_DEVICES} at most")

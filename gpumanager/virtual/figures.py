@@ -53,7 +53,7 @@ class Contained:
 
 @dataclass(slots=True)
 class FigureContents:
-    """Of one driver."""
+    """Of one driver, as one container sees it."""
 
     managed: Contained = field(default_factory=Contained)
     imported: Contained = field(default_factory=Contained)

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gpumanager.virtual.repeated_log import RepeatedLog
+
 if TYPE_CHECKING:
     from gpumanager.virtual.register import Register, RegisterServer
 
@@ -36,9 +38,11 @@ class Gateway:
         self._starting = asyncio.Lock()
         self._server: RegisterServer | None = None
         self._callers: dict[str, Register] = {}
+        self._said = RepeatedLog(log, "RegisterVDevice")
 
     async def carry(self, connection: socket.socket, begun: bytes, register: "Register") -> None:
         """All that this caller has to say, and the answers. begun: what was read of it already."""
+        self._said.summarize()
         with connection.dup() as caller:
             caller.setblocking(False)
             try:
@@ -46,9 +50,10 @@ class Gateway:
                     await self._start()
                     await self._carry(caller, begun, register)
             except TimeoutError:
-                log.info("a caller of RegisterVDevice stayed for %g s", self._call_seconds)
+                words = f"a caller stayed for {self._call_seconds:g} s"
+                self._said.say(logging.INFO, "stayed", words)
             except OSError as error:
-                log.warning("RegisterVDevice: %s", error.strerror or error)
+                self._said.say(logging.WARNING, error.errno, error.strerror or str(error))
 
     async def stop(self) -> None:
         server, self._server = self._server, None

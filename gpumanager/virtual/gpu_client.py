@@ -4,12 +4,13 @@ It names a pod and a container, which the original believes. Here the kernel say
 HELLO, and what is named must fit.
 """
 
+import asyncio
 import errno
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpumanager.virtual.gateway import Gateway
 from gpumanager.virtual.original import VDevice
@@ -50,6 +51,10 @@ About = Callable[[VDevice], Awaitable[Resident | Refused | None]]
 """Which container gpu-client means; None where nothing is known that it must fit."""
 
 
+CALLS: Final = 8
+"""At once at one socket, and the others wait: each takes five descriptors."""
+
+
 class GpuClients:
     """Those at one socket. allocation: whose it is. limits: what a container has now.
 
@@ -71,16 +76,21 @@ class GpuClients:
         self._allocation = allocation
         self._peers = peers
         self._about = about or self._settled
+        self._calls = asyncio.Semaphore(CALLS)
         self._registrations = Registrations(
             directory, limits, neighbours=around.neighbours, driver=around.driver, fresh=fresh
         )
 
     def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:
         """All of a connection that speaks HTTP/2."""
+        return self._carry(connection, begun)
+
+    async def _carry(self, connection: socket.socket, begun: bytes) -> None:
         process = find(peer_pid(connection))
-        return self._around.gateway.carry(
-            connection, begun, lambda device: self.register(process, device)
-        )
+        async with self._calls:
+            await self._around.gateway.carry(
+                connection, begun, lambda device: self.register(process, device)
+            )
 
     async def register(self, process: Process | None, device: VDevice) -> Refused | None:
         """Give the caller's container its files. process: the caller; None: not known."""

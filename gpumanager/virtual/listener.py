@@ -1,22 +1,28 @@
 """The socket of one allocation: from a connection to a HELLO, whatever the other side does.
 
 Anything in the container can connect, so everything is bounded: the time one caller has, the bytes
-it may send, the callers at once, the work done before the loop sees other sockets. Callers beyond
-the bound wait in the kernel's queue. A handshake usually needs no second look: the HELLO is there
-when the connection is, and is answered on the spot.
+it may send, the callers at once and in a second, the work done before the loop sees other sockets,
+the lines in the log. Callers beyond the bound wait in the kernel's queue; those that come too often
+are told so, a few at a time. A handshake usually needs no second look: the HELLO is there when the
+connection is, and is answered on the spot.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import SOCKET_NAME
-from gpumanager.virtual.protocol import HELLO_SIZE, Greeting, parse_hello
+from gpumanager.virtual.descriptors import Descriptors
+from gpumanager.virtual.protocol import HELLO_SIZE, Greeting, Refused, parse_hello, refusal
+from gpumanager.virtual.repeated_log import RepeatedLog
+from gpumanager.virtual.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +30,14 @@ PATH_LIMIT: Final = 107
 """Longest path of a socket, in bytes, without its final 0 (unix(7))."""
 
 DEADLINE_SECONDS: Final = 2.0
-MAX_CALLERS: Final = 64
+CALLS_PER_SECOND: Final = 500
+CALLS_AT_ONCE: Final = 4096
+"""As many processes as have slots may begin in a moment, and ask a few times each."""
 BATCH: Final = 16
 PAUSE_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
+
+TOO_OFTEN: Final = Refused(errno.EAGAIN, f"more than {CALLS_PER_SECOND} calls a second")
 
 Answer = Callable[[socket.socket, Greeting], Coroutine[None, None, None] | None]
 """Answers, at once or in what it returns; the listener closes the connection after it."""
@@ -72,9 +82,14 @@ class Listener:
         *,
         listening: socket.socket | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
+        descriptors: Descriptors | None = None,
+        said: RepeatedLog | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.deadline_seconds = deadline_seconds
+        self.descriptors = descriptors or Descriptors()
+        self._said = said or RepeatedLog(log, str(directory))
+        self._calls = TokenBucket(CALLS_PER_SECOND, CALLS_AT_ONCE)
         self._directory = directory
         self._answer = answer
         self._callers: set[Caller] = set()
@@ -102,21 +117,38 @@ class Listener:
             self._pause = None
 
     def _accept(self) -> None:
+        crowded = False
         for _ in range(BATCH):
-            if len(self._callers) >= MAX_CALLERS:
-                self._stop_listening()
+            if len(self._callers) >= self.descriptors.callers:
+                self._stop_listening()  # until one of them leaves
+                return
+            if not self.descriptors.may_wait(len(self._callers)):
+                self._rest()
                 return
             try:
                 connection, _address = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:  # out of descriptors or memory
-                self._rest(error)
+                self._said.say(logging.WARNING, "accept", f"cannot accept: {error.strerror}")
+                self._rest()
                 return
-            self._serve(connection)
+            if self._calls.take(self.loop.time()):
+                self._serve(connection)
+            else:
+                crowded = True
+                self._refuse(connection)
+        if crowded:
+            self._rest()
 
-    def _rest(self, error: OSError) -> None:
-        log.warning("%s: cannot accept: %s", self._directory, error.strerror)
+    def _refuse(self, connection: socket.socket) -> None:
+        """One that calls too often, whatever it wants."""
+        self._said.say(logging.INFO, TOO_OFTEN.reason, f"refused: {TOO_OFTEN.reason}")
+        with connection, suppress(OSError):
+            connection.recv(HELLO_SIZE, socket.MSG_DONTWAIT)
+            connection.send(refusal(TOO_OFTEN), socket.MSG_DONTWAIT)
+
+    def _rest(self) -> None:
         self._stop_listening()
         self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
 
@@ -146,9 +178,12 @@ class Listener:
 
     def enter(self, caller: "Caller") -> None:
         self._callers.add(caller)
+        self.descriptors.callers_now += 1
 
     def forget(self, caller: "Caller") -> None:
-        self._callers.discard(caller)
+        if caller in self._callers:
+            self._callers.discard(caller)
+            self.descriptors.callers_now -= 1
         if not self._listening and self._pause is None and self._socket.fileno() >= 0:
             self._listen()
 

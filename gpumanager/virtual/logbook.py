@@ -5,11 +5,13 @@ An entry is read until it has ended, and then kept: most looks read one word.
 
 from typing import Any, Final
 
-from gpumanager.compute.values import Flight
+from gpumanager.compute.values import SECOND, Flight
 from gpumanager.virtual.books import Books
 from vcuda_shim._shim import ffi, lib
 
 ENTRIES: Final[int] = lib.VCUDA_LOGGED
+LONGEST_NS: Final = 600 * SECOND
+"""No launch that is believed takes longer, or costs more."""
 HEAD: Final[int] = ffi.offsetof("struct vcuda_logbook", "of")
 
 
@@ -44,13 +46,13 @@ class Logbook:
     def read(self) -> tuple[Flight, ...]:
         """The last that have ended, and all that have not; the same tuple while nothing is new."""
         last: int = self._words.last
-        if last == self._last and not self._open:
+        if last <= self._last and not self._open:
             return self._flights
         tickets = [*self._open, *range(max(self._last, last - ENTRIES) + 1, last + 1)]
-        self._last = last
+        self._last = max(self._last, last)  # who moves it back and forth is read once
         found = [flight for ticket in tickets if (flight := self._flight(ticket)) is not None]
         going = [flight for flight in found if not flight.ended]
-        self._open = [flight.ticket for flight in going]
+        self._open = [flight.ticket for flight in going[-ENTRIES:]]
         self._ended += [flight for flight in found if flight.ended]
         del self._ended[:-ENTRIES]
         self._flights = (*self._ended, *going)
@@ -65,8 +67,8 @@ class Logbook:
             words.slot % len(self._slots),
             words.begun,
             ended,
-            words.cost_ns,
-            words.charged_ns,
+            min(words.cost_ns, LONGEST_NS),
+            min(words.charged_ns, LONGEST_NS),
         )
         if words.ticket != ticket or not (flight.ended or self._slots[flight.slot].pid):
             return None

@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from gpumanager.gpu.samples import Answers
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
+from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
 from gpumanager.virtual.listener import DEADLINE_SECONDS
@@ -126,6 +128,7 @@ class VirtualSockets:
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._spares = Spares(self._directory, calm)
         self._deaths: Deaths | None = None
+        self._descriptors = Descriptors.allowed()
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
@@ -258,9 +261,14 @@ class VirtualSockets:
             served.write_contexts()
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
-        """What it uses, served or not; raises RegionUnreadable for an unknown one."""
+        """What it uses, served or not; raises RegionUnreadable for an unknown one. The processes of
+        one that is not served are nobody's: its pages alone name them."""
         served = self._served.get(allocation)
-        return read_usage(self.directory(allocation)) if served is None else served.usage()
+        if served is not None:
+            usage = served.usage()
+            known = allocation in self._sharing.overdrawn
+            return replace(usage, overdrawn=True) if known else usage
+        return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says, served or not; nothing where that cannot be read."""
@@ -305,7 +313,7 @@ class VirtualSockets:
         self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
     ) -> ServedAllocation:
         if self._deaths is None:
-            self._deaths = Deaths()
+            self._deaths = Deaths(self._descriptors)
         spare = self._spares.take(directory)
         with ExitStack() as undo:
             if spare is not None or make_directory(directory):

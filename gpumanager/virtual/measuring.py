@@ -7,9 +7,11 @@ So passes begin at least 50 ms apart, and all who ask meanwhile share the next. 
 pass has a thread of its own, and a bound.
 
 A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
-model. Nothing is assumed before. The first context on a model may then be over a limit that is
-smaller than itself, and is undone; at that moment its container cannot hold anything else. Where
-the driver does not list a process that asks, nothing will be learnt: then a size is assumed.
+model. A container can lie about what else it holds, so that its context looks large. So what one
+container shows counts for itself alone, until a second one shows its own. Nothing is assumed
+before. The first context may then be over a limit that is smaller than itself, and is undone; at
+that moment its container cannot hold anything else. Where the driver does not list a process that
+asks, nothing will be learnt: then a size is assumed, for its container only.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.figures import FigureContents
+from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,9 @@ APART_SECONDS: Final = 0.05
 
 ASSUMED: Final = Bytes(512 * MIB)
 """What a context takes if nobody can say: about as much as on the largest GPUs."""
+
+WITNESSES: Final = 2
+"""Containers that must have shown how large a context is before others believe it."""
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """GPU → host pid → bytes, or None for a process of which the driver does not tell. Complete for
@@ -142,39 +147,25 @@ def _read(done: "asyncio.Task[Held]") -> None:
 class ContextSizes:
     """What one context takes, by GPU model; of a GPU without a known model for itself alone.
 
-    model_of: asked anew each time, because a GPU may appear late. contents: what else is learnt of
-    the driver: what its figure of a process contains.
+    model_of: asked anew each time, because a GPU may appear late. The smallest figures of
+    WITNESSES containers are kept of each model.
     """
 
     model_of: ModelOf = unknown_model
-    contents: FigureContents = field(default_factory=FigureContents)
-    _known: dict[str, Bytes] = field(default_factory=dict)
-    _assumed: set[str] = field(default_factory=set)
+    _seen: dict[str, dict[AllocationID, Bytes]] = field(default_factory=dict)
 
-    def learn(self, gpu: GpuUUID, size: Bytes) -> bool:
+    def learn(self, gpu: GpuUUID, size: Bytes, shown_by: AllocationID) -> bool:
         """One more context was seen; whether that changes what is known."""
-        model = self.model_of(gpu) or gpu
-        smallest = min(size, self._known.get(model, size))
-        changed = smallest > 0 and smallest != self._known.get(model)
-        if changed:
-            self._known[model] = Bytes(smallest)
-        return changed
+        seen = self._seen.setdefault(self.model_of(gpu) or gpu, {})
+        before = dict(seen)
+        if size > 0:
+            seen[shown_by] = Bytes(min(size, seen.get(shown_by, size)))
+        if len(seen) > WITNESSES:
+            del seen[max(seen, key=lambda name: seen[name])]
+        return seen != before
 
-    def assume(self, gpu: GpuUUID) -> bool:
-        """There is a context whose size nobody tells; whether that changes what is known."""
-        model = self.model_of(gpu) or gpu
-        changed = model not in self._known and model not in self._assumed
-        self._assumed.add(model)
-        return changed
-
-    def recall(self, gpu: GpuUUID, size: Bytes) -> None:
-        """Of an earlier manager."""
-        if size == ASSUMED:
-            self.assume(gpu)
-        elif size > 0:
-            self.learn(gpu, size)
-
-    def of(self, gpu: GpuUUID) -> Bytes:
-        """0 while none was seen, nor one that cannot be measured."""
-        model = self.model_of(gpu) or gpu
-        return self._known.get(model, ASSUMED if model in self._assumed else Bytes(0))
+    def of(self, gpu: GpuUUID, container: AllocationID) -> Bytes:
+        """As far as that container is to believe it; 0 while nobody knows."""
+        seen = self._seen.get(self.model_of(gpu) or gpu, {})
+        believed = container in seen or len(seen) >= WITNESSES
+        return min(seen.values()) if believed else Bytes(0)

@@ -3,7 +3,8 @@
 Read ten times a second for every container of the node. What a limit says is put into a reader's
 terms once, and again when it is changed. Most containers do nothing most of the time: a meter that
 has not moved is the reading of before, the same object. Where nobody has launched yet nothing can
-be logged, and the page of the logbook is left alone.
+be logged, and the page of the logbook is left alone. What it says is believed as far as it can be
+(`gpumanager.virtual.meter_counters`).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.logbook import Logbook
+from gpumanager.virtual.meter_counters import AHEAD_NS, MeterCounters
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
 
@@ -54,18 +56,20 @@ class _Device:
     """The meter's bytes, as they are at the moment."""
     logbook: Logbook | None
     """None while the meter is unused."""
+    known: dict[int, MeterCounters]
+    """Of all devices, by their places."""
     seen: tuple[bytes, bytes] = (b"", b"")
     people: People = NOBODY
     reading: Reading | None = None
 
-    def read(self, people: People) -> Reading:
+    def read(self, people: People, now_ns: int) -> Reading:
         """What is seen comes before what is read: a change in between is seen the next time."""
         seen = self._look()
         known, going = self.reading, self.logbook is not None and self.logbook.going
         if known and seen == self.seen and people == self.people and not going:
             return known
         self.seen, self.people = seen, people
-        self.reading = self._read(people)
+        self.reading = self._read(people, now_ns)
         return self.reading
 
     def _look(self) -> tuple[bytes, bytes]:
@@ -76,44 +80,68 @@ class _Device:
             self.logbook = Logbook(self.books, self.holder[1])
         return meter, self.logbook.head[:]
 
-    def _read(self, people: People) -> Reading:
+    def _count(self, now_ns: int, words: Any) -> MeterCounters:
+        place = self.holder[1]
+        long_ns = self.logbook.charged_ns if self.logbook else 0
+        known = self.known.get(place)
+        if known is None:
+            known = self.known[place] = MeterCounters.begin(now_ns, words, long_ns)
+        else:
+            known.follow(now_ns, words, long_ns)
+        return known
+
+    def _read(self, people: People, now_ns: int) -> Reading:
         words, logbook = self.books.words.meters[self.holder[1]], self.logbook
+        counted = self._count(now_ns, words)
         return Reading(
             holder=self.holder,
             gpu=self.gpu,
             promise=self.promise,
             ceiling=self.ceiling,
             pids=people.pids,
-            paid_until=words.virtual_time,
-            charged_ns=words.charged_ns,
-            retired_ns=words.retired_ns,
-            waits=words.throttled + words.throttled_ns,
-            launches=words.launches,
+            paid_until=min(words.virtual_time, now_ns + AHEAD_NS),
+            charged_ns=counted.charged.counter.value,
+            retired_ns=counted.retired.counter.value,
+            waits=counted.waits.value,
+            launches=counted.launches.value,
             unpaid=people.unpaid,
-            awaited_ns=words.awaited_ns,
+            awaited_ns=counted.awaited.value,
             departed=people.departed,
             fled=people.fled,
             flights=logbook.read() if logbook else (),
-            long_ns=logbook.charged_ns if logbook else 0,
+            long_ns=counted.long.counter.value,
             burst_ns=self.burst_ns,
         )
 
 
 class Meters:
-    """Of the devices that are granted; one that is withdrawn is not read."""
+    """Of the devices that are granted; one that is withdrawn is not read.
 
-    def __init__(self, allocation: AllocationID, limits: Sequence[Limit], books: Books) -> None:
+    before: those that were read until the limits changed.
+    """
+
+    def __init__(
+        self,
+        allocation: AllocationID,
+        limits: Sequence[Limit],
+        books: Books,
+        before: "Meters | None" = None,
+    ) -> None:
+        self.counters: dict[int, MeterCounters] = before.counters if before else {}
         self._devices = tuple(
-            _device((allocation, place), limit, books)
+            _device((allocation, place), limit, books, self.counters)
             for place, limit in enumerate(limits)
             if limit.cores > 0
         )
 
-    def read(self, people: People) -> tuple[Reading, ...]:
-        return tuple([device.read(people) for device in self._devices])
+    def read(self, people: People, now_ns: int) -> tuple[Reading, ...]:
+        """now_ns: of CLOCK_MONOTONIC; never earlier than the last time."""
+        return tuple([device.read(people, now_ns) for device in self._devices])
 
 
-def _device(holder: tuple[AllocationID, int], limit: Limit, books: Books) -> _Device:
+def _device(
+    holder: tuple[AllocationID, int], limit: Limit, books: Books, known: dict[int, MeterCounters]
+) -> _Device:
     meter = ffi.buffer(ffi.addressof(books.words.meters[holder[1]]))
     return _Device(
         holder=holder,
@@ -124,4 +152,5 @@ def _device(holder: tuple[AllocationID, int], limit: Limit, books: Books) -> _De
         books=books,
         meter=meter,
         logbook=None if meter[:] == UNUSED else Logbook.from_now_on(books, holder[1]),
+        known=known,
     )

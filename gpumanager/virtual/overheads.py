@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gpumanager.gpu.values import bare
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.config import Config
-from gpumanager.virtual.figures import Beside
-from gpumanager.virtual.measuring import ContextSizes, Held
+from gpumanager.virtual.figures import Beside, FigureContents
+from gpumanager.virtual.measuring import ASSUMED, ContextSizes, Held
+from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,25 @@ class Overheads:
     """Of one allocation.
 
     sizes: what is learnt of contexts, shared by all allocations. on_size: that tells more than was
-    known.
+    known. What figures contain is learnt from what the container says it holds, so that it is
+    learnt for that one alone.
     """
 
     def __init__(
-        self, config: Config, books: Books, sizes: ContextSizes, on_size: Callable[[], None]
+        self,
+        allocation: AllocationID,
+        config: Config,
+        books: Books,
+        sizes: ContextSizes,
+        on_size: Callable[[], None],
     ) -> None:
+        self._allocation = allocation
         self._config = config
         self._books = books
         self._sizes = sizes
         self._on_size = on_size
+        self._contents = FigureContents()
+        self._assumed = False
         self._unlisted = False
         self._listed: dict[int, int] = {}
         """Slot → the pid that the driver has listed."""
@@ -76,14 +86,13 @@ class Overheads:
             for device, limit in enumerate(self._config.limits())
         ]
         beside = self._beside(slot, figures)
-        contents = self._sizes.contents
-        if not self._books.enter_measured(slot, mark.activity, figures, contents):
+        if not self._books.enter_measured(slot, mark.activity, figures, self._contents):
             return Outcome.MOVED
         before = self._last.get(slot)
         if before is not None and before[0] == pid:
-            contents.compare(before[1], beside)
+            self._contents.compare(before[1], beside)
         self._last[slot] = pid, beside
-        self._learn(slot, mark.fresh)
+        self._learn(mark.fresh, figures)
         if any(
             figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
         ):
@@ -106,16 +115,29 @@ class Overheads:
             found[device] = Beside(figure - plain, managed, books.imported(device, slot, count))
         return found
 
-    def _learn(self, slot: int, fresh: tuple[int, ...]) -> None:
-        """Whoever measures a first context, asked to or by turns: there is no second chance."""
+    def _learn(self, fresh: tuple[int, ...], figures: Sequence[Bytes | None]) -> None:
+        """Whoever measures a first context, asked to or by turns: there is no second chance. The
+        driver's own figure is taken: what the books make of it is the container's to change."""
         gpus = [limit.gpu for limit in self._config.limits()]
-        seen = [(gpus[at], self._books.overhead(at, slot)) for at in fresh]
-        news = [self._sizes.learn(gpu, size) for gpu, size in seen if size > 0]
+        seen = [(gpus[at], figures[at] or Bytes(0)) for at in fresh if at < len(figures)]
+        news = [self._sizes.learn(gpu, size, self._allocation) for gpu, size in seen if size > 0]
         if any(news):
             self._on_size()
 
+    def recall(self, gpu: GpuUUID, size: Bytes) -> None:
+        """What an earlier manager has written for this container."""
+        if size == ASSUMED:
+            self._assumed = True
+        elif 0 < size < ASSUMED:
+            self._sizes.learn(gpu, size, self._allocation)
+
+    def context_size(self, gpu: GpuUUID) -> Bytes:
+        """0 while nobody knows, and nothing is assumed."""
+        known = self._sizes.of(gpu, self._allocation)
+        return known or (ASSUMED if self._assumed else Bytes(0))
+
     def assume(self, pid: int) -> None:
-        """The contexts of a process are not told of.
+        """The contexts of a process are not told of: each takes ASSUMED, in this container.
 
         One that was listed before has ended meanwhile, or become another program by exec: that says
         nothing of the driver.
@@ -123,9 +145,8 @@ class Overheads:
         if pid in self._listed.values():
             return
         self._complain(pid)
-        news = [self._sizes.assume(limit.gpu) for limit in self._config.limits()]
-        if any(news):
-            self._on_size()
+        self._assumed = True
+        self._config.write_contexts(self.context_size)
 
     def _note(self, slot: int, pid: int, held: Held) -> None:
         gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())

@@ -1,7 +1,8 @@
 """Processes of this machine: which one a pid means, and the moment it dies.
 
 A pid alone is reused; a pid and its start time are not. Death is told by a pidfd, at once. Where
-the kernel gives none (before 5.3, or when descriptors run out) /proc is looked at twice a second.
+the kernel gives none (before 5.3, or when descriptors run out), and beyond what an allocation may
+have, /proc is looked at twice a second.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from gpumanager.virtual.descriptors import Descriptors
 
 POLL_SECONDS: Final = 0.5
 
@@ -102,7 +105,8 @@ class Deaths:
     A place in the loop itself takes ten times as long to make, and a kilobyte.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, descriptors: Descriptors | None = None) -> None:
+        self.descriptors = descriptors or Descriptors()
         self._loop = asyncio.get_running_loop()
         self._told: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
@@ -116,10 +120,12 @@ class Deaths:
         """Call `tell` once it has died, until it is removed."""
         self._epoll.register(pidfd, select.EPOLLIN)
         self._told[pidfd] = tell
+        self.descriptors.pidfds_now += 1
 
     def remove(self, pidfd: int) -> None:
         del self._told[pidfd]
         self._epoll.unregister(pidfd)
+        self.descriptors.pidfds_now -= 1
 
     def _tell(self) -> None:
         for pidfd, _ in self._epoll.poll(0):
@@ -157,6 +163,9 @@ class Watcher:
             if pidfd is not None:
                 os.close(pidfd)
             return process
+        if pidfd is not None and not self._deaths.descriptors.may_watch(len(self._pidfds)):
+            os.close(pidfd)
+            pidfd = None
         if pidfd is None:
             self._poll(process, on_death)
         else:

@@ -1,13 +1,20 @@
-"""The two regions of an allocation together: what it may use, and what it uses."""
+"""The two regions of an allocation together: what it may use, and what it uses.
 
+A container can write its books. So who its processes are is told by the manager that serves it, and
+its name by the directory: the page could name a process, or an allocation, of somebody else.
+"""
+
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from gpumanager.virtual.books import Books
-from gpumanager.virtual.config import MAX_DEVICES, Config
+from gpumanager.virtual.config import Config
+from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
-from vcuda_shim._shim import ffi
+
+Seated = Collection[tuple[int, Process, bool]]
+"""Slots, whose they are, and whether they were adopted."""
 
 
 class UsageReader:
@@ -19,32 +26,34 @@ class UsageReader:
         self._known: AllocationUsage | None = None
         self._seen: tuple[int, bytes] = (0, b"")
 
-    def read(self, *, seated: bool) -> AllocationUsage:
-        """seated: whether a process of it is known."""
-        words = self._config.words
-        seen = (words.generation, self._books.meters_seen(min(words.device_count, MAX_DEVICES)))
+    def read(self, seated: Seated) -> AllocationUsage:
+        """seated: the processes that have slots."""
+        devices = len(self._config.limits())
+        seen = (self._config.words.generation, self._books.meters_seen(devices))
         if not seated and self._known is not None and seen == self._seen:
             return self._known
-        found = usage(self._config, self._books)
+        found = usage(self._config, self._books, seated)
         self._known, self._seen = None if seated else found, seen
         return found
 
 
-def usage(config: Config, books: Books) -> AllocationUsage:
+def usage(config: Config, books: Books, seated: Seated) -> AllocationUsage:
     """What the two say at this moment; words are read one by one, under running processes."""
     limits = config.limits()
     return AllocationUsage(
-        allocation=AllocationID(_name(config)),
+        allocation=AllocationID(config.directory.name),
         generation=config.words.generation,
         devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
         processes=tuple(
-            books.process(slot, owner, len(limits)) for slot, owner in books.owners() if owner
+            books.process(slot, owner, len(limits), adopted=adopted)
+            for slot, owner, adopted in seated
         ),
     )
 
 
 def read_usage(directory: Path) -> AllocationUsage:
-    """The usage of an allocation by its directory, with or without a manager.
+    """The usage of an allocation by its directory, with or without a manager. Limits and processes
+    are what the pages say: for tests and for what is simulated.
 
     Raises RegionUnreadable and RegionBroken.
     """
@@ -52,9 +61,5 @@ def read_usage(directory: Path) -> AllocationUsage:
         Config(directory, writable=False) as config,
         Books.existing(directory) as books,
     ):
-        return usage(config, books)
-
-
-def _name(config: Config) -> str:
-    words: Any = ffi.string(config.words.allocation)
-    return bytes(words).decode(errors="replace")
+        owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
+        return usage(config, books, owners)

@@ -9,7 +9,7 @@ it when it is measured. Until then the slot of the dead keeps that charge (`exit
 """
 
 import errno
-from collections.abc import ItemsView, Iterable
+from collections.abc import Callable, ItemsView, Iterable
 from dataclasses import dataclass
 
 from gpumanager.virtual.alive import locked
@@ -19,19 +19,28 @@ from gpumanager.virtual.processes import Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import Hello, Refused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Seat:
-    """A process's slot, and the stack of the program that took it: exec begins another."""
+    """A process's slot, and the stack of the program that took it: exec begins another. adopted:
+    the books say that it has it, and nobody else does."""
 
     slot: int
     stack: int
+    adopted: bool = False
 
 
 class Seats:
     """Of one allocation."""
 
-    def __init__(self, books: Books, watcher: Watcher, devices: int) -> None:
-        """devices: the allocation's that can be measured."""
+    def __init__(
+        self,
+        books: Books,
+        watcher: Watcher,
+        devices: int,
+        is_ours: Callable[[Process], bool] = lambda _: True,
+    ) -> None:
+        """devices: the allocation's that can be measured. is_ours: whether a process that has a
+        slot already belongs to this container."""
         self._books = books
         self._devices = devices
         self._watcher = watcher
@@ -39,7 +48,7 @@ class Seats:
         self._exited: dict[Process, int] = {}
         self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
-        self._take_up()
+        self._take_up(is_ours)
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -79,6 +88,7 @@ class Seats:
         """
         seat = self._taken.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
+            seat.adopted = False
             return seat
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
@@ -132,15 +142,15 @@ class Seats:
                 self._watcher.forget(process)
                 self.leave(process)
 
-    def _take_up(self) -> None:
+    def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         left: list[tuple[int, Process]] = []
         for slot, owner in self._books.seated():
-            if owner is not None and self._watcher.watch(owner, self.leave):
-                self._taken[owner] = Seat(slot, stack_of(owner))
-            elif owner is not None:
-                left.append((slot, owner))
-            else:
+            if owner is None or owner in self._taken or not is_ours(owner):
                 self._books.free(slot)
+            elif self._watcher.watch(owner, self.leave):
+                self._taken[owner] = Seat(slot, stack_of(owner), adopted=True)
+            else:
+                left.append((slot, owner))
         for slot, owner in left:
             self._empty(slot, owner)

@@ -42,6 +42,9 @@ class Sharing:
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
+        self._said_overdrawn: frozenset[Holder] = frozenset()
+        self.overdrawn: frozenset[AllocationID] = frozenset()
+        """Containers that do not hold to their limiters, at the last look."""
 
     @cached_property
     def _shares(self) -> "Shares":
@@ -53,7 +56,7 @@ class Sharing:
     def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
         allocations = {one.allocation: one for one in served}
-        readings = [reading for one in allocations.values() for reading in one.readings()]
+        readings = [reading for one in allocations.values() for reading in one.readings(now_ns)]
         self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
         self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
         self._report()
@@ -61,10 +64,12 @@ class Sharing:
     def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
         """Who lends is seen to want it back before the next look."""
         lenders = (served[name] for name in self._lenders if name in served)
-        stirred = self._shares.stirred(reading for one in lenders for reading in one.readings())
+        stirred = self._shares.stirred(
+            reading for one in lenders for reading in one.readings(now_ns)
+        )
         if not stirred:
             return
-        readings = [one for each in served.values() for one in each.readings()]
+        readings = [one for each in served.values() for one in each.readings(now_ns)]
         touched = [one for one in readings if one.gpu in stirred]
         self._grant(self._shares.glance(now_ns, touched), served, now_ns)
 
@@ -86,6 +91,15 @@ class Sharing:
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
+        overdrawn = self._shares.overdrawn
+        self.overdrawn = frozenset(AllocationID(name) for name, _ in overdrawn)
+        for holder in sorted(overdrawn - self._said_overdrawn):
+            log.warning(
+                "%s: it launches on its GPU %d although its GPU time is used up: it does not hold "
+                "to its limiter, and neighbours may get less than they were promised",
+                *holder,
+            )
+        self._said_overdrawn |= overdrawn
 
     @property
     def lends(self) -> bool:

@@ -30,7 +30,8 @@ class DeviceUsage:
 class ProcessUsage:
     """One process. held: bytes per GPU, in the order of the devices. degraded: VCUDA_DEGRADED_*.
 
-    unlimited: its shim could not place functions that allocate or launch.
+    unlimited: its shim could not place functions that allocate or launch. adopted: the books of an
+    earlier manager say that the slot is its own; it has not called since.
     """
 
     slot: int
@@ -39,13 +40,18 @@ class ProcessUsage:
     degraded: int
     held: tuple[Bytes, ...]
     unlimited: bool = False
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationUsage:
-    """All of one allocation. A device withdrawn from it stays listed, with a limit of 0."""
+    """All of one allocation. A device withdrawn from it stays listed, with a limit of 0.
+
+    overdrawn: it launches on although its GPU time is used up.
+    """
 
     allocation: AllocationID
     generation: int
     devices: tuple[DeviceUsage, ...]
     processes: tuple[ProcessUsage, ...]
+    overdrawn: bool = False

@@ -26,7 +26,8 @@ RAW_HEAD: Final = """\
 # gpu-manager without Helm, made of charts/gpu-manager by tests/chart/generate.py.
 # What has to be written here before it is applied: docs/install.md.
 """
-RAW_VALUES: Final = ("--set", "extender.tls.source=secret")
+SECRETS: Final = "extender.clientCertificate.secretName=gpu-manager-extender-client"
+RAW_VALUES: Final = ("--set", f"extender.tls.source=secret,{SECRETS}")
 
 _RANDOM: Final = re.compile(r"(?m)^(  (?:ca\.crt|tls\.crt|tls\.key)): \S+$")
 _HELMS: Final = re.compile(

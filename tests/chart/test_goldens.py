@@ -23,6 +23,7 @@ VARIABLES = {"$(POD_NAME)": "pod-1"}
 CLUSTER_WIDE = {
     *("ClusterRole", "ClusterRoleBinding"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
 UNPRIVILEGED = {"runtime-class"}
 """Cases in which nobody is privileged."""
@@ -99,8 +100,17 @@ def test_ports_are_those_that_containers_have(path: Path) -> None:
 def _probes_ask_a_port(container: Object) -> None:
     names = {port["name"] for port in container.get("ports", ())}
     for probe in ("livenessProbe", "readinessProbe"):
-        assert (probe in container) == bool(names)
-        assert not names or container[probe]["httpGet"]["port"] in names
+        if "exec" in container[probe]:
+            _a_probe_runs(container[probe]["exec"]["command"], container["args"])
+        else:
+            assert container[probe]["httpGet"]["port"] in names
+
+
+def _a_probe_runs(command: list[str], arguments: list[str]) -> None:
+    """It asks at the socket that the agent makes."""
+    assert command[:2] == ["gpumanager", "probe"]
+    params = _parsed("probe", command[1:])
+    assert f"--probe-socket={params['path']}" in arguments
 
 
 def test_arguments_are_flags_that_the_program_has(path: Path) -> None:

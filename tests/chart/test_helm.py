@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import generate
 import goldens
@@ -11,6 +12,7 @@ import helm_program
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from helm_program import helm, rendered
 
 pytestmark = pytest.mark.skipif(helm_program.found() is None, reason=helm_program.MISSING)
@@ -89,11 +91,58 @@ def test_kube_scheduler_is_of_the_clusters_version_whoever_made_it() -> None:
 
 
 def test_the_extenders_certificate_is_for_its_service() -> None:
-    (made,) = (one for one in yaml.safe_load_all(rendered()) if one and one["kind"] == "Secret")
+    made, _ = _secrets()
     certificate = x509.load_pem_x509_certificate(base64.b64decode(made["data"]["tls.crt"]))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
     assert "gpu-manager-extender.kube-system.svc" in names.get_values_for_type(x509.DNSName)
+
+
+def test_kube_schedulers_certificate_is_signed_by_whom_the_extender_believes() -> None:
+    _, made = _secrets()
+    authority, certificate = (
+        x509.load_pem_x509_certificate(base64.b64decode(made["data"][name]))
+        for name in ("ca.crt", "tls.crt")
+    )
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+
+    certificate.verify_directly_issued_by(authority)
+    assert names.get_values_for_type(x509.DNSName) == ["gpu-manager-kube-scheduler"]
+    assert ExtendedKeyUsageOID.CLIENT_AUTH in uses
+
+
+def _secrets() -> tuple[Any, Any]:
+    """The extender's, and what kube-scheduler shows."""
+    made = [one for one in yaml.safe_load_all(rendered()) if one and one["kind"] == "Secret"]
+    first, second = sorted(made, key=lambda one: str(one["metadata"]["name"]), reverse=True)
+    return first, second
+
+
+NO_CLIENTS = (
+    "scheduler.enabled=false",
+    "extender.clientCertificate.required=never",
+    "extender.tls.source=none",
+)
+
+
+@pytest.mark.parametrize("value", NO_CLIENTS)
+def test_nobody_needs_a_certificate_where_that_is_said(value: str) -> None:
+    assert "--client-ca-file" not in rendered("--set", value)
+    assert "extender-client" not in rendered("--set", value)
+
+
+def test_the_clusters_own_scheduler_may_have_to_show_a_certificate(tmp_path: Path) -> None:
+    words = ("--set", "scheduler.enabled=false,extender.clientCertificate.required=always")
+
+    assert "--client-ca-file" in rendered(*words)
+    assert "certFile: /etc/kubernetes/gpu-manager/client/tls.crt" in _notes(tmp_path, *words)
+
+
+def test_policies_are_for_clusters_that_know_them() -> None:
+    assert "ValidatingAdmissionPolicy\n" in rendered(kubernetes="1.30.0")
+    assert "ValidatingAdmissionPolicy" not in rendered(kubernetes="1.29.9")
+    assert "ValidatingAdmissionPolicy" not in rendered("--set", "admissionPolicies.enabled=false")
 
 
 NOTES = {
@@ -188,7 +237,8 @@ def test_the_doctor_is_told_to_look_where_the_agent_does(tmp_path: Path) -> None
     told = _notes(tmp_path, *words).partition("gpumanager doctor ")[2].splitlines()[0].split()
 
     assert set(told) <= arguments
-    assert {one for one in arguments if "=/" in one or "unix:" in one} == set(told)
+    places = {one for one in arguments if "=/" in one or "unix:" in one}
+    assert places - {"--probe-socket=/tmp/probe.sock"} == set(told)
 
 
 def _notes(directory: Path, *words: str) -> str:

@@ -97,6 +97,8 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 1},
     "extender.maxRequestMiB": {"type": "integer", "minimum": 1, "maximum": 1024},
     "extender.tls.source": one_of("helm", "certManager", "secret", "none"),
+    "extender.clientCertificate.required": one_of("auto", "always", "never"),
+    "extender.clientCertificate.name": {"type": "string", "minLength": 1},
     "scheduler.name": {"type": "string", "minLength": 1, "not": {"const": "default-scheduler"}},
     "scheduler.extenderWeight": {"type": "integer", "minimum": 1},
     "webhook.missingMemory": {

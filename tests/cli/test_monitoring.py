@@ -11,6 +11,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.values import AllocationID
 
 
@@ -40,7 +41,7 @@ def test_an_agent_is_ready_with_its_journal_and_both_resources(agent: Agent, why
 
 async def test_without_a_gpu_it_is_said_what_is_waited_for() -> None:
     reasons = ["", "the driver lists no GPU"]
-    monitoring = Monitoring(AgentSettings(), lambda: reasons[-1])
+    monitoring = Monitoring(AgentSettings(), Supervisor(), lambda: reasons[-1])
 
     assert monitoring.not_ready() == "waiting for a GPU: the driver lists no GPU"
     reasons.pop()
@@ -48,7 +49,7 @@ async def test_without_a_gpu_it_is_said_what_is_waited_for() -> None:
 
 
 async def test_the_journal_that_is_timed_is_the_agent_s(tmp_path: Path) -> None:
-    monitoring = Monitoring(AgentSettings(checkpoint_path=tmp_path))
+    monitoring = Monitoring(AgentSettings(checkpoint_path=tmp_path), Supervisor())
 
     assert monitoring.journal.path == tmp_path / "allocations.json"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.compute.course import Span, Stay, course
-from gpumanager.compute.overlap import Overlap, Visit
+from gpumanager.compute.overlap import STAYS, Overlap, Visit
 from gpumanager.compute.values import SECOND, Flight, Holder, Reading
 from gpumanager.gpu.values import GpuUUID
 
@@ -439,3 +439,31 @@ def test_what_has_been_told_of_is_not_kept_for_good() -> None:
 
     kept = len(node.overlap._ended), len(node.overlap._spans)
     assert max(kept) < 50
+
+
+def test_a_container_that_logs_thousands_of_launches_does_not_make_looks_longer() -> None:
+    """It forges 63 of them a look, by as many processes, beside one that does not end."""
+    overlap, now = Overlap(), 100 * SECOND
+    for look in range(60):
+        now += SECOND // 10
+        going = Flight(10**9, 63, now - 29 * SECOND, 0, SECOND, SECOND)
+        ended = [
+            Flight(64 * look + slot, slot, slot, now - slot, 30 * SECOND, 30 * SECOND)
+            for slot in range(63)
+        ]
+        reading = Reading(
+            ("hostile", 0),
+            GpuUUID("GPU-0"),
+            promise=0.3,
+            ceiling=0.3,
+            pids=frozenset(),
+            paid_until=now,
+            charged_ns=0,
+            retired_ns=0,
+            waits=0,
+            flights=(going, *ended),
+        )
+        overlap.update(now, [Visit(reading)])
+
+    assert len(overlap._ended) <= STAYS
+    assert min(stay.begun for stay in overlap._ended) >= now - 60 * SECOND

@@ -72,6 +72,8 @@ CERTIFICATE: Final = _fields(
     "secretName",
     "issuerRef",
     secretName=TEXT,
+    commonName=TEXT,
+    duration=TEXT,
     dnsNames=_list(TEXT),
     usages=_list(_one_of("digital signature", "key encipherment", "server auth", "client auth")),
     privateKey=_fields(algorithm=_one_of("RSA", "ECDSA", "Ed25519"), size=NUMBER),

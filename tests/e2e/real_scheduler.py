@@ -7,7 +7,6 @@ belongs to a single scheduler is replaced. The Service stands in `service_door`,
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ import enclosure
 from api_client import ApiClient
 from documented import documented
 from node_process import NodeProcess
+from node_runtime import run
 from real_node import RealNode
 from replica import NAMESPACE, Replica
 from service_door import ServiceDoor
@@ -27,6 +27,7 @@ APP: Final = "gpumanager-extender"
 PORT: Final = 3456
 SCHEDULER_PORT: Final = 10260
 """Not that of the node's own scheduler, which goes on beside."""
+CLIENT: Final = "gpu-manager-kube-scheduler"
 DAY: Final = timedelta(days=1)
 
 
@@ -73,6 +74,9 @@ class RealScheduler:
             "kubeconfig": self.node.write_kubeconfig("extender", self._token),
             "tls-cert-file": self._directory / "tls.crt",
             "tls-private-key-file": self._directory / "tls.key",
+            "client-ca-file": self._directory / "client.crt",  # which has signed itself
+            "client-name": CLIENT,
+            "open-pages": "true",
         }
         words = [f"--{name}={value}" for name, value in flags.items()]
         replica = Replica(self.node, APP, endpoint, ["extender", *words])
@@ -98,10 +102,13 @@ class RealScheduler:
         }
         for name, content in files.items():
             (self._directory / name).write_bytes(content)
+        made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj")
+        places = ("-keyout", self._directory / "client.key", "-out", self._directory / "client.crt")
+        run("openssl", *made, f"/CN={CLIENT}", *places)
 
     def _start_scheduler(self) -> None:
         written = self._directory / "kube-scheduler.json"
-        written.write_text(json.dumps(self._here(self._directory / "ca.crt")))
+        written.write_text(json.dumps(self._here()))
         self._last_first.callback(self.process.stop)
         self.process.start(
             self.node.program("kube-scheduler"),
@@ -109,13 +116,18 @@ class RealScheduler:
             *("--cert-dir", self._directory),
         )
 
-    def _here(self, authority: Path) -> dict[str, Any]:
+    def _tls(self, documented: dict[str, str]) -> dict[str, str]:
+        """Of the fields that are documented, the files here."""
+        files = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}
+        return {field: str(self._directory / files[field]) for field in documented}
+
+    def _here(self) -> dict[str, Any]:
         """The configuration with this node's paths."""
         (extender,) = self.configuration["extenders"]
         return self.configuration | {
             "clientConnection": {"kubeconfig": str(self.node.kubeconfig("scheduler"))},
             "leaderElection": {"leaderElect": False},
-            "extenders": [extender | {"tlsConfig": {"caFile": str(authority)}}],
+            "extenders": [extender | {"tlsConfig": self._tls(extender["tlsConfig"])}],
         }
 
 

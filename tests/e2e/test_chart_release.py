@@ -115,19 +115,26 @@ def test_a_rollback_brings_back_what_an_upgrade_changed(node: RealNode, release:
     assert _content(node, release) == installed
 
 
-def test_the_extenders_certificate_is_kept_by_upgrades_and_rollbacks(
+def test_the_extenders_certificates_are_kept_by_upgrades_and_rollbacks(
     node: RealNode, release: Release
 ) -> None:
+    """Its own, and the one by which it knows kube-scheduler."""
     release.install()
-    made = release.stored("Secret")["data"]
+    made = _secrets(node, release)
 
     release.upgrade(*CHANGES)
-    kept = release.stored("Secret")["data"]
+    kept = _secrets(node, release)
     release.rollback()
 
-    assert made.keys() == {"ca.crt", "tls.crt", "tls.key"}
+    assert [one.keys() for one in made] == [{"ca.crt", "tls.crt", "tls.key"}] * 2
+    assert made[0] != made[1]
     assert kept == made
-    assert release.stored("Secret")["data"] == made
+    assert _secrets(node, release) == made
+
+
+def _secrets(node: RealNode, release: Release) -> list[Any]:
+    secrets = (one for one in release.manifest if one["kind"] == "Secret")
+    return [as_stored(node.api, one)["data"] for one in secrets]
 
 
 def _content(node: RealNode, release: Release) -> Mapping[str, Mapping[str, Any]]:

@@ -54,7 +54,8 @@ def pod(
     namespace: str = "default",
 ) -> Pod:
     """memory: blocks of 256 MiB. cores: 0 for a pod that asks for no GPU at all."""
-    asks = {VCORE: cores, VMEMORY: memory} if cores else {}
+    wanted = {VCORE: cores, VMEMORY: memory} if cores else {}
+    asks = {resource: count for resource, count in wanted.items() if count}
     main = Container("main", ContainerKind.APP, command, environment, None, asks)
     return Pod(namespace, name, (main,), dict(annotations or {}))
 
@@ -66,15 +67,31 @@ def hostile(name: str, program: str, *words: object, **asks: Any) -> Pod:
 
 
 class HostileNode:
-    """node: the simulated one. said: what the containers of each pod printed, in order."""
+    """node: the simulated one. said: what the containers of each pod printed, in order. port: of the
+    agent, 0 if none was asked for."""
 
     def __init__(self, machine: str = "t4x4", **flags: object) -> None:
         self.said: defaultdict[str, list[str]] = defaultdict(list)
+        self._printed = asyncio.Event()
+        self.port = int(str(flags.get("query-port", 0)))
         self.node = SimulatedNode(load_machine(machine), on_event=self._hear, agent_flags=flags)
 
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.ContainerPrinted):
             self.said[event.pod.name].append(event.line)
+            self._printed.set()
+
+    async def first_line(self, name: str) -> str:
+        """The first that a pod prints."""
+        while not self.said[name]:
+            self._printed.clear()
+            await self._printed.wait()
+        return self.said[name][0]
+
+    async def agent_says(self, words: str, times: int = 1) -> None:
+        """Waits until the agents of this node have logged it so often."""
+        while self.node.disk.agent_log.read_text().count(words) < times:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()

@@ -1,13 +1,16 @@
 """A list of pods read item by item says what it says as a whole, whatever was read before."""
 
 import json
+import tracemalloc
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kubelet.pod_list import PodList
+from gpumanager.kubelet.pod_list import BEGIN, PodList
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -28,21 +31,26 @@ def listed(items: list[Any], layout: Any = (",", ":")) -> bytes:
     return json.dumps(frame, indent=layout).encode()
 
 
-@given(st.lists(st.tuples(lists, layouts), max_size=4))
+def cut(text: bytes, size: int = 1 << 16) -> list[bytes]:
+    """As it comes over the wire."""
+    return [text[place : place + size] for place in range(0, len(text), size)]
+
+
+@given(st.lists(st.tuples(lists, layouts), max_size=4), st.integers(1, 200))
 def test_every_list_is_read_as_if_it_were_the_only_one(
-    history: list[tuple[list[Any], Any]],
+    history: list[tuple[list[Any], Any]], size: int
 ) -> None:
     known = PodList[Any](lambda item: item)
     for items, layout in history:
-        assert list(known.parse(listed(items, layout))) == items
+        assert list(known.parse(cut(listed(items, layout), size))) == items
 
 
 def test_only_what_is_new_is_read() -> None:
     seen: list[str] = []
     known = PodList[None](lambda item: seen.append(item["metadata"]["uid"]))
-    known.parse(listed([{"metadata": {"uid": uid, "name": "x" * 99}} for uid in "abc"]))
+    known.parse(cut(listed([{"metadata": {"uid": uid, "name": "x" * 99}} for uid in "abc"])))
 
-    known.parse(listed([{"metadata": {"uid": uid, "name": "x" * 99}} for uid in "cdb"]))
+    known.parse(cut(listed([{"metadata": {"uid": uid, "name": "x" * 99}} for uid in "cdb"])))
 
     assert seen == ["a", "b", "c", "d"]
 
@@ -50,9 +58,9 @@ def test_only_what_is_new_is_read() -> None:
 def test_a_pod_that_changed_far_behind_its_name_is_read_again() -> None:
     known = PodList[Any](lambda item: item)
     before, after = ({"a": "x" * 999, "phase": phase} for phase in ("Pending", "Running"))
-    known.parse(listed([before]))
+    known.parse(cut(listed([before])))
 
-    assert known.parse(listed([after])) == (after,)
+    assert known.parse(cut(listed([after]))) == (after,)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,7 @@ def test_a_pod_that_changed_far_behind_its_name_is_read_again() -> None:
 def test_an_unusual_list_is_read_as_a_whole(text: str) -> None:
     expected = json.loads(text)["items"] or []
 
-    assert list(PodList[Any](lambda item: item).parse(text.encode())) == expected
+    assert list(PodList[Any](lambda item: item).parse(cut(text.encode(), 7))) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,4 +94,37 @@ def test_an_unusual_list_is_read_as_a_whole(text: str) -> None:
 )
 def test_half_a_list_is_none(text: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        PodList[Any](lambda item: item).parse(text.encode(errors="surrogateescape"))
+        PodList[Any](lambda item: item).parse(cut(text.encode(errors="surrogateescape"), 7))
+
+
+def test_of_a_long_list_little_is_in_memory() -> None:
+    """200 pods with 250 KB of annotations each: 50 MB."""
+    note = {"note": 'x"' * 83_000}
+    frame = b'{"kind":"PodList","metadata":{},"items":['
+    names = [f"pod-{number:04}" for number in range(200)]
+
+    def texts() -> Iterator[bytes]:
+        yield frame
+        for number, name in enumerate(names):
+            pod = {"metadata": {"name": name, "labels": "y" * BEGIN, "annotations": note}}
+            yield from cut((b"," if number else b"") + json.dumps(pod).encode())
+        yield b"]}"
+
+    known = PodList[str](lambda item: str(item["metadata"]["name"]))
+    tracemalloc.start()
+    try:
+        assert list(known.parse(texts())) == names
+        assert list(known.parse(texts())) == names
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 8 << 20
+
+
+def test_a_pod_that_is_too_large_is_no_list() -> None:
+    """Left out it would look as if it were gone."""
+    chunks = chain([b'{"items":[{"a":"'], repeat(b"x" * (1 << 16)))
+
+    with pytest.raises(ValueError, match="a pod of more than"):
+        PodList[Any](lambda item: item).parse(chunks)

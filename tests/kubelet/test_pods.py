@@ -1,5 +1,6 @@
 """Reading the kubelet's list of pods."""
 
+import asyncio
 import contextlib
 import json
 import socketserver
@@ -64,16 +65,16 @@ kubernetes_build_info{build_date="",git_version="v1.36.2",go_version="go1.26",ma
 kubernetes_feature_enabled{name="A"} 1
 """
 
-    assert parse_version(metrics) == "v1.36.2"
+    assert parse_version([metrics]) == "v1.36.2"
 
 
 def test_metrics_of_somebody_else_tell_no_version() -> None:
     with pytest.raises(PodsUnavailable, match="do not tell its version"):
-        parse_version(b'go_info{version="go1.26"} 1\n')
+        parse_version([b'go_info{version="go1.26"} 1\n'])
 
 
 def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:
-    (pod,) = parse_pods(listed(POD))
+    (pod,) = parse_pods([listed(POD)])
 
     assert (pod.uid, pod.namespace, pod.name, pod.phase) == ("u1", "team", "train", "Running")
     assert pod.terminating
@@ -109,11 +110,11 @@ def test_a_quantity_that_is_no_whole_number_is_not_guessed(
 ) -> None:
     pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [asking("c", written, 0)]}}
 
-    assert parse_pods(listed(pod))[0].containers[0].cores == read
+    assert parse_pods([listed(pod)])[0].containers[0].cores == read
 
 
 def test_an_empty_node_has_no_pods() -> None:
-    assert parse_pods(b'{"items": null}') == ()
+    assert parse_pods([b'{"items": null}']) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_an_empty_node_has_no_pods() -> None:
 )
 def test_what_is_no_list_of_pods_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(PodsUnavailable, match="not a list of pods"):
-        parse_pods(body)
+        parse_pods([body])
 
 
 @given(
@@ -147,7 +148,7 @@ def test_what_is_no_list_of_pods_is_said_to_be_none(body: bytes) -> None:
 )
 def test_no_json_makes_it_fail_otherwise(value: object) -> None:
     try:
-        parse_pods(json.dumps({"items": value}).encode())
+        parse_pods([json.dumps({"items": value}).encode()])
     except PodsUnavailable as error:
         assert "cannot read the kubelet's pods" in str(error)  # noqa: PT017
 
@@ -165,17 +166,28 @@ class Kubelet(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         with contextlib.suppress(OSError):  # a caller with a deadline has left
-            self.wfile.write(body)
+            time.sleep(server.begins)
+            for piece in (body[:100], body[100:200], body[200:]):
+                self.wfile.write(piece)
+                time.sleep(server.between)
 
     def log_message(self, *arguments: object) -> None:
         pass
 
 
 @contextmanager
-def kubelet(*, token: str = "", silent: bool = False, refuses: int = 0) -> Iterator[str]:
+def kubelet(
+    *,
+    token: str = "",
+    silent: bool = False,
+    refuses: int = 0,
+    begins: float = 0.0,
+    between: float = 0.0,
+) -> Iterator[str]:
+    """begins: seconds until the first byte of the body. between: two pieces of it."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Kubelet)
     server.daemon_threads, server.token, server.speaks = False, token, threading.Event()
-    server.refuses = refuses
+    server.refuses, server.begins, server.between = refuses, begins, between
     if not silent:
         server.speaks.set()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -229,6 +241,41 @@ async def test_a_kubelet_that_does_not_answer_costs_no_more_than_the_deadline() 
         took = time.monotonic() - began
 
     assert took < 60  # the kubelet says nothing for as long as we ask
+
+
+async def test_a_long_answer_may_take_longer_than_each_of_its_pieces() -> None:
+    with kubelet(between=1.2) as endpoint:
+        (pod,) = await KubeletPods(endpoint, deadline=3.0).pods()
+
+    assert pod.name == "train"
+
+
+async def test_a_kubelet_that_begins_late_is_waited_for_the_next_time() -> None:
+    """It takes long to put a long list into words, which tenants can make long."""
+    with kubelet(begins=0.5) as endpoint:
+        source = KubeletPods(endpoint, deadline=0.1)
+        with pytest.raises(PodsUnavailable, match=r"within 0\.1 s"):
+            await source.pods()
+        assert source._late is not None
+        await asyncio.wait((source._late,))
+
+        (pod,) = await source.pods()
+
+    assert pod.name == "train"
+
+
+async def test_half_an_answer_is_none() -> None:
+    """A pod that is missing in it would look as if it were gone."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + b'{"items":[]}')
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(PodsUnavailable):
+            await KubeletPods(f"http://127.0.0.1:{port}", deadline=BOUND).pods()
 
 
 async def test_a_kubelet_that_is_not_there_is_an_error_of_ours() -> None:

@@ -40,6 +40,7 @@ from gpumanager.monitor.look import Busy, Meters, container_views
 from gpumanager.monitor.ports import Happening
 from gpumanager.monitor.residents import by_holder, residents, seats
 from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find
 
@@ -83,6 +84,31 @@ def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> No
     assert str(found) == (
         "process 2 of team/pod (main) holds 276 MiB of GPU0 beyond its container's limit"
     )
+
+
+def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
+    snapshot = seen(booked(1, 300 * MIB), resident(3, GIB, of=member(OTHER)))
+    views = [replace(one, overdrawn=one.owner == OWNER) for one in snapshot.containers]
+
+    found = [
+        one
+        for one in suspects(replace(snapshot, containers=tuple(views)))
+        if one.kind is Kind.OVERDRAWN
+    ]
+
+    assert [(one.process.pid, one.owner, one.certain) for one in found] == [(1, OWNER, True)]
+    assert "launches on GPU0 although its container's GPU time is used up" in str(found[0])
+
+
+@pytest.mark.parametrize("of", [None, member(OTHER)])
+def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -> None:
+    """A manager that comes after a crash reads slots from a page that containers write."""
+    booked, name = Bytes(0), ONE.allocation
+    one = resident(1, 2 * GIB, allocation=name, booked=booked, of=of, adopted=of is None)
+
+    (found,) = suspects(seen(one))
+
+    assert not found.certain
 
 
 @pytest.mark.parametrize(("more", "found"), [(0, []), (1, [Kind.OVER_LIMIT])])

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,14 @@ class Served:
     """A server with a page, a broken page and a long one."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self.asked = 0
-        pages = {"/page": self.page, "/broken": self.broken, "/long": self.long}
+        self.asked = self.slow = self.longs = 0
+        self.done = asyncio.Event()
+        pages = {
+            "/page": self.page,
+            "/broken": self.broken,
+            "/long": self.long,
+            "/slow": self.wait,
+        }
         self.server = HttpServer(pages, bounds)
         self.port = 0
 
@@ -31,7 +38,21 @@ class Served:
     async def broken(self) -> Answer:
         raise RuntimeError("no")
 
+    async def wait(self) -> Answer:
+        self.slow += 1
+        await self.done.wait()
+        return Answer()
+
+    async def deaf(self) -> asyncio.StreamWriter:
+        """Asks for the long page, and takes nothing of it."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1)
+        before = self.longs
+        writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+        await until(lambda: self.longs > before)
+        return writer
+
     async def long(self) -> Answer:
+        self.longs += 1
         return Answer(body=b"x" * (64 << 20))
 
     async def ask(self, method: str, path: str, **more: Any) -> http.client.HTTPResponse:
@@ -157,17 +178,57 @@ async def test_who_does_not_take_the_answer_is_let_go(serve: Start) -> None:
     del reader
 
 
-async def test_a_crowd_is_turned_away_and_those_after_it_are_heard(serve: Start) -> None:
-    served = await serve(Bounds(head_seconds=30, connections=4))
-    crowd = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(4)]
+async def test_a_caller_that_does_not_ask_gives_way_to_the_next(serve: Start) -> None:
+    served = await serve(Bounds(head_seconds=600, asking=4))
+    crowd = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(9)]
     await until(lambda: served.server.callers == 4)
 
-    assert (await served.say(b"GET /page HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
+    assert (await served.ask("GET", "/page")).status == 200
 
+    assert [await reader.read() for reader, _ in crowd[:5]] == [b""] * 5
     for _, writer in crowd:
         writer.transport.abort()
-    await until(lambda: not served.server.callers)
+
+
+async def test_a_caller_that_does_not_take_its_answer_gives_way_to_the_next(serve: Start) -> None:
+    served = await serve(Bounds(answer_seconds=600, connections=4))
+    crowd = [await served.deaf() for _ in range(4)]
+
     assert (await served.ask("GET", "/page")).status == 200
+
+    assert served.server.callers < 5
+    for writer in crowd:
+        writer.transport.abort()
+
+
+async def test_a_caller_whose_answer_is_being_made_is_not_let_go(serve: Start) -> None:
+    served = await serve(Bounds(head_seconds=600, connections=4, asking=1))
+    waiting = []
+    for _ in range(4):
+        waiting.append(asyncio.create_task(served.ask("GET", "/slow")))
+        await until(lambda: served.slow == len(waiting))
+
+    turned_away = [(await served.ask("GET", "/page")).status for _ in range(3)]
+    served.done.set()
+
+    assert turned_away == [503, 503, 503]
+    assert [(await one).status for one in waiting] == [200] * 4
+    assert (await served.ask("GET", "/page")).status == 200
+
+
+async def test_a_unix_socket_is_for_our_own_account_and_is_made_anew(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    for _ in range(2):
+        served = Served(Bounds())
+        await served.server.start_at(place)
+        try:
+            reader, writer = await asyncio.open_unix_connection(place)
+            writer.write(b"GET /page HTTP/1.1\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+            assert place.stat().st_mode & 0o777 == 0o600
+        finally:
+            await served.server.stop()
 
 
 async def test_a_stopped_server_lets_go_of_everybody_and_of_its_port(serve: Start) -> None:

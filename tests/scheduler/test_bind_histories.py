@@ -19,7 +19,6 @@ from scheduler_world import node_object, pod_object
 from truth import overfull
 
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable
-from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
@@ -123,14 +122,12 @@ class History:
         rules = self.rules()
         self.state = ClusterState(tally=rules)
         self.verdicts = Verdicts(self.state)
-        self.seen: dict[PodUID, PodView] = {}
         self.binder = Binder(
             self.api,
             self.state,
             self.verdicts,
             Alone(),
             rules=rules,
-            known=self.seen.get,
             asks=self.asks,
             clock=lambda: self.now,
         )
@@ -159,11 +156,9 @@ class History:
         self.objects.create(Key("pods", "default", name), item)
 
     def a_pod_is_filtered(self) -> None:
-        """From now on it is known by what it was then."""
+        """Nothing is remembered of that."""
         if pod := self.some_pod():
-            seen = read_pod(pod)
-            self.seen[seen.uid] = seen
-            ask = self.asks(seen)
+            ask = self.asks(read_pod(pod))
             assert isinstance(ask, PodAsk)
             fitting = filter_nodes(self.verdicts.of(ask), tuple(NODES)).fitting
             self.said.append(f"fits {fitting}")

@@ -13,6 +13,8 @@ from gpumanager.cli import run
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.http.clients import PROBES, Clients
+from gpumanager.scheduler.server import ExtenderServer
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
@@ -93,14 +95,16 @@ async def test_files_that_are_none_are_told(tmp_path: Path) -> None:
         await begun((tmp_path / "a", tmp_path / "b"))
 
 
-async def healthy(port: int, authority: Path, ours: tuple[Path, Path] | None = None) -> bool:
+async def answered(
+    port: int, authority: Path, ours: tuple[Path, Path] | None = None, path: str = "/metrics"
+) -> bool:
     """Whether somebody with this certificate is answered."""
     context = ssl.create_default_context(cafile=authority)
     if ours is not None:
         context.load_cert_chain(*ours)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
         line = await reader.readline()
     except OSError:
         return False
@@ -119,14 +123,18 @@ async def test_only_callers_of_the_authority_are_served_and_it_may_be_replaced(
     shutil.copy(first[0], believed)
     certificate = await begun(server, believed)
     async with serving(api) as one:
-        port = await one.server.start("127.0.0.1", 0, certificate.context)
-        before = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+        closed = ExtenderServer(one.extender, clients=Clients())
+        port = await closed.start("127.0.0.1", 0, certificate.context)
+        before = [await answered(port, server[0], ours) for ours in (first, second, None)]
         shutil.copy(second[0], believed)
         await certificate.look()
-        after = [await healthy(port, server[0], ours) for ours in (first, second, None)]
+        after = [await answered(port, server[0], ours) for ours in (first, second, None)]
+        probes = [await answered(port, server[0], None, path) for path in sorted(PROBES)]
+        await closed.stop()
 
     assert before == [True, False, False]
     assert after == [False, True, False]
+    assert probes == [True] * len(PROBES)
 
 
 @pytest.mark.parametrize("content", ["", "nobody"])

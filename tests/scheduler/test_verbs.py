@@ -134,13 +134,13 @@ async def test_what_a_refused_binding_held_is_free_again(served: Served) -> None
     assert await served.bind(pod, "a") == ""
 
 
-async def test_a_pod_without_gpus_may_go_anywhere_and_can_be_bound(served: Served) -> None:
+async def test_a_pod_without_gpus_may_go_anywhere_and_is_not_ours_to_bind(served: Served) -> None:
     item = pod_object("p")
     item["spec"]["containers"] = [{"name": "main", "image": "none"}]
     pod = await served.make("pods", item)
 
     assert (await ask(served, "filter", pod, ["x", "y"]))["NodeNames"] == ["x", "y"]
-    assert await served.bind(pod, "a") == ""
+    assert "asks for no GPU" in await served.bind(pod, "a")
 
 
 async def test_what_no_node_could_run_is_refused_for_good(served: Served) -> None:

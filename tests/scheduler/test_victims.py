@@ -175,8 +175,9 @@ def budget(name: str, namespace: str) -> dict[str, Any]:
 
 def test_a_namespace_is_protected_while_it_has_a_budget() -> None:
     budgets = Budgets()
-    kept = {budgets.put(budget(name, "team")) for name in ("a", "b")}
-    budgets.put(budget("a", "team"))
+    for name in ("a", "b", "a"):
+        budgets.put(budget(name, "team"))
+    kept = {"team/a", "team/b"}
     budgets.put(budget("c", "other"))
 
     budgets.remove(budget("a", "team"))

@@ -161,3 +161,26 @@ async def test_a_neighbour_does_not_pay_for_one_that_flees(
 
     assert played.share("attacker", 2.0) < PROMISE + gained
     assert played.share("honest", 2.0) > kept * 0.40
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("all_paid", "does not hold to its limiter"),
+        ("nothing_charged", "uses more of its GPU 0 than it is charged for"),
+    ],
+)
+async def test_who_rewrites_its_own_meter_is_noticed_and_gets_no_more_than_equal_slices(
+    attacks: Path, name: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU gives equal time slices to processes that always have work: nobody takes more, and the
+    neighbour's limiter is not told to be slower."""
+    tenants = [
+        Tenant("attacker", 30, f"{attacks} {name} 32"),
+        Tenant("honest", 60, "kernel=1ms for=32s"),
+    ]
+
+    played = await play(tenants, 30, interval=INTERVAL)
+
+    assert said in caplog.text
+    assert played.share("honest", 2.0) > 0.44

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.compute.values import SECOND
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.books import Books
@@ -16,6 +17,7 @@ from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
 
 LIMITS = [Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)]
+NOW = 1000 * SECOND
 NAME = AllocationID("a")
 PROCESS = Process(4711, 1)
 PEOPLE = People(frozenset({PROCESS.pid}))
@@ -44,7 +46,7 @@ def launch(books: Books, begun: int) -> None:
 
 
 def begun(meters: Meters) -> list[int]:
-    (reading,) = meters.read(PEOPLE)
+    (reading,) = meters.read(PEOPLE, NOW)
     return [flight.begun for flight in reading.flights]
 
 
@@ -52,7 +54,7 @@ def test_where_nobody_has_launched_one_page_of_the_books_is_in_memory(books: Boo
     meters = Meters(NAME, LIMITS, books)
 
     for _ in range(3):
-        (reading,) = meters.read(PEOPLE)
+        (reading,) = meters.read(PEOPLE, NOW)
 
     assert (reading.charged_ns, reading.long_ns, reading.flights) == (0, 0, ())
     assert resident() == 4096
@@ -66,7 +68,7 @@ def test_the_first_launch_of_all_is_told_of(books: Books) -> None:
     launch(books, begun=100)
 
     assert begun(meters) == [100]
-    assert meters.read(PEOPLE)[0].long_ns == 5
+    assert meters.read(PEOPLE, NOW)[0].long_ns == 5
 
 
 def test_launches_from_before_the_limits_changed_are_no_news(books: Books) -> None:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.compute.values import Grant
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.books import BOOKS, MAX_PROCESSES, Books, new_books
+from gpumanager.virtual.books import BOOKS, MAX_PROCESSES, SLOT_TRIES, Books, new_books
 from gpumanager.virtual.config import CONFIG, MAX_DEVICES, Config
 from gpumanager.virtual.figures import Contained, FigureContents
 from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
@@ -251,7 +252,7 @@ def test_usage_sums_what_the_processes_hold(tmp_path: Path) -> None:
 
         usage = read_usage(tmp_path)
 
-    assert usage.allocation == NAME
+    assert usage.allocation == tmp_path.name
     assert [device.held for device in usage.devices] == [103, 20]
     assert (usage.devices[0].peak, usage.devices[0].denied) == (500, 4)
     assert [(process.pid, process.held) for process in usage.processes] == [
@@ -448,3 +449,36 @@ def test_any_history_of_processes_leaves_each_with_its_own_slot_and_bytes(
         assert owners == slots
         assert len(set(slots.values())) == len(slots)
         assert books.device(0, limit()).held == sum(held.values())
+
+
+def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
+    """One lock covers the bytes of all slots; each HELLO was a thousand tries."""
+    tried: list[int] = []
+
+    def busy(slot: int) -> bool:
+        tried.append(slot)
+        return True
+
+    with Books.prepare(tmp_path, BOOT) as books:
+        assert books.claim(Process(7, 70), busy=busy) is None
+
+        assert len(tried) == SLOT_TRIES
+        assert not any(owner for _, owner in books.owners())
+
+
+def test_a_debt_that_no_word_holds_is_charged_as_far_as_one_does(tmp_path: Path) -> None:
+    with Books.prepare(tmp_path, BOOT) as books:
+        for debt in (2**70, -(2**70)):
+            books.settle(0, Grant(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
+
+
+def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:
+    with Config.prepare(tmp_path, NAME, [limit(0), limit(1)]) as config:
+        config.words.limits[0].memory_bytes = 2**60
+        config.words.device_count = 16
+
+        assert config.limits() == (limit(0), limit(1))
+
+        config.write([limit(0, memory=5)])
+        assert config.limits()[0].memory == 5
+        assert config.words.limits[0].memory_bytes == 5

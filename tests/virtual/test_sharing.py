@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,26 @@ async def test_a_deeper_burst_reaches_the_page_and_is_read_again(node: Node) -> 
 
     assert node.limit("a").burst_us == 250_000
     assert node.manager.usage(AllocationID("a")).devices[0].limit == deep
+
+
+async def test_meters_of_a_hostile_container_neither_end_the_sharing_nor_take_a_promise(
+    node: Node,
+) -> None:
+    """Two words ended it for the whole node: a debt that does not fit into 63 bits."""
+    await node.believe()
+    await node.open("good", limit(60))
+    await node.open("evil", limit(30))
+    made_up, me = random.Random(7), os.getpid()
+    words = [name for name, _ in ffi.typeof("struct vcuda_meter").fields]
+    for _ in range(300):
+        node.use("good", 0.6, waits=1)
+        for name in words:
+            value = made_up.choice([0, 1, 2**63, 2**64 - 1, 2**64 - 10**13, node.now])
+            setattr(node.meter("evil"), name, value)
+        samples = [
+            Sample(me, node.now + TICK, made_up.choice([0, 50, 100])),
+            Sample(1, node.now, 5),
+        ]
+        node.tick({GPU: Answer(node.now + TICK, tuple(samples), busy=100)})
+
+        assert node.rate("good") >= 0.85 * 600_000

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+import struct
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -22,9 +23,9 @@ from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.processes import Process
+from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim._shim import lib
+from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["virtual_fixtures", "running_pod_fixtures"]
 
@@ -236,3 +237,36 @@ async def test_a_real_agent_knows_from_its_journal_whose_a_socket_is(
 
     assert own[0] == 0
     assert other[0] == -errno.EACCES
+
+
+async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(settled: Node) -> None:
+    """A container writes its neighbour's process into a slot, and the manager starts again."""
+    settled.caller_is_in(of(THEIRS))
+    async with settled.door() as door:
+        books = door.parent / "books"
+    me = find(os.getpid())
+    assert me is not None
+    with books.open("r+b") as file:
+        file.seek(ffi.offsetof("struct vcuda_books", "slots"))
+        file.write(struct.pack("<IIQ", me.pid, 0, me.start_time))
+        file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
+        file.write(struct.pack("<I", 1))
+
+    sockets = VirtualSockets(settled.proc / "vm", peers=settled.check)
+    await sockets.open(NAME, [LIMIT])
+
+    assert sockets.usage(NAME).processes == ()
+    await sockets.stop()
+
+
+async def test_whose_processes_are_whose_is_not_read_from_the_books(root: Path) -> None:
+    sockets = VirtualSockets(root)
+    directory = await sockets.open(NAME, [LIMIT])
+    with (directory / "books").open("r+b") as file:
+        file.seek(ffi.offsetof("struct vcuda_books", "slots"))
+        file.write(struct.pack("<IIQ", 4711, 0, 1))
+        file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
+        file.write(struct.pack("<I", 1))
+
+    assert sockets.usage(NAME).processes == ()
+    await sockets.stop()

@@ -13,7 +13,7 @@ from hello_client import OBSERVER, connect, exchange, hello, receive
 from open_door import NAME, limit, open_descriptors, pids, say
 
 from gpumanager.virtual.books import Books
-from gpumanager.virtual.listener import MAX_CALLERS
+from gpumanager.virtual.descriptors import CALLERS
 from gpumanager.virtual.manager import VirtualSockets
 
 pytest_plugins = ["virtual_fixtures"]
@@ -109,7 +109,7 @@ async def test_a_crowd_of_silent_callers_delays_a_good_one_by_the_deadline_at_mo
     hurried: VirtualSockets,
 ) -> None:
     door = await hurried.open(NAME, [limit()]) / "vcuda.sock"
-    crowd = [connect(door) for _ in range(3 * MAX_CALLERS)]
+    crowd = [connect(door) for _ in range(3 * CALLERS)]
 
     answer = await say(door)
 

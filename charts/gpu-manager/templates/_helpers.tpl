@@ -179,6 +179,18 @@ spec:
 {{ default (printf "%s-extender-tls" (include "gpu-manager.fullname" .)) .Values.extender.tls.secretName }}
 {{- end -}}
 
+{{- define "gpu-manager.clientSecret" -}}
+{{ default (printf "%s-extender-client" (include "gpu-manager.fullname" .)) .Values.extender.clientCertificate.secretName }}
+{{- end -}}
+
+{{/* Whether kube-scheduler has to show a certificate: `true`, or nothing. */}}
+{{- define "gpu-manager.clientRequired" -}}
+{{- $required := .Values.extender.clientCertificate.required -}}
+{{- if and (ne .Values.extender.tls.source "none") (or (eq $required "always") (and (eq $required "auto") .Values.scheduler.enabled)) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "gpu-manager.webhookSecret" -}}
 {{ default (printf "%s-webhook" (include "gpu-manager.fullname" .)) .Values.webhook.tls.secretName }}
 {{- end -}}
@@ -203,7 +215,12 @@ preemptVerb: preempt
 weight: {{ .Values.scheduler.extenderWeight }}
 {{- if ne .Values.extender.tls.source "none" }}
 enableHTTPS: true
-tlsConfig: {caFile: /etc/kubernetes/gpu-manager/tls/ca.crt}
+tlsConfig:
+  caFile: /etc/kubernetes/gpu-manager/tls/ca.crt
+  {{- if include "gpu-manager.clientRequired" . }}
+  certFile: /etc/kubernetes/gpu-manager/client/tls.crt
+  keyFile: /etc/kubernetes/gpu-manager/client/tls.key
+  {{- end }}
 {{- end }}
 nodeCacheCapable: true
 httpTimeout: 15s # a bind may take 8 s where the API server is slow
@@ -259,4 +276,51 @@ spec:
 {{- end }}
 {{- end }}
 {{- join " " $flags }}
+{{- end -}}
+
+{{/* In expressions of policies: the node of which the caller's token is. */}}
+{{- define "gpu-manager.ownNode" -}}
+- {name: ownNode, expression: "request.userInfo.?extra['authentication.kubernetes.io/node-name'].orValue([''])[0]"}
+{{- end -}}
+
+{{/* What is compared of any object that is changed. changed: keys of annotations. */}}
+{{- define "gpu-manager.metadataVariables" -}}
+- {name: oldAnnotations, expression: "oldObject.metadata.?annotations.orValue({})"}
+- {name: newAnnotations, expression: "object.metadata.?annotations.orValue({})"}
+- {name: oldLabels, expression: "oldObject.metadata.?labels.orValue({})"}
+- {name: newLabels, expression: "object.metadata.?labels.orValue({})"}
+- {name: sameLabels, expression: "variables.newLabels == variables.oldLabels"}
+- name: sameMetadata
+  expression: >-
+    object.metadata.?finalizers == oldObject.metadata.?finalizers && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+- name: changed
+  expression: >-
+    (variables.newAnnotations.map(k, k) + variables.oldAnnotations.map(k, k)).filter(k, !(k in variables.newAnnotations
+    && k in variables.oldAnnotations && variables.newAnnotations[k] == variables.oldAnnotations[k]))
+{{- end -}}
+
+{{/* And of pods. gpus: whether it asks for ours. */}}
+{{- define "gpu-manager.podVariables" -}}
+{{ include "gpu-manager.metadataVariables" . }}
+- name: gpus
+  expression: >-
+    (oldObject.spec.containers + oldObject.spec.?initContainers.orValue([]))
+    .exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('tencent.com/vcuda-')))
+- name: labelsBesideRole
+  expression: >-
+    (variables.newLabels.map(k, k) + variables.oldLabels.map(k, k)).all(k, k == 'tencent.com/extender-role'
+    || (k in variables.newLabels && k in variables.oldLabels && variables.newLabels[k] == variables.oldLabels[k]))
+{{- end -}}
+
+{{/* Puts a policy into force. Called with a dict: root, part, name. */}}
+{{- define "gpu-manager.policyBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "gpu-manager.labels" . | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
 {{- end -}}

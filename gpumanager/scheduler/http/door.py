@@ -55,7 +55,7 @@ class Door(web.Server):
     """Lets callers in, and knows of each by when it has to have done something.
 
     verbs: what is answered without ceremony, by path. late: what is said to whose body does not
-    come.
+    come. admits: whose verbs are answered so; all that others say is the handler's.
     """
 
     def __init__(
@@ -65,10 +65,13 @@ class Door(web.Server):
         bodies: Bodies,
         verbs: Mapping[bytes, Verb],
         late: Reply,
+        *,
+        admits: Callable[[asyncio.BaseTransport], bool] | None = None,
     ) -> None:
         spoken.addFilter(_not_about_callers)
         super().__init__(handler, **HTTP)
         self._bounds = bounds
+        self._admits = admits
         self._plain = verbs, late, bounds, bodies
         self._until: dict[Caller, float] = {}
         self._transports: dict[Connected, asyncio.Transport] = {}
@@ -113,6 +116,9 @@ class Door(web.Server):
     def greet(self) -> asyncio.Protocol:
         """Who speaks with somebody who comes."""
         return PlainCaller(self, *self._plain) if self._plain[0] else self()
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        return self._admits is None or self._admits(transport)
 
     def arrived(self, caller: PlainCaller, transport: asyncio.Transport) -> None:
         self._transports[caller] = transport

@@ -86,8 +86,9 @@ def read_head(said: bytes | bytearray) -> Head | None:
 
 
 class Keeper(Protocol):
-    """Who knows of all connections; the door."""
+    """Who knows of all connections; the door. admits: whether its verbs are answered here."""
 
+    def admits(self, transport: asyncio.Transport) -> bool: ...
     def arrived(self, caller: "PlainCaller", transport: asyncio.Transport) -> None: ...
     def left(self, caller: "PlainCaller") -> None: ...
     def busy(self, caller: "PlainCaller") -> None: ...
@@ -124,6 +125,8 @@ class PlainCaller(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not self._keeper.admits(self._transport):
+            self._verbs = {}
         self._keeper.arrived(self, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from gpumanager.scheduler.http.bounds import Bodies, Bounds
+from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.door import Contexts, Door
 from gpumanager.scheduler.http.plain import Reply, Verb
 
@@ -43,14 +44,17 @@ TOO_LATE: Final = Refused(408, "the request did not come to its end in time", **
 
 class HttpServer:
     """Serves `routes`, and `verbs`: what is asked most, by POST, and answered with JSON. Those may
-    raise Refused, at once or in time. Needs a running loop."""
+    raise Refused, at once or in time. clients: who is answered; None: everybody. Needs a running
+    loop."""
 
     def __init__(
         self,
         routes: Routes,
         bounds: Bounds | None = None,
         verbs: Mapping[str, Verb] = NO_VERBS,
+        clients: Clients | None = None,
     ) -> None:
+        self._clients = clients
         pages = {path: {"POST": _page_of(verb)} for path, verb in verbs.items()}
         self._routes: Routes = {**pages, **routes}
         self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
@@ -58,7 +62,8 @@ class HttpServer:
         self._bodies = Bodies(self._bounds.bodies)
         plain_verbs = {path.encode(): _guarded(path, verb) for path, verb in verbs.items()}
         late = _as_reply(TOO_LATE)
-        self._door = Door(self._answer, self._bounds, self._bodies, plain_verbs, late)
+        known = self._bounds, self._bodies, plain_verbs, late
+        self._door = Door(self._answer, *known, admits=clients.admits if clients else None)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
@@ -81,6 +86,7 @@ class HttpServer:
         self._door.busy(request.protocol)
         held = 0
         try:
+            self._check_caller(request)
             page = self._page(request)
             held = self._share(request)
             return await page(request, await self._body(request) if held else b"")
@@ -92,6 +98,14 @@ class HttpServer:
         finally:
             self._bodies.give_back(held)
             self._door.idle(request.protocol)
+
+    def _check_caller(self, request: web.BaseRequest) -> None:
+        """Raises Refused for who has to show a certificate, and has none."""
+        clients = self._clients
+        if clients is None or clients.opens(request.method, request.path):
+            return
+        if not clients.admits(request.transport):
+            raise Refused(403, "show a client certificate that this server knows", **CLOSE)
 
     def _page(self, request: web.BaseRequest) -> Page:
         if request.version not in SPOKEN:

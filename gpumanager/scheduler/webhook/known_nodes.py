@@ -75,6 +75,6 @@ def _kind(node: Any) -> NodeKind | None:
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_INVENTORY)
     try:
         return NodeKind.of(read_inventory(text)[0]) if text else None
-    except ValueError as error:
+    except (RecursionError, *NOT_UNDERSTOOD) as error:
         log.debug("node %s: %s", node["metadata"].get("name"), error)
         return None

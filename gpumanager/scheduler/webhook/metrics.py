@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gpumanager.scheduler.metrics import TaskCollector
 from gpumanager.scheduler.webhook.review import Decision
+from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 ENDPOINTS: Final = ("mutate", "validate")
@@ -25,9 +27,9 @@ GAUGES: Final = {
 
 
 class WebhookMetrics:
-    """Counts answers; asks `gauges` anew each time."""
+    """Counts answers; asks `gauges` anew each time. supervisor: of the background tasks."""
 
-    def __init__(self, gauges: Gauges = dict) -> None:
+    def __init__(self, gauges: Gauges = dict, supervisor: Supervisor | None = None) -> None:
         self._registry = CollectorRegistry()
         reviews = Counter(
             "gpumanager_webhook_reviews",
@@ -46,6 +48,7 @@ class WebhookMetrics:
         self._reviews = {pair: reviews.labels(*pair) for pair in pairs}
         self._seconds = {endpoint: seconds.labels(endpoint) for endpoint in ENDPOINTS}
         self._registry.register(_Gauges(gauges))
+        self._registry.register(TaskCollector("gpumanager_webhook", supervisor or Supervisor()))
 
     def took(self, endpoint: str, outcome: str, seconds: float) -> None:
         self._reviews[endpoint, outcome].inc()

@@ -36,7 +36,10 @@ BOUNDS: Final = Bounds(
 
 
 class Webhook:
-    """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known."""
+    """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known.
+
+    trouble: what is wrong with background tasks; empty where nothing is.
+    """
 
     def __init__(
         self,
@@ -45,12 +48,15 @@ class Webhook:
         quotas: Callable[[], Quotas] = dict,
         metrics: WebhookMetrics | None = None,
         version: str = "",
+        *,
+        trouble: Callable[[], str] = str,
     ) -> None:
         self._policy = policy
         self._nodes = nodes
         self._quotas = quotas
         self._metrics = metrics or WebhookMetrics()
         self._version = version
+        self._trouble = trouble
         self.leaving = False
         """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
 
@@ -108,6 +114,8 @@ class Webhook:
 
     async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         """There is a certificate, or nobody could ask."""
+        if trouble := self._trouble():
+            raise Refused(503, trouble)
         return plain("ok")
 
     async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:

@@ -19,6 +19,11 @@ static int words_of(const struct session *session, const char *call, char line[L
                         "that use the GPU, or ask for the GPU manager of this node to be looked "
                         "at\n",
                         call, refusal->reason[0] ? refusal->reason : "no reason given", path);
+    if (refusal->error == -ENOENT)
+        return snprintf(line, LINE,
+                        "vcuda: %s: this container has GPUs with limits, but %s is not there; in a "
+                        "sandbox of its own it has to be bound at the same path\n",
+                        call, VCUDA_DIRECTORY);
     if (refusal->error != -EAGAIN)
         return snprintf(line, LINE,
                         "vcuda: %s: the GPU manager's answer on %s cannot be used (error %d): it "

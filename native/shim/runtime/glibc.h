@@ -9,9 +9,11 @@
 #if defined(__x86_64__)
 __asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
 __asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
 #elif defined(__aarch64__)
 __asm__(".symver dlopen, dlopen@GLIBC_2.17");
 __asm__(".symver dlsym, dlsym@GLIBC_2.17");
+__asm__(".symver dladdr, dladdr@GLIBC_2.17");
 #else
 #error "the shim is built for x86-64 and aarch64"
 #endif

@@ -132,8 +132,10 @@ static int ask(struct session_manner manner, struct welcome *welcome, struct ref
 
 static enum session_phase decide(struct session *session, struct session_manner manner)
 {
-    if (access(VCUDA_DIRECTORY, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return SESSION_UNMANAGED;
+    if (access(VCUDA_DIRECTORY, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        session->refusal = (struct refusal){.error = -ENOENT};
+        return session_promised() ? SESSION_FAILED : SESSION_UNMANAGED;
+    }
     struct welcome welcome;
     int error = ask(manner, &welcome, &session->refusal);
     if (error == 0)

@@ -1,8 +1,10 @@
 /* This process's membership in its container: attached to the manager's regions, or unmanaged.
  *
  * Attached at the first call that needs a limit, never at load. A process without /etc/vcuda is not
- * managed: everything passes through. Where the directory is there, limits hold or nothing works:
- * if the manager does not answer within the bound, the session has failed and calls are refused.
+ * managed, and everything passes through, unless it was promised limits and only cannot see them,
+ * as in a sandbox with mounts of its own: then the session has failed and calls are refused. Where
+ * the directory is there, limits hold or nothing works: if the manager does not answer within the
+ * bound, the session has failed, too.
  * A forked child finds its session new and says HELLO for itself (fork.h).
  *
  * A program that closes all its descriptors takes ours with them. The pages stay, and with them the
@@ -78,6 +80,10 @@ void session_keep(struct session *session);
 /* Is every GPU of the container granted whole, so that launches need not be held? Asks a file where
  * the process is not attached; whoever cannot tell says no. */
 bool session_whole(const struct session *session);
+
+/* Was this process promised limits, whether or not it can see them? True where the library was
+ * loaded from the place the agent mounts it at, or the environment names an allocation. */
+bool session_promised(void);
 
 /* The container's configuration, to be read; -1 and errno where there is none. The caller closes.
  */

@@ -19,22 +19,6 @@ static _Thread_local struct {
     bool in_proc;
 } self;
 
-static void know_self(void)
-{
-    char name[NAME_SIZE] = "";
-    if (self.pid == getpid())
-        return;
-    self.pid = getpid();
-    self.pid_namespace = life_namespace("pid");
-    self.in_proc = readlink("/proc/self", name, sizeof name - 1) > 0 && atoi(name) == self.pid;
-}
-
-bool pids_in_proc(void)
-{
-    know_self();
-    return self.in_proc;
-}
-
 /* What a process calls itself: the last number of this line of its status. */
 static int innermost(const char *process)
 {
@@ -50,6 +34,29 @@ static int innermost(const char *process)
             pid = atoi(strrchr(line, '\t'));
     fclose(file);
     return pid;
+}
+
+/* A filter of system calls may forbid to ask. */
+int pids_own(void)
+{
+    int pid = getpid();
+    return pid > 0 ? pid : innermost("self");
+}
+
+static void know_self(void)
+{
+    char name[NAME_SIZE] = "";
+    if (self.pid == getpid())
+        return;
+    self.pid = pids_own();
+    self.pid_namespace = life_namespace("pid");
+    self.in_proc = readlink("/proc/self", name, sizeof name - 1) > 0 && atoi(name) == self.pid;
+}
+
+bool pids_in_proc(void)
+{
+    know_self();
+    return self.in_proc;
 }
 
 static bool same_life(const char *entry, const struct sim_process *process)

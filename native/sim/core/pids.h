@@ -16,6 +16,9 @@ enum {
     PID_GONE = -1,  /* surely no process any more */
 };
 
+/* What the calling process calls itself; 0 where it cannot be told. */
+int pids_own(void);
+
 /* The number that `process` has for the caller, or one of the above. The number is not looked at
  * anew: it may be of a process that has ended. */
 int pids_here(const struct sim_state *state, struct sim_process *process);

@@ -35,6 +35,13 @@ static uint64_t own_image(void)
     return image;
 }
 
+/* Of a process whose /proc cannot be read: one of another user, perhaps. A filter of system calls
+ * may forbid one way to ask. */
+static bool exists(int pid)
+{
+    return (kill(pid, 0) == 0 || errno != ESRCH) && (getpgid(pid) >= 0 || errno != ESRCH);
+}
+
 bool process_alive(const struct sim_state *state, struct sim_process *process)
 {
     struct life life;
@@ -46,7 +53,7 @@ bool process_alive(const struct sim_state *state, struct sim_process *process)
         return false;
     snprintf(name, sizeof name, "%d", pid);
     if (!life_read(name, &life))
-        return !(kill(pid, 0) != 0 && errno == ESRCH);
+        return exists(pid);
     bool other_program = life.stack != process->stack && life.stack != 0 && process->stack != 0;
     return life.state != 'Z' && life.state != 'X' && life.start_time == process->start_time &&
            !other_program;
@@ -126,12 +133,14 @@ int process_attach(struct sim_state *state, uint64_t now, struct sim_process **o
     struct life life = {0};
     life_read("self", &life);
     struct sim_process self = {
-        .pid = getpid(),
+        .pid = pids_own(),
         .start_time = life.start_time,
         .stack = life.stack,
         .pid_namespace = life_namespace("pid"),
         .image = own_image(),
     };
+    if (self.pid == 0)
+        return -ESRCH;
     sim_reap(state, now);
     forget_earlier_image(state, &self, now);
     int tenant = find_tenant(state, life_namespace("mnt"), mount_namespace_identity());

@@ -5,7 +5,7 @@
 #include "core/state.h"
 
 /* Give the calling process a slot; what an earlier image of it (before exec) held is gone.
- * Returns 0, or -ENOSPC. */
+ * Returns 0, -ENOSPC, or -ESRCH where it cannot tell its own pid. */
 int process_attach(struct sim_state *state, uint64_t now, struct sim_process **out);
 
 /* False once the process is dead, a zombie, or runs another program; true when it cannot be told.

@@ -1,0 +1,42 @@
+"""Whose requests are answered, where callers have certificates.
+
+A caller without one gets through the handshake, because the kubelet's probes have none; it is then
+told apart by path. Who has one that no authority of ours has signed gets no connection at all.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+PROBES: Final = frozenset({"/healthz", "/readyz", "/version"})
+NAMES: Final = {"commonName", "DNS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """names: common names, or DNS names, of which a caller's certificate has one; empty: any that
+    the authority has signed. pages: whether everybody may read, and only decisions are for callers
+    with a certificate.
+    """
+
+    names: frozenset[str] = frozenset()
+    pages: bool = False
+
+    def admits(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Whether the caller at the other end may ask for anything."""
+        certificate = transport.get_extra_info("peercert") if transport else None
+        if not certificate:
+            return False
+        return not self.names or not self.names.isdisjoint(names_of(certificate))
+
+    def opens(self, method: str, path: str) -> bool:
+        """Whether anybody may ask this."""
+        return method in {"GET", "HEAD"} and (self.pages or path in PROBES)
+
+
+def names_of(certificate: Any) -> Iterator[str]:
+    """Of one as the ssl module tells it."""
+    pairs = [pair for pairs in certificate.get("subject", ()) for pair in pairs]
+    pairs += certificate.get("subjectAltName", ())
+    return (name for kind, name in pairs if kind in NAMES)

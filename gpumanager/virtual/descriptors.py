@@ -1,0 +1,50 @@
+"""How many descriptors containers may make the manager hold.
+
+A caller takes a connection, a process that has a slot a pidfd, and a container may have a thousand
+of each. So both are bounded for each allocation, and for all together: what is left is for files,
+for the kubelet and for everybody else's callers.
+"""
+
+import resource
+from dataclasses import dataclass
+from typing import Final, Self
+
+CALLERS: Final = 64
+"""Of one allocation at once, where descriptors abound."""
+
+PIDFDS: Final = 1024
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """Of one manager. callers, pidfds: at most, of one allocation; all_callers, all_pidfds: of all
+    together. Beyond, a caller waits, but for one of each allocation, and a process is polled."""
+
+    callers: int = CALLERS
+    pidfds: int = PIDFDS
+    all_callers: int = 64 * CALLERS
+    all_pidfds: int = 64 * PIDFDS
+    callers_now: int = 0
+    pidfds_now: int = 0
+
+    @classmethod
+    def allowed(cls) -> Self:
+        """By this process's limit. Example: of 1,024 descriptors one allocation gets 64 pidfds and
+        16 callers, all together get 256 of each."""
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if most == resource.RLIM_INFINITY:
+            return cls()
+        return cls(
+            callers=max(1, min(CALLERS, most // 64)),
+            pidfds=min(PIDFDS, most // 16),
+            all_callers=max(1, most // 4),
+            all_pidfds=most // 4,
+        )
+
+    def may_watch(self, own: int) -> bool:
+        """Whether one more process may have a pidfd, of an allocation that has `own`."""
+        return own < self.pidfds and self.pidfds_now < self.all_pidfds
+
+    def may_wait(self, own: int) -> bool:
+        """Whether one more caller may take its time, of an allocation that has `own`."""
+        return own < self.callers and (own == 0 or self.callers_now < self.all_callers)

@@ -1,0 +1,90 @@
+"""Who launches on although its GPU time is used up."""
+
+import pytest
+from model_node import GPU, TICK, Container, Node, elastic, hard
+
+from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Overdraft
+from gpumanager.compute.shares import Shares
+from gpumanager.compute.values import SECOND, Grant, Holder, Reading
+from gpumanager.gpu.samples import Answer
+
+BURST = SECOND // 50
+
+
+def looked(rate: float, share: float, seconds: float) -> Overdraft:
+    """Granted `rate`, and charged `share` of the time."""
+    overdraft = Overdraft(0, 0)
+    for look in range(1, round(seconds * 10) + 1):
+        overdraft.look(look * TICK, round(share * look * TICK), rate, BURST)
+    return overdraft
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.32])
+def test_who_holds_to_its_limiter_is_not_overdrawn(share: float) -> None:
+    assert not looked(0.3, share, 600).gross
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_who_takes_much_more_than_it_was_granted_is_found_out(share: float) -> None:
+    seconds = SLACK_NS / SECOND / (share - TOLERANCE * 0.3) + GROSS_NS / SECOND / share + 2
+
+    assert looked(0.3, share, seconds).gross
+
+
+def test_a_launch_of_half_a_minute_is_paid_for_and_no_overdraft() -> None:
+    """30 s at 30 %: nothing may be launched for 100 s then."""
+    overdraft = Overdraft(0, 0)
+    for look in range(1, 3001):
+        charged = (1 + look // 1000) * 30 * SECOND
+        overdraft.look(look * TICK, charged, 0.3, BURST)
+
+    assert not overdraft.gross
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (hard("a", 30), hard("b", 60)),
+        (elastic("a", 30), hard("b", 60, wants=0.1)),
+        (hard("a", 30, factor=0.5), hard("b", 60, factor=2.0)),
+    ],
+)
+def test_containers_with_limiters_are_never_overdrawn(containers: tuple[Container, ...]) -> None:
+    node = Node(*containers)
+
+    for look in range(600):
+        if look % 100 == 0:
+            containers[1].wants = 0.1 if containers[1].wants == 1.0 else 1.0
+        node.tick()
+
+    assert not node.shares.overdrawn
+
+
+def reading(name: str, promise: float, charged: int, now: int, *, starves: bool) -> Reading:
+    """starves: says that it has work all the time, and that its limiter does not hold it back."""
+    return Reading(
+        holder=(name, 0),
+        gpu=GPU,
+        promise=promise,
+        ceiling=promise,
+        pids=frozenset([ord(name)]),
+        paid_until=0 if starves else now,
+        charged_ns=charged,
+        retired_ns=charged - starves,
+        waits=now,
+        launches=now // TICK,
+    )
+
+
+def test_a_container_that_only_says_it_is_starved_lowers_nobody_s_promise() -> None:
+    """It does nothing, and the driver shows that the GPU is idle; 57 % were granted of 60."""
+    shares, now = Shares(), 100 * SECOND
+    grants: dict[Holder, Grant] = {}
+    for look in range(1, 101):
+        now += TICK
+        good = reading("g", 0.6, round(0.6 * look * TICK), now, starves=False)
+        evil = reading("e", 0.3, 1000 * look, now, starves=True)
+        answers = {GPU: Answer(now, (), busy=60)}
+        grants |= shares.tick(now, [good, evil], answers)
+
+    assert grants["g", 0].rate_ppm == 600_000
