@@ -113,7 +113,7 @@ class KubeletPods:
     """Reads `<endpoint>/pods` by HTTP or HTTPS, without proxies.
 
     deadline: seconds without a byte of the answer after which it is left. A kubelet of many large
-    pods takes longer to begin: it has three times what it took last.
+    pods takes longer to begin: it has three times what it took last, if that is more.
 
     token: file with a bearer token, read anew for each call; one that is absent is left out.
     certificate: authority of the kubelet's certificate; None: only a kubelet on this very host is
@@ -139,7 +139,7 @@ class KubeletPods:
         self._tls = _tls(certificate) if url.scheme == "https" else None
         self._deadline = deadline
         self._patience = deadline
-        """Seconds until the answer begins."""
+        """Seconds without a byte of an answer, until it begins and then."""
         self._late: asyncio.Future[Any] | None = None
         """An answer that nobody waits for any more: it tells how long to wait the next time."""
         self._list = PodList(_listed)
@@ -172,8 +172,7 @@ class KubeletPods:
     async def _progress(self, reading: "asyncio.Future[T]", answer: "_Answer") -> None:
         """Until it is done; raises TimeoutError where no byte comes for too long."""
         while not reading.done():
-            allowed = self._deadline if answer.begun else self._patience
-            left = answer.at + allowed - time.monotonic()
+            left = answer.at + self._patience - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             await asyncio.wait((reading,), timeout=left)
