@@ -2,7 +2,7 @@
 
 One admission at a time, under one lock. A promise is written to the journal before it is answered;
 whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
-nothing but memory, the disk and the local kubelet's list of pods (200 ms at most), because
+nothing but memory, the disk and the local kubelet's list of pods (decision 0097), because
 the kubelet calls them without a timeout and stands still meanwhile; the container runtime is asked
 only where a pod would be refused, for good, because of pods that look ended. What can be decided
 without the world is decided in the pure modules beside this one.

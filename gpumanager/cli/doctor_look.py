@@ -57,6 +57,9 @@ from gpumanager.volume.host import read_host
 
 KUBELET_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 1.0
+TAKES_BOOKS_BACK: Final = 1 << 2 | 1 << 19
+"""CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE."""
+
 FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 """The inode that the kernel gives the pid namespace it boots with."""
 
@@ -207,10 +210,17 @@ def look_at_own(settings: AgentSettings) -> OwnView:
     return OwnView(
         root=os.geteuid() == 0,
         sees_all_processes=_pid_namespace() == FIRST_PID_NAMESPACE,
+        takes_books_back=_has_capabilities(TAKES_BOOKS_BACK),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         directories=directories.answer(),
         promised=promised.answer(),
     )
+
+
+def _has_capabilities(wanted: int) -> bool:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next(line for line in lines if line.startswith("CapEff:"))
+    return int(effective.split()[1], 16) & wanted == wanted
 
 
 def _pid_namespace() -> int | None:

@@ -18,7 +18,7 @@ from gpumanager.units import MIB, format_bytes
 LEAST_FREE: Final = 64 * MIB
 """Room that the journal, the books and the driver's links are sure to fit in."""
 LEAST_FILES: Final = 4096
-"""Descriptors for some thousand allocations: three for each, and one for each process."""
+"""Descriptors for some thousand allocations: two for each, and one for each process."""
 
 Findings = Iterator[Finding]
 
@@ -29,7 +29,7 @@ def about_containers(view: ContainersView) -> Findings:
 
 
 def about_own(view: OwnView) -> Findings:
-    for check in (permissions, processes, open_files, directories, journal):
+    for check in (permissions, processes, books, open_files, directories, journal):
         yield from check(view)
 
 
@@ -88,12 +88,24 @@ def processes(view: OwnView) -> Findings:
         )
 
 
+def books(view: OwnView) -> Findings:
+    if view.takes_books_back:
+        yield well("books", "can be taken back from processes after a restart")
+    else:
+        yield note(
+            "books",
+            "cannot be taken back from processes of other users after a restart",
+            "add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; containers that run then can start no "
+            "further GPU process until those they have have ended",
+        )
+
+
 def open_files(view: OwnView) -> Findings:
     if view.open_files < LEAST_FILES:
         yield note(
             "open files",
             f"at most {view.open_files}",
-            f"allow {LEAST_FILES} or more (ulimit -n, LimitNOFILE): three for each container",
+            f"allow {LEAST_FILES} or more (ulimit -n, LimitNOFILE): two for each container",
         )
     else:
         yield well("open files", f"at most {view.open_files}")

@@ -155,11 +155,13 @@ class ContainersView:
 class OwnView:
     """The agent's own place in the world, as this process has it.
 
+    takes_books_back: whether it may open what processes of other users have open.
     promised: how many containers the journal has promises for; None where there is no journal yet.
     """
 
     root: bool
     sees_all_processes: bool
+    takes_books_back: bool
     open_files: int
     directories: tuple[Directory, ...] | Unseen
     promised: int | Unseen | None

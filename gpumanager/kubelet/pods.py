@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PodUID = NewType("PodUID", str)
 T = TypeVar("T")
 
+UNTIL_DOUBTED: Final = 5.0
+"""Times the deadline, for a kubelet that answered the last time: pods may have come since."""
 SLOWER: Final = 3.0
 """Times what an answer took to begin: it may take so long the next time."""
 LONGEST_PATIENCE: Final = 2.0
@@ -115,9 +117,9 @@ class _Answer:
 class KubeletPods:
     """Reads `<endpoint>/pods` by HTTP or HTTPS, without proxies.
 
-    deadline: seconds without a byte of the answer after which it is left. A kubelet of many large
-    pods takes longer to begin: it has three times what it took last.
-
+    deadline: seconds without a byte of the answer after which it is left. A kubelet that answered
+    the last time has five times as long, or three times what it took then to begin: tenants make
+    the list long.
     token: file with a bearer token, read anew for each call; one that is absent is left out.
     certificate: authority of the kubelet's certificate; None: only a kubelet on this very host is
     believed without (its certificate is usually its own).
@@ -141,8 +143,8 @@ class KubeletPods:
         self._token = token
         self._tls = _tls(certificate) if url.scheme == "https" else None
         self._deadline = deadline
-        self._patience = deadline
-        """Seconds until the answer begins."""
+        self._patience = UNTIL_DOUBTED * deadline
+        """Seconds without a byte of an answer, until it begins and then."""
         self._late: asyncio.Future[Any] | None = None
         """An answer that nobody waits for any more: it tells how long to wait the next time."""
         self._list = PodList(_listed)
@@ -167,7 +169,8 @@ class KubeletPods:
             answer.abandoned = True
             self._late = reading
             reading.add_done_callback(_forget)
-            cause = f"no answer within {self._deadline:g} s"
+            cause = f"no answer within {self._patience:g} s"
+            self._patience = self._deadline  # unless this answer comes after all
             raise PodsUnavailable(self._endpoint, cause) from None
         except (OSError, ValueError) as error:
             raise PodsUnavailable(self._endpoint, str(error) or type(error).__name__) from error
@@ -175,8 +178,7 @@ class KubeletPods:
     async def _progress(self, reading: "asyncio.Future[T]", answer: "_Answer") -> None:
         """Until it is done; raises TimeoutError where no byte comes for too long."""
         while not reading.done():
-            allowed = self._deadline if answer.begun else self._patience
-            left = answer.at + allowed - time.monotonic()
+            left = answer.at + self._patience - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             await asyncio.wait((reading,), timeout=left)
@@ -199,8 +201,8 @@ class KubeletPods:
             answer.at = time.monotonic()
             if not answer.begun:
                 answer.begun = True
-                usual = SLOWER * (answer.at - began)
-                self._patience = min(max(self._deadline, usual), LONGEST_PATIENCE)
+                usual = max(UNTIL_DOUBTED * self._deadline, SLOWER * (answer.at - began))
+                self._patience = min(usual, LONGEST_PATIENCE)
             if answer.abandoned:
                 raise TimeoutError
             yield chunk

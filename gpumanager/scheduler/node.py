@@ -267,20 +267,10 @@ def _books(
         found = pack(topology, _as_books(topology, left), holder.ask)
         if isinstance(found, Packing):
             _take(left, found.uses)
-        else:
-            # It runs all the same. Example: annotations of others name the GPU that it really has.
-            _take(left, uses_of(topology, holder.ask, _freest(left, holder.ask)))
     for gpu, row in zip(topology.gpus, left, strict=True):
         if gpu.uuid in closed:
             row[:2] = 0, 0
     return _as_books(topology, left), tuple([(row[0], row[1], row[2]) for row in left])
-
-
-def _freest(left: list[list[int]], ask: PodAsk) -> tuple[Positions, ...]:
-    """For each container as many GPUs as it asks for, those with most left first."""
-    order = sorted(range(len(left)), key=lambda place: left[place], reverse=True)
-    wanted = (max(1, one.request.whole_gpus) for one in ask.containers)
-    return tuple(tuple(sorted(order[:count])) for count in wanted)
 
 
 def _take(left: list[list[int]], uses: Mapping[int, Use]) -> None:

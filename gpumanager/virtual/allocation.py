@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -109,7 +109,8 @@ class ServedAllocation:
             self._config, self._books = regions
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
-            self._seats = Seats(self._books, self._watcher, self._is_ours)
+            measured = 0 if measuring is None else len(self._limits)
+            self._seats = Seats(self._books, self._watcher, measured, self._is_ours)
             self._usage = UsageReader(*regions)
             self._overheads = Overheads(
                 allocation,
@@ -199,12 +200,29 @@ class ServedAllocation:
         meters = self._books.words.meters
         return sum(meters[device].launches for device in range(len(self._limits)))
 
-    def enter(self, marks: dict[Process, Mark], held: Held) -> None:
-        """What was measured after `marks`; who moved memory meanwhile is left for the next time."""
-        for owner, mark in marks.items():
-            seat = self._seats.get(owner)
-            if seat is not None:
-                self._overheads.enter(seat.slot, owner.pid, mark, held)
+    @property
+    def exited(self) -> tuple[Process, ...]:
+        """Dead processes that stay charged until all others are measured."""
+        return self._seats.exited
+
+    def enter(
+        self, marks: Mapping[Process, Mark], held: Held, exited: Iterable[Process]
+    ) -> Mapping[Process, Outcome]:
+        """What was measured after `marks`; who moved memory meanwhile is left for the next time.
+
+        exited: those of before the measurement.
+        """
+        outcomes = {
+            owner: self._overheads.enter(seat.slot, owner.pid, marks[owner], held)
+            for owner, seat in self._seats.all()
+            if owner in marks
+        }
+        if all(
+            outcomes.get(owner, Outcome.MOVED) is not Outcome.MOVED
+            for owner, _ in self._seats.all()
+        ):
+            self._seats.forget_exited(exited)
+        return outcomes
 
     def _recall_sizes(self) -> None:
         """Learn what a manager before us knew, and hand on what we know."""
@@ -276,7 +294,7 @@ class ServedAllocation:
 
     async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
         """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
-        peers = {one: mark for one, mark in self.marks().items() if one != owner}
+        marks, exited = self.marks(), self.exited
         seat = self._seats.get(owner)
         if seat is None:
             return Outcome.UNLISTED
@@ -287,9 +305,7 @@ class ServedAllocation:
         held = plain(await measuring.fresh(self.gpus))
         if self._seats.get(owner) is not seat:
             return Outcome.UNLISTED  # it died, or is another program by now
-        outcome = self._overheads.enter(seat.slot, owner.pid, mark, held)
-        self.enter(peers, held)
-        return outcome
+        return self.enter({**marks, owner: mark}, held, exited)[owner]
 
     def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
         try:

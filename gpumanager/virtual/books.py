@@ -291,6 +291,16 @@ class Books:
         answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
         return answer == 0
 
+    def leave(self, slot: int, process: Process, devices: int) -> bool:
+        """Empty the slot of a dead process, but for memory that others may have imported.
+
+        Whether there is any: it is to be released when all others have been measured. devices: the
+        allocation's.
+        """
+        return bool(
+            lib.region_slot_leave(self.words, slot, process.pid, process.start_time, devices)
+        )
+
     def explores(self, slot: int) -> bool:
         """Whether its owner has a launch under way of which it does not know the cost."""
         return bool(self.words.slots[slot].flags & lib.VCUDA_EXPLORES)

@@ -200,6 +200,7 @@ class VirtualSockets:
         if self._measuring is None:
             return
         marks = {name: served.marks() for name, served in self._served.items()}
+        exited = {name: served.exited for name, served in self._served.items()}
         stale = self._staleness.stale(time.monotonic(), self._served, marks)
         gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
         if not gpus:
@@ -210,7 +211,7 @@ class VirtualSockets:
             return  # said already; what was known stands
         self._staleness.measured(stale)
         for name in stale.keys() & self._served.keys():
-            self._served[name].enter(marks[name], held)
+            self._served[name].enter(marks[name], held, exited[name])
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
         """Keep the compute shares of all containers current, until cancelled."""

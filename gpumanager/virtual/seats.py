@@ -3,10 +3,13 @@
 A process has one slot, from its first HELLO to its death, or until another program runs in it. All
 of that stands in the slot table: after a crash of the manager, slots of processes that live are
 watched again, and all others are emptied.
+
+A process that has died may have exported memory that another one holds still, which is charged for
+it when it is measured. Until then the slot of the dead keeps that charge (`exited`).
 """
 
 import errno
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable, ItemsView, Iterable
 from dataclasses import dataclass
 
 from gpumanager.virtual.alive import locked
@@ -33,11 +36,16 @@ class Seats:
         self,
         books: Books,
         watcher: Watcher,
+        devices: int,
         is_ours: Callable[[Process], bool] = lambda _: True,
     ) -> None:
+        """devices: the allocation's that can be measured. is_ours: whether a process that has a
+        slot already belongs to this container."""
         self._books = books
+        self._devices = devices
         self._watcher = watcher
         self._taken: dict[Process, Seat] = {}
+        self._exited: dict[Process, int] = {}
         self._pids: frozenset[int] | None = None
         self._departed = self._fled = 0
         self._take_up(is_ours)
@@ -84,6 +92,7 @@ class Seats:
             return seat
         if hello.keep:
             return Refused(errno.ESTALE, "the process has no slot to keep")
+        self._exited.pop(process, None)  # exec: its slot is found again, and emptied
         slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
         if slot is None:
             return Refused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
@@ -98,7 +107,27 @@ class Seats:
             self._pids = None
             self._departed += 1
             self._fled += self._books.explores(seat.slot)
-            self._books.release(seat.slot, process)
+            self._empty(seat.slot, process)
+
+    @property
+    def exited(self) -> tuple[Process, ...]:
+        """Dead processes that are charged for memory which others may hold."""
+        return tuple(self._exited)
+
+    def forget_exited(self, exited: Iterable[Process]) -> None:
+        """All others were measured since these died."""
+        for process in exited:
+            slot = self._exited.pop(process, None)
+            if slot is not None:
+                self._books.release(slot, process)
+
+    def _empty(self, slot: int, process: Process) -> None:
+        if self._books.leave(slot, process, self._devices):
+            self._exited[process] = slot
+        else:
+            self._books.release(slot, process)
+        if not self._taken:
+            self.forget_exited(self.exited)
 
     def sweep(self) -> None:
         """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
@@ -115,9 +144,13 @@ class Seats:
 
     def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
+        left: list[tuple[int, Process]] = []
         for slot, owner in self._books.seated():
-            known = owner is None or owner in self._taken or not is_ours(owner)
-            if owner is not None and not known and self._watcher.watch(owner, self.leave):
+            if owner is None or owner in self._taken or not is_ours(owner):
+                self._books.free(slot)
+            elif self._watcher.watch(owner, self.leave):
                 self._taken[owner] = Seat(slot, stack_of(owner), adopted=True)
             else:
-                self._books.free(slot)
+                left.append((slot, owner))
+        for slot, owner in left:
+            self._empty(slot, owner)

@@ -1,12 +1,13 @@
 """Whether what was measured of an allocation's processes may be stale.
 
 What the driver takes by itself changes with calls that move memory, which processes count
-(`activity`), and with launches: local memory grows when a kernel needs more of it. Where neither
-has happened since the last measurement, another one would find the same, so NVML is not asked.
+(`activity`), with launches, since local memory grows when a kernel needs more of it, and with the
+death of a process that shared memory. Where nothing of this has happened since the last
+measurement, another one would find the same, so NVML is not asked.
 Launches alone are no haste: most of them change nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,9 +19,13 @@ LAUNCHED_SECONDS: Final = 5.0
 """After a measurement comes another so much later where there was nothing but launches."""
 
 
-class Launching(Protocol):
+class Measured(Protocol):
+    """An allocation. exited: processes that have died and stay charged until it is measured."""
+
     @property
     def launches(self) -> int: ...
+    @property
+    def exited(self) -> Collection[Process]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Staleness:
     def stale(
         self,
         now: float,
-        served: Mapping[AllocationID, Launching],
+        served: Mapping[AllocationID, Measured],
         marks: Mapping[AllocationID, Mapping[Process, Mark]],
     ) -> Mapping[AllocationID, Version]:
         """Those to be measured, as they are now. marks: of the processes that can be."""
@@ -62,7 +67,9 @@ class Staleness:
         return {
             name: version
             for name, version in versions.items()
-            if name not in self._measured or self._measured[name].is_stale(version)
+            if name not in self._measured
+            or served[name].exited
+            or self._measured[name].is_stale(version)
         }
 
     def measured(self, versions: Mapping[AllocationID, Version]) -> None:

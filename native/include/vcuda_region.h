@@ -51,8 +51,10 @@ enum {
 
     /* In a container with at most so many devices, used[VCUDA_BESIDE + device] is how much of
      * used[device] is managed memory, and context[VCUDA_BESIDE + device] how much memory of other
-     * processes is open, which is not in used[device]; the slot's owner writes both. Managers and
-     * shims of before sum only the devices they know, and empty these words with the slot. */
+     * processes is open, which is not in used[device]. pending[VCUDA_BESIDE + device] is how much
+     * of used[device] other processes may hold, too, by handles of it: if the owner dies, that much
+     * stays charged until it is measured who holds it. The slot's owner writes all three. Managers
+     * and shims of before sum only the devices they know, and empty these words with the slot. */
     VCUDA_BESIDE = VCUDA_DEVICES / 2,
 };
 

@@ -12,11 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.rows import Family
-from gpumanager.scheduler.metrics import Metrics
+from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota import Usage, read_quotas
 from gpumanager.scheduler.quota_metrics import QuotaCollector
 from gpumanager.scheduler.quota_rules import Known
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
+from gpumanager.supervisor import Supervisor
 
 Labels = frozenset[str]
 
@@ -63,10 +64,19 @@ def _told() -> Mapping[str, Labels]:
 
 def _extender() -> str:
     metrics = Metrics(lambda: dict.fromkeys(("nodes", "pods", "assumed"), 1), lambda: True)
+    metrics.add(TaskCollector("gpumanager_extender", _supervisor()))
     quotas = read_quotas('{"team": {"quota": {"A100": 2}}}')
     metrics.add(QuotaCollector(lambda: Known(quotas, read=True), Usage()))
     return metrics.text().decode()
 
 
 def _webhook() -> str:
-    return WebhookMetrics(lambda: dict.fromkeys(GAUGES, 1.0)).text().decode()
+    return WebhookMetrics(lambda: dict.fromkeys(GAUGES, 1.0), _supervisor()).text().decode()
+
+
+def _supervisor() -> Supervisor:
+    """With a task, so that its series have their labels."""
+    found = Supervisor()
+    found.restarts["task"] += 1
+    found.skipped.counts["task"] += 1
+    return found

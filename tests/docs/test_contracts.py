@@ -17,11 +17,12 @@ from gpumanager.allocator.inheritance import FILE_NAME as INHERITED
 from gpumanager.allocator.journal_file import FILE_NAME as JOURNAL
 from gpumanager.cli import COMMANDS, gpumanager
 from gpumanager.cli.simulate_report import as_json
+from gpumanager.cli.state_lock import FILE_NAME as LOCK
 from gpumanager.monitor.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.explain import Explanation
-from gpumanager.scheduler.metrics import Metrics
+from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota import Usage
 from gpumanager.scheduler.quota_metrics import QuotaCollector
 from gpumanager.scheduler.quota_rules import Known
@@ -32,6 +33,7 @@ from gpumanager.settings import AgentSettings
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
+from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.original import PIDS_CONFIG, VCUDA_CONFIG
 
 PAGE = (DOCS / "contracts.md").read_text()
@@ -120,7 +122,9 @@ def test_metrics_are_those_that_are_told() -> None:
 
     total = {family: "_total" if family.kind == "counter" else "" for family in EVERY}
     assert shown["agent"] == {f"{one.name}{suffix}" for one, suffix in total.items()}
-    assert shown["extender"] == told(Metrics(dict, bool).text()) | of_quotas()
+    metrics = Metrics(dict, bool)
+    metrics.add(TaskCollector("gpumanager_extender", Supervisor()))
+    assert shown["extender"] == told(metrics.text()) | of_quotas()
     assert shown["webhook"] == told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
 
 
@@ -161,7 +165,7 @@ def test_files_and_sockets_are_those_of_the_code() -> None:
     words = {constants[name] for name in constants if name.endswith(("_SOCKET", "_NAME"))}
     settings = AgentSettings()
     directories = {str(settings.virtual_manager_path), str(settings.checkpoint_path)}
-    files = {JOURNAL, INHERITED, VCUDA_CONFIG, PIDS_CONFIG, names.KUBELET_CHECKPOINT}
+    files = {JOURNAL, LOCK, INHERITED, VCUDA_CONFIG, PIDS_CONFIG, names.KUBELET_CHECKPOINT}
 
     wanted = paths | words | directories | files | {names.DEVICE_PLUGIN_PATH}
     assert first("Files and sockets") == wanted | {"volume.conf", "extra-config.json"}

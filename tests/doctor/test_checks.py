@@ -58,7 +58,14 @@ KUBELET = KubeletView(
     pod_resources=Speaks.LIST_AND_GET,
 )
 CONTAINERS = ContainersView("containerd 1.6.20 (CRI v1)", "v2", "systemd")
-OWN = OwnView(root=True, sees_all_processes=True, open_files=1 << 20, directories=(VM,), promised=2)
+OWN = OwnView(
+    root=True,
+    sees_all_processes=True,
+    takes_books_back=True,
+    open_files=1 << 20,
+    directories=(VM,),
+    promised=2,
+)
 WELL = Node(GPUS, KUBELET, CONTAINERS, OWN)
 
 
@@ -160,6 +167,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "NVIDIA's devices by CDI": ({"nvidia_devices": (Path("/etc/cdi/n.yaml"),)}, "CDI", "by name"),
     "no cgroups": ({"cgroups": None}, "cgroups", "/sys/fs/cgroup"),
     "own processes": ({"sees_all_processes": False}, "processes", "hostPID"),
+    "no capability": ({"takes_books_back": False}, "books", "CAP_SYS_PTRACE"),
     "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),
 }
 

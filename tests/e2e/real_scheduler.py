@@ -7,6 +7,7 @@ belongs to a single scheduler is replaced. The Service stands in `service_door`,
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -47,6 +48,11 @@ class RealScheduler:
     def name(self) -> str:
         """What pods ask for that are to come here."""
         return str(self.configuration["profiles"][0]["schedulerName"])
+
+    @property
+    def certificate(self) -> tuple[Path, Path]:
+        """By which the extender knows kube-scheduler, and its key."""
+        return self._directory / "client.crt", self._directory / "client.key"
 
     @property
     def extender(self) -> Replica:
@@ -103,7 +109,8 @@ class RealScheduler:
         for name, content in files.items():
             (self._directory / name).write_bytes(content)
         made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj")
-        places = ("-keyout", self._directory / "client.key", "-out", self._directory / "client.crt")
+        certificate, key = self.certificate
+        places = ("-keyout", key, "-out", certificate)
         run("openssl", *made, f"/CN={CLIENT}", *places)
 
     def _start_scheduler(self) -> None:

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -101,11 +102,20 @@ def is_ready(endpoint: Endpoint) -> bool:
         return False
 
 
-def https(endpoint: Endpoint, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
-    """Status and text. Raises OSError, HTTPException."""
+def https(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    ours: tuple[Path, Path] | None = None,
+) -> tuple[int, Any]:
+    """Status and text. ours: a certificate to show, and its key. Raises OSError, HTTPException."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    if ours:
+        context.load_cert_chain(*ours)
     connection = http.client.HTTPSConnection(*endpoint, timeout=PROBE_SECONDS, context=context)
     with contextlib.closing(connection):
         connection.request(method, path, body)

@@ -132,9 +132,11 @@ def test_gpu_admission_s_paths_are_answered(cluster: ClusterView, scheduler: Rea
     asking = cluster.pod("asked", container("main", "true", 30, 8))
     asking["metadata"]["uid"] = "asked"
 
-    arguments = {"Pod": asking, "NodeNames": [NODE, "nowhere"]}
-    status, text = https(endpoint, "POST", "/scheduler/predicates", json.dumps(arguments).encode())
+    body = json.dumps({"Pod": asking, "NodeNames": [NODE, "nowhere"]}).encode()
+    path, ours = "/scheduler/predicates", scheduler.certificate
+    status, text = https(endpoint, "POST", path, body, ours=ours)
 
+    assert https(endpoint, "POST", path, body)[0] == 403
     assert (status, json.loads(text)["NodeNames"]) == (200, [NODE])
     assert json.loads(text)["FailedNodes"].keys() == {"nowhere"}
     assert https(endpoint, "GET", "/version") == (200, f"{__version__}\n")

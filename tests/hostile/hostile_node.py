@@ -90,8 +90,9 @@ class HostileNode:
 
     async def agent_says(self, words: str, times: int = 1) -> None:
         """Waits until the agents of this node have logged it so often."""
-        while self.node.disk.agent_log.read_text().count(words) < times:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while self.node.disk.agent_log.read_text().count(words) < times:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()

@@ -49,6 +49,28 @@ def test_who_is_refused_takes_back_what_a_killed_process_held(page: Page) -> Non
         assert page.words.slots[other.slot].pid == other.pid  # the manager's to free
 
 
+def test_what_a_dead_process_exported_stays_charged_as_the_drivers_own(page: Page) -> None:
+    """Another process may hold it; the manager releases it after a measurement."""
+
+    def act(books: Any) -> None:
+        books.devices = 1
+        hold(60)(books)
+        lib.books_export(books, 0, 25)
+
+    books = page.enter()
+    books.devices = 1
+    with peer(page, act) as other:
+        other.kill()
+        look_again()
+
+        assert lib.books_reserve(books, 0, 76, LIMIT) == -EDQUOT
+        look_again()
+        assert lib.books_reserve(books, 0, 75, LIMIT) == 0
+
+        assert page.words.used[0][other.slot] == 0
+        assert lib.books_room(books, 0, 1, LIMIT) == lib.BOOKS_DRIVER
+
+
 def test_everything_a_dead_process_held_goes_on_every_device(page: Page) -> None:
     def act(books: Any) -> None:
         for device in (0, 3, 15):

@@ -76,13 +76,13 @@ async def test_a_forked_child_holds_none_of_its_parents_locks_or_descriptors(
 import os
 def books():
     return [fd for fd in os.listdir("/proc/self/fd")
-            if os.path.realpath(f"/proc/self/fd/{fd}").endswith("/books")]
+            if os.path.realpath(f"/proc/self/fd/{fd}").startswith("/memfd:vcuda-books")]
 driver = cuda()
 driver.cuInit(0)
 reader, writer = os.pipe()
 if os.fork() == 0:
     maps = open("/proc/self/maps").read()
-    os.write(writer, json.dumps([books(), "/books" in maps]).encode())
+    os.write(writer, json.dumps([books(), "vcuda-books" in maps]).encode())
     os._exit(0)
 tell(parent=[int(fd) for fd in books()], child=json.loads(os.read(reader, 1000)))
 """

@@ -133,7 +133,10 @@ class History:
         )
         self.kind = {name: made(self.state) for name, made in self.kinds.items()}
         for name, kind in self.kind.items():
-            kind.only({kind.put(item) for item in self.objects.list(name)})
+            items = list(self.objects.list(name))
+            for item in items:
+                kind.put(item)
+            kind.only({kind.name(item) for item in items})
         self.heard = len(self.objects.changes)
 
     def rules(self) -> Permits:

@@ -12,6 +12,7 @@ from served_extender import until
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.backoff import Backoff
+from gpumanager.kubelet.pods import PodView
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
 from gpumanager.sim.cluster.objects import Key
@@ -156,3 +157,50 @@ async def test_a_list_of_several_pages_is_read_whole(api: SimulatedApiServer) ->
 
     async with following(api) as one:
         assert len(one.state.nodes) == 1100
+
+
+class OnePodFails(Pods):
+    """As if one pod were a mistake of ours."""
+
+    def put(self, item: Any) -> None:
+        if item["metadata"]["name"] == "odd":
+            raise OverflowError("int too big to convert")
+        super().put(item)
+
+
+async def test_a_pod_that_cannot_be_read_stays_what_it_was_and_the_others_go_on(
+    api: SimulatedApiServer,
+) -> None:
+    await api.create("nodes", node_object("a"))
+    await api.create("pods", pod_object("odd", (60, 4), node="a"))
+    async with following(api) as one:
+        assert one.free("a") == 340
+        server = ApiServer(Access("127.0.0.1", api.port))
+        again = Follower(server, OnePodFails(one.state), backoff=SOON)
+        await api.create("pods", pod_object("other", (60, 4), node="a"))
+
+        await again._list()
+
+        assert one.free("a") == 280
+        assert again.skipped.counts == {"/api/v1/pods": 1}
+
+
+async def test_a_bound_pod_whose_annotations_break_us_counts_with_what_its_spec_asks(
+    api: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.create("nodes", node_object("a"))
+    await api.create("pods", held("p"))
+    one = Following(api)
+    known = one.state.pod
+
+    def breaks(pod: PodView, node: str) -> None:
+        if pod.annotations:
+            raise OverflowError("int too big to convert")
+        known(pod, node)
+
+    monkeypatch.setattr(one.state, "pod", breaks)
+    await one.nodes._list()
+    await one.pods._list()
+
+    assert one.free("a") == 340
+    assert one.pods.skipped.counts == {"/api/v1/pods": 1}

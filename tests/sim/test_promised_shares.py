@@ -93,13 +93,15 @@ def told(ran: Ran) -> str:
     )
 
 
-UNEVEN = 1.25
-"""Launches longer than a slice of 1,024 us share the GPU and take no turns."""
-
-
-@pytest.mark.parametrize(("kernel", "cores", "longest"), [("2ms", 50, 0.2), ("20ms", 90, 1.2)])
+@pytest.mark.parametrize(
+    ("kernel", "cores", "longest", "uneven"),
+    [
+        ("2ms", 50, 0.2, 1.25),  # longer than a slice of 1,024 us: they share the GPU, no turns
+        ("20ms", 90, 1.2, 1.15),
+    ],
+)
 async def test_processes_of_one_container_share_its_part_evenly(
-    kernel: str, cores: int, longest: float
+    kernel: str, cores: int, longest: float, uneven: float
 ) -> None:
     work = f"kernel={kernel} {WHOLE_GPU} for=6s"
 
@@ -107,30 +109,33 @@ async def test_processes_of_one_container_share_its_part_evenly(
 
     each = played.reports["a"]["each"]
     launches = [report["launches"] for report in each]
-    assert max(launches) <= UNEVEN * min(launches)
+    assert max(launches) <= uneven * min(launches)
     assert max(report["gap_max_us"] for report in each) <= longest * 1e6
     assert 100 * played.share("a", until=1) == pytest.approx(cores, abs=4)
 
 
 STREAMS = (
-    (30, "kernel=1ms,9ms streams=4"),
-    (60, "kernel=50us,200us streams=3"),
-    (80, "kernel=30us,2ms streams=3"),
-    (10, "kernel=50us,500us streams=5"),
-    (30, "kernel=10ms,10us streams=2"),  # the second stream has nearly nothing to do
-    (30, "kernel=1ms,10us streams=2"),
-    (30, "kernel=20us,400us streams=2"),
+    (30, "kernel=1ms,9ms streams=4", 2.0),
+    (60, "kernel=50us,200us streams=3", 2.5),
+    (80, "kernel=30us,2ms streams=3", 2.0),
+    (10, "kernel=50us,500us streams=5", 2.0),
+    (30, "kernel=10ms,10us streams=2", 2.0),  # the second stream has nearly nothing to do
+    (30, "kernel=1ms,10us streams=2", 2.0),
+    (30, "kernel=20us,400us streams=2", 2.0),
 )
+"""Promise, work, and the points by which half a second may differ from the promise."""
 
 
-@pytest.mark.parametrize(("cores", "work"), STREAMS)
-async def test_streams_that_overlap_are_charged_their_time_once(cores: int, work: str) -> None:
+@pytest.mark.parametrize(("cores", "work", "points"), STREAMS)
+async def test_streams_that_overlap_are_charged_their_time_once(
+    cores: int, work: str, points: float
+) -> None:
     tenant = Tenant("a", cores, f"{work} {WHOLE_GPU} for=5s")
 
     played = await play([tenant], 5)
 
     settled = metrics.shares(played.busy["a"][10:], played.interval, 0.5)
-    assert all(abs(share - cores) <= 2.5 for share in settled), settled
+    assert all(abs(share - cores) <= points for share in settled), settled
 
 
 LENT = (

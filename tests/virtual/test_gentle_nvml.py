@@ -16,6 +16,7 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.measuring import APART_SECONDS, Measuring
 from gpumanager.virtual.overheads import Mark
 from gpumanager.virtual.processes import Process as Owner
+from gpumanager.virtual.seats import Seat
 from gpumanager.virtual.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
@@ -86,6 +87,36 @@ async def test_a_process_in_the_middle_of_a_call_takes_no_pass(
     await process.manager.measure()
 
     assert driver.passes == 0
+
+
+async def test_what_a_dead_process_exported_is_charged_until_all_others_are_measured(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    served, dead = process.manager._served[NAME], Owner(2**22 - 1, 1)
+    slot = served._books.claim(dead)
+    assert slot is not None
+    served._seats._taken[dead] = Seat(slot, 0)
+    process.books.used[0][slot] = 9 * MIB
+    process.books.pending[lib.VCUDA_BESIDE][slot] = 5 * MIB
+    driver.held[GPU][pid] = Bytes(5 * MIB)
+
+    def held() -> int:
+        return process.manager.usage(NAME).devices[0].held
+
+    def move() -> None:
+        process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
+        driver.meanwhile = lambda: None
+
+    served._seats.leave(dead)
+    assert held() == 5 * MIB
+    driver.meanwhile = move
+    await process.manager.measure()
+    assert (held(), process.overhead) == (5 * MIB, 0)
+    await process.manager.measure()
+    assert (held(), process.overhead) == (5 * MIB, 5 * MIB)
+
+    assert served.exited == ()
+    assert process.books.slots[slot].pid == 0
 
 
 async def test_a_call_that_ends_soon_is_waited_for(
@@ -165,6 +196,7 @@ def test_a_hundredth_of_the_time_passes_in_the_driver_at_most(cost: float, secon
 
 class Served:
     launches = 0
+    exited: tuple[Owner, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -189,6 +221,14 @@ def test_when_a_measurement_is_stale(
 
     assert first.keys() == {NAME}
     assert bool(found) == stale
+
+
+def test_who_died_and_had_shared_memory_makes_a_measurement_stale() -> None:
+    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): Mark(1, ())}}
+    staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
+    served.exited = (Owner(2, 2),)
+
+    assert staleness.stale(0.1, {NAME: served}, marks).keys() == {NAME}
 
 
 def test_an_allocation_that_is_opened_anew_is_stale() -> None:

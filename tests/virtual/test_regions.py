@@ -381,6 +381,19 @@ def test_a_manager_that_does_not_know_of_such_words_sums_and_empties_as_ever(boo
     assert (books.words.used[BESIDE][slot], books.words.context[BESIDE][slot]) == (0, 0)
 
 
+def test_of_a_dead_process_only_what_it_exported_stays_charged(books: Books) -> None:
+    slot = described(books)
+    books.words.pending[BESIDE][slot] = 250
+
+    assert not books.leave(slot, Process(8, 80), 1)
+    assert books.leave(slot, Process(7, 70), 1)
+
+    assert lib.region_device_bytes(books.words, 0) == 250
+    assert books.release(slot, Process(7, 70))
+    assert lib.region_device_bytes(books.words, 0) == 0
+    assert books.words.pending[BESIDE][slot] == 0
+
+
 def test_where_all_places_are_devices_nothing_is_said_besides(books: Books) -> None:
     slot = described(books)
     count = BESIDE + 1

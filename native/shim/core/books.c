@@ -276,6 +276,12 @@ void books_import(struct books *books, unsigned device, int64_t bytes, uint32_t 
     add_beside(slot_beside(books->page->context, device, (uint32_t)books->slot, devices), bytes);
 }
 
+void books_export(struct books *books, unsigned device, int64_t bytes)
+{
+    add_beside(slot_beside(books->page->pending, device, (uint32_t)books->slot, books->devices),
+               bytes);
+}
+
 void books_deny(struct books *books, unsigned device)
 {
     atomic_fetch_add(&books->page->meters[device].memory_denied, 1);

@@ -33,6 +33,7 @@ struct books {
     struct vcuda_books *page; /* mapped read-write, or read-only by an observer */
     int fd;                   /* of this process alone: its open file description owns its locks */
     int32_t slot;             /* whose words we write; below 0 only books_total() may be called */
+    uint32_t devices;         /* the container's; 0 if not known */
 #ifdef VCUDA_CDEF
     ...;
 #else
@@ -79,6 +80,9 @@ uint32_t books_looks(const struct books *books);
  * other processes' is open here. While memory moves. devices: the container's. */
 void books_manage(struct books *books, unsigned device, int64_t bytes, uint32_t devices);
 void books_import(struct books *books, unsigned device, int64_t bytes, uint32_t devices);
+
+/* Or that of what is reserved other processes may hold so much more, or less, too. */
+void books_export(struct books *books, unsigned device, int64_t bytes);
 
 /* Count a request that was refused at the limit. */
 void books_deny(struct books *books, unsigned device);

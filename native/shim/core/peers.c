@@ -102,26 +102,38 @@ static void empty_word(VCUDA_ATOMIC(uint64_t) * word, uint64_t found)
 struct words {
     uint64_t used[VCUDA_DEVICES], context[VCUDA_DEVICES];
     uint64_t overhead[VCUDA_DEVICES], pending[VCUDA_DEVICES];
+    uint64_t exported[VCUDA_DEVICES]; /* that others may hold: stays charged */
 };
 
-static void read_words(const struct vcuda_books *page, uint32_t slot, struct words *words)
+static void read_words(struct books *books, uint32_t slot, struct words *words)
 {
+    struct vcuda_books *page = books->page;
     for (unsigned device = 0; device < VCUDA_DEVICES; device++) {
         words->used[device] = atomic_load(&page->used[device][slot]);
         words->context[device] = atomic_load(&page->context[device][slot]);
         words->overhead[device] = atomic_load(&page->overhead[device][slot]);
         words->pending[device] = atomic_load(&page->pending[device][slot]);
+        words->exported[device] = slot_exported(page, device, slot, books->devices);
     }
 }
 
-static void empty(struct vcuda_books *page, uint32_t slot, const struct words *words)
+/* Example: it had 5 GiB, of which another process has imported 1 GiB. That one holds it still and
+ * is charged for it when the manager measures; until then 1 GiB stays here, as the driver's own. */
+static void empty(struct books *books, uint32_t slot, const struct words *words)
 {
+    struct vcuda_books *page = books->page;
+    bool beside = books->devices > 0 && books->devices <= VCUDA_BESIDE;
     for (unsigned device = 0; device < VCUDA_DEVICES; device++) {
+        uint64_t context = words->context[device];
+        if (context != words->exported[device])
+            atomic_compare_exchange_strong(&page->context[device][slot], &context,
+                                           words->exported[device]);
+        SHIM_STEP();
         empty_word(&page->used[device][slot], words->used[device]);
         SHIM_STEP();
-        empty_word(&page->context[device][slot], words->context[device]);
         empty_word(&page->overhead[device][slot], words->overhead[device]);
-        empty_word(&page->pending[device][slot], words->pending[device]);
+        if (!beside || device < VCUDA_BESIDE)
+            empty_word(&page->pending[device][slot], words->pending[device]);
     }
 }
 
@@ -132,11 +144,11 @@ static bool reclaim_slot(struct books *books, uint32_t slot)
     if (lock_alive(books, slot, F_WRLCK) != 0)
         return false;
     SHIM_STEP();
-    read_words(books->page, slot, &words);
+    read_words(books, slot, &words);
     bool dead = seen_dead(books, owner_of(books->page, slot));
     SHIM_STEP();
     if (dead)
-        empty(books->page, slot, &words);
+        empty(books, slot, &words);
     SHIM_STEP();
     lock_alive(books, slot, F_UNLCK);
     return dead;

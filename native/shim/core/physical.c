@@ -275,11 +275,13 @@ struct physical *physicals_unbind(struct physicals *physicals, struct physical *
     return physical;
 }
 
-void physicals_share(struct physicals *physicals, struct physical *object)
+int physicals_share(struct physicals *physicals, struct physical *object)
 {
     pthread_mutex_lock(&physicals->mutex);
+    int news = object->foreign == 0;
     object->foreign = 1;
     pthread_mutex_unlock(&physicals->mutex);
+    return news;
 }
 
 void physicals_clear(struct physicals *physicals)

@@ -94,8 +94,9 @@ int physicals_bind(struct physicals *physicals, struct physical *object, uint64_
 struct physical *physicals_unbind(struct physicals *physicals, struct physical *object,
                                   unsigned device, uint64_t offset, uint64_t bytes);
 
-/* Other processes may know the object: what is bound to it stays bound when we let go of it. */
-void physicals_share(struct physicals *physicals, struct physical *object);
+/* Other processes may know the object: what is bound to it stays bound when we let go of it.
+ * Returns 1 if that is news, else 0. */
+int physicals_share(struct physicals *physicals, struct physical *object);
 
 /* Forget all and give the memory back; nobody else may use it then. */
 void physicals_clear(struct physicals *physicals);

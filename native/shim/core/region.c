@@ -4,6 +4,7 @@
 #include "core/slot.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t memory_bytes,
@@ -101,13 +102,39 @@ void region_slot_free(struct vcuda_books *books, uint32_t slot)
     atomic_store_explicit(&books->slots[slot].pid, 0, memory_order_release);
 }
 
-int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time)
+static bool is_owner(const struct vcuda_books *books, uint32_t slot, uint32_t pid,
+                     uint64_t start_time)
 {
     uint64_t started = atomic_load_explicit(&books->slots[slot].start_time, memory_order_relaxed);
-    if (slot_pid(books, slot) != pid || started != start_time)
+    return slot_pid(books, slot) == pid && started == start_time;
+}
+
+int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time)
+{
+    if (!is_owner(books, slot, pid, start_time))
         return -ESTALE;
     region_slot_free(books, slot);
     return 0;
+}
+
+int region_slot_leave(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time,
+                      uint32_t devices)
+{
+    uint64_t stays = 0;
+    if (!is_owner(books, slot, pid, start_time))
+        return 0;
+    for (uint32_t device = 0; device < devices; device++) {
+        uint64_t exported = slot_exported(books, device, slot, devices);
+        /* before `used` is emptied: no sum finds neither */
+        atomic_store(&books->context[device][slot], exported);
+        atomic_store(&books->used[device][slot], 0);
+        atomic_store(&books->overhead[device][slot], 0);
+        atomic_store(&books->pending[device][slot], 0);
+        stays = slot_add(stays, exported);
+    }
+    /* peers see that something has changed, and may ask for a measurement */
+    atomic_store(&books->activity[slot], VCUDA_ACTIVITY_BEGUN);
+    return stays > 0;
 }
 
 /* Of those from `first` on: the process's own, else the lowest free one, else VCUDA_SLOTS. */

@@ -51,6 +51,12 @@ int region_slot_claim_from(struct vcuda_books *books, uint32_t first, uint32_t p
 int region_slot_release(struct vcuda_books *books, uint32_t slot, uint32_t pid,
                         uint64_t start_time);
 
+/* Empty the slot of an owner that is dead but for what it exported: other processes may hold that
+ * still, and are charged for it when they are measured. Until then it is charged here, as the
+ * driver's own; then region_slot_release(). Returns 1 if there is any, else 0. */
+int region_slot_leave(struct vcuda_books *books, uint32_t slot, uint32_t pid, uint64_t start_time,
+                      uint32_t devices);
+
 /* Empty and free a slot, whoever has it: for a manager that starts on the books of a dead one. */
 void region_slot_free(struct vcuda_books *books, uint32_t slot);
 

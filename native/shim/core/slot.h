@@ -21,12 +21,21 @@ static inline uint64_t slot_driver_bytes(const struct vcuda_books *books, unsign
 }
 
 /* Of a device's words, the one that says what lies beside the driver's own figure (VCUDA_BESIDE):
- * managed or imported bytes. NULL where there is no room for it. `devices`: the container's. */
+ * managed, imported or exported bytes. NULL where there is no room for it. `devices`: the
+ * container's. */
 static inline VCUDA_ATOMIC(uint64_t) * slot_beside(VCUDA_ATOMIC(uint64_t)
                                                        words[VCUDA_DEVICES][VCUDA_SLOTS],
                                                    unsigned device, uint32_t slot, uint32_t devices)
 {
     return devices <= VCUDA_BESIDE && device < devices ? &words[VCUDA_BESIDE + device][slot] : NULL;
+}
+
+/* Of what a slot's owner uses, what other processes may hold, too. */
+static inline uint64_t slot_exported(struct vcuda_books *books, unsigned device, uint32_t slot,
+                                     uint32_t devices)
+{
+    VCUDA_ATOMIC(uint64_t) *word = slot_beside(books->pending, device, slot, devices);
+    return word == NULL ? 0 : atomic_load(word);
 }
 
 /* Around whatever moves bytes of a slot: reserve, let the driver allocate, or let it free, release.

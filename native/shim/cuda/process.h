@@ -52,6 +52,7 @@ struct process {
     atomic_uint explores; /* devices on which a launch of unknown cost is under way, as bits */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
     struct tally tallies[VCUDA_DEVICES];
+    _Atomic uint64_t let_go[VCUDA_DEVICES]; /* bytes of shared memory, unmeasured (virtual.c) */
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
     _Atomic uint64_t measured_at;  /* by clock_now() */
     struct graph_memory graphs;

@@ -11,11 +11,40 @@ struct process *virtual_enter(void)
     return process;
 }
 
+/* Another process may have imported what we let go of, and hold it still: then it is charged when
+ * it is measured. Until then the charge stays here, as the driver's own, and as exported in case we
+ * die. Where nothing is ever measured it would stay for good. */
+static void let_go(struct process *process, const struct physical *gone)
+{
+    struct books *books = &process->session.books;
+    if (atomic_load(&books->page->overhead[gone->device][books->slot]) == 0) {
+        books_export(books, gone->device, -(int64_t)gone->bytes);
+        return;
+    }
+    overhead_presume(process, gone->device, gone->bytes);
+    atomic_fetch_add(&process->let_go[gone->device], gone->bytes);
+}
+
+/* No memory may move. What cannot be measured now is so at the end of a later call. */
+static void measure_importers(struct process *process, unsigned device)
+{
+    uint64_t bytes = atomic_exchange(&process->let_go[device], 0);
+    if (bytes == 0)
+        return;
+    if (overhead_measure(process, device, true) == 0)
+        books_export(&process->session.books, device, -(int64_t)bytes);
+    else
+        atomic_fetch_add(&process->let_go[device], bytes);
+}
+
 CUresult virtual_leave(struct process *process, CUresult result)
 {
     if (process == NULL)
         return result;
     process_move_end(process);
+    for (unsigned device = 0; device < process->session.config->device_count; device++)
+        if (atomic_load_explicit(&process->let_go[device], memory_order_relaxed) != 0)
+            measure_importers(process, device);
     return result;
 }
 
@@ -25,6 +54,8 @@ void virtual_drop(struct process *process, struct physical *physical)
         return;
     struct physical *gone = physicals_drop(&process->physicals, physical);
     for (const struct physical *each = gone; each != NULL; each = each->next) {
+        if (each->foreign && each->bytes > 0)
+            let_go(process, each);
         books_release(&process->session.books, each->device, each->bytes);
         overhead_freed(process, each->device);
         if (each->foreign) /* gone for us, or also for others: a measurement tells */
@@ -146,8 +177,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     struct process *process = virtual_enter();
     struct physical *physical =
         process != NULL ? physicals_hold(&process->physicals, handle) : NULL;
-    if (physical != NULL)
-        physicals_share(&process->physicals, physical);
+    if (physical != NULL && physicals_share(&process->physicals, physical) != 0)
+        books_export(&process->session.books, physical->device, (int64_t)physical->bytes);
     CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     virtual_drop(process, physical);
     return virtual_leave(process, result);

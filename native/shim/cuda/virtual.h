@@ -4,8 +4,8 @@
  * way, and dropped when it would not, or does no longer: so whatever other threads do meanwhile,
  * what the driver holds is charged.
  *
- * Memory from another process costs nothing here: who made it pays, for as long as it keeps it. If
- * the importer keeps it longer, only the manager's measurement sees that, which every import has.
+ * Memory from another process costs nothing here: the process that made it pays until, after it let
+ * go of it, all processes of the container are measured. Every import is measured, too.
  */
 #ifndef SHIM_CUDA_VIRTUAL_H
 #define SHIM_CUDA_VIRTUAL_H

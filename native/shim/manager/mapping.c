@@ -17,7 +17,8 @@ struct mapping {
 };
 
 static struct mapping mappings[MAPPINGS];
-static atomic_uint used; /* those at or above were never used */
+static atomic_uint used;     /* those at or above were never used */
+static atomic_bool lost_one; /* ever: asked at every look of every container */
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sigaction before;
@@ -44,6 +45,7 @@ static bool lose(struct mapping *mapping)
     void *place = (void *)atomic_load(&mapping->begin);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     atomic_store(&mapping->lost, true);
+    atomic_store(&lost_one, true);
     return mmap(place, mapping->size, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 }
 
@@ -121,6 +123,8 @@ void *mapping_open(int descriptor, size_t size, bool resident)
 
 bool mapping_lost(const void *mapping)
 {
+    if (!atomic_load_explicit(&lost_one, memory_order_relaxed))
+        return false;
     const struct mapping *found = mapping_at((uintptr_t)mapping);
     return found == NULL || atomic_load(&found->lost);
 }

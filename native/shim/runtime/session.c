@@ -62,6 +62,7 @@ static int map_books(struct session *session, const struct welcome *welcome)
     struct vcuda_books *books = map_region(welcome->books, sizeof *books, protection);
     session->books.page = books;
     session->books.slot = welcome->slot;
+    session->books.devices = session->config->device_count;
     return books != NULL && books_usable(books) ? 0 : -EPROTO;
 }
 
