@@ -6,6 +6,7 @@ Before, it ran beside the first one, and both wrote one journal.
 import pytest
 from hostile_node import HostileNode, pod
 
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.agent import AgentProcess
 
 pytestmark = pytest.mark.namespaces
@@ -46,6 +47,7 @@ async def test_a_new_agent_takes_over_when_the_old_one_ends() -> None:
             await node.agent_says("another agent of this node holds it")
             await node.node.agent.stop()
             await node.agent_says("registered with the kubelet", times=2)
+            await node.node.kubelet.wait_for_devices((VCORE, VMEMORY), 60.0)
             assert await node.node.admit(pod("one", ("true",))) is None
         finally:
             await second.kill()
