@@ -25,7 +25,10 @@ async def broken() -> None:
 
 @pytest.mark.parametrize(("trouble", "status"), [("", 200), (TROUBLE, 503)])
 async def test_the_agent_is_as_well_as_its_tasks(trouble: str, status: int) -> None:
-    pages = Pages(lambda: None, lambda: Topology((), ()), str, "1", lambda: trouble)
+    async def page() -> None:
+        return None
+
+    pages = Pages(page, lambda: Topology((), ()), str, "1", lambda: trouble)
 
     answer = await pages.healthz()
 

@@ -182,7 +182,8 @@ def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
         (Kind.UNBOOKED, 4),
     ]
     assert str(found[1]) == (
-        "process 4 of team/pod (main) holds memory of GPU0 that it did not ask the shim for"
+        "process 4 of team/pod (main) holds memory of GPU0 that it did not ask the shim for: it "
+        "found a driver library without the shim, and no limit holds for it"
     )
 
 
@@ -444,5 +445,6 @@ def test_a_suspect_says_what_is_wrong_with_it() -> None:
     one = Suspect(Kind.UNBOOKED, Process(9, 1), FIRST, Bytes(GIB), OWNER, OWNER.uid)
 
     assert str(one) == (
-        "process 9 of team/pod (main) holds 1 GiB of GPU0 that it did not ask the shim for"
+        "process 9 of team/pod (main) holds 1 GiB of GPU0 that it did not ask the shim for: it "
+        "found a driver library without the shim, and no limit holds for it"
     )
