@@ -40,6 +40,11 @@ RECOVERY: Final = 0.03
 """The part of it that is forgotten in a second in which everybody has what it wants."""
 
 
+LEAST: Final = 0.5
+"""What launches as short as a switch leave of the GPU. Containers that say that they launch ever so
+often for next to nothing do not lower their neighbours' promises below that."""
+
+
 @dataclass(slots=True)
 class Alternation:
     """On one GPU. switch_ns: what a switch costs. costs: of a launch of each container, while all
@@ -82,7 +87,7 @@ class Alternation:
         if not self.lost or not promised:
             return 1.0
         launches = _without_most(want / self.costs[who] for who, want in wants.items())
-        return promised / (promised + self.lost * launches)
+        return max(LEAST, promised / (promised + self.lost * launches))
 
 
 @dataclass(frozen=True, slots=True)

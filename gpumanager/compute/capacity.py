@@ -2,7 +2,7 @@
 
 A GPU that gives processes time slices in turn loses some of each to the switch, and no container is
 charged for that. So promises that sum up to the whole GPU cannot all be met, and the loss falls on
-the container with the largest, which full is not held back by its limiter.
+the container with the largest, which alone is not held back by its limiter.
 
     capacity = (Δcharged + Δretired) / 2Δt, summed over all containers, while one is starved
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_node import GPU, TICK
 
+from gpumanager.compute.alternation import LEAST as LEAST_YIELD
 from gpumanager.compute.alternation import Alternation
 from gpumanager.compute.capacity import LEAST
 from gpumanager.compute.fair import Claim, offers
@@ -146,3 +147,20 @@ def test_no_more_is_believed_lost_than_launches_of_the_neighbour_can_explain(tol
     claims = {one.holder: one.claim for one in (pair.small, pair.large)}
     explained = 2 * SWITCH_NS * 0.6 / SHORT_NS
     assert pair.alternation.yields(claims) >= 0.9 / (0.9 + explained)
+
+
+def test_forged_meters_do_not_take_all_that_a_neighbour_is_promised() -> None:
+    """Two containers say that they launch ten thousand times a look for one nanosecond each."""
+    forgers = [Program("a", 0.3, 1), Program("b", 0.3, 1)]
+    honest = Program("c", 0.3, SHORT_NS)
+    everybody = [*forgers, honest]
+    alternation = Alternation(SWITCH_NS)
+    for look in range(1, 50):
+        for one in forgers:
+            one.launches += 10_000
+        honest.launches += 400
+        now = SECOND + look * TICK
+        readings = [one.reading(now) for one in everybody]
+        alternation.update(now, readings, lacking=True)
+
+    assert alternation.yields({one.holder: one.claim for one in everybody}) == LEAST_YIELD
