@@ -33,7 +33,7 @@ IDLE_PERCENT: Final = 80
 could have its neighbours' promises lowered by it."""
 
 IDLE_NS: Final = 2 * SECOND
-"""After it was seen to be idle."""
+"""After it was seen to be idle, if it is not seen again."""
 
 KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
@@ -112,8 +112,8 @@ class SharedGpu:
             self._members[holder].correct(wrongs)
 
     def _learn(self, now: int, answer: Answer) -> None:
-        if answer.busy is not None and answer.busy < IDLE_PERCENT:
-            self._idle_until = now + IDLE_NS
+        if answer.busy is not None:
+            self._idle_until = now + IDLE_NS if answer.busy < IDLE_PERCENT else 0
         busy = sum(member.took() >= BUSY for member in self._members.values())
         if self._self_test.enter(answer, busy):
             self._begin_anew(now)
