@@ -144,6 +144,9 @@ async def run(seconds: float, seed: int, *, peace: bool) -> Outcome:
         async with asyncio.timeout(seconds + END_SECONDS):
             results = [result for one in running for result in await one]
         after = Agent.look(node.node.agent.pid)
+        accounts = node.node.gpus.tenants()
+        busy = (sum(gpu.busy_ns for gpu in one.devices.values()) / 1e9 for one in accounts)
+        print("seconds of the GPU, of each:", sorted(round(one, 1) for one in busy if one))
         tries = await asyncio.gather(*tasks, return_exceptions=True)
         troubles = [words for one in results for words in judge(node, one, seconds)]
         troubles += [
