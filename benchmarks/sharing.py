@@ -42,6 +42,7 @@ def say_hello(path: Path) -> None:
     message: Any = ffi.new("struct vcuda_hello *")
     message.magic, message.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
     message.kind, message.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
+    message.flags = lib.VCUDA_HELLO_OPENS_CONFIG
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
         connection.connect(str(path))
@@ -49,7 +50,7 @@ def say_hello(path: Path) -> None:
         _welcome, descriptors, _flags, _address = socket.recv_fds(connection, 128, 2)
     for descriptor in descriptors:
         os.close(descriptor)
-    if len(descriptors) != 2:
+    if len(descriptors) != 1:
         raise SystemExit(f"{path}: the manager refused")
 
 

@@ -18,6 +18,7 @@ AHEAD: Final = 20
 """So many pods wait to be placed."""
 _LENGTH: Final = re.compile(rb"Content-Length: (\d+)", re.IGNORECASE)
 _BINDING: Final = re.compile(r"/api/v1/namespaces/default/pods/pod-(\d+)/binding")
+_POD: Final = re.compile(r"/api/v1/namespaces/default/pods/pod-(\d+)")
 
 
 class Api:
@@ -50,6 +51,8 @@ class Api:
         if binding := _BINDING.fullmatch(target.path):
             self._bind(int(binding[1]), json.loads(body))
             _write(writer, b'{"kind":"Status","status":"Success"}')
+        elif waiting := _POD.fullmatch(target.path):
+            _write(writer, encoded(pod_object(int(waiting[1]))))
         else:
             _write(writer, self._page(target.path, query))
         await writer.drain()

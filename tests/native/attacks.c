@@ -351,75 +351,77 @@ static void behind(void)
     if (child == 0)
         _exit(0);
     waitpid(child, NULL, 0);
-    /* The container's meters, by the mapping that the shim has of them. */
-    static volatile uint64_t *own_meter(void)
-    {
-        char line[512];
-        unsigned long begin;
-        FILE *maps = fopen("/proc/self/maps", "re");
-        check(maps == NULL, "reading the mappings");
-        while (fgets(line, sizeof line, maps) != NULL)
-            if (strstr(line, "books") != NULL && strstr(line, "rw-s") != NULL &&
-                sscanf(line, "%lx", &begin) == 1) {
-                fclose(maps);
-                return (volatile uint64_t *)(begin + 128);
-            }
-        exit(3);
-    }
+}
 
-    /* Says before each launch that all is paid (virtual_time, the first word of a meter). */
-    static void all_paid(void)
-    {
-        static volatile uint64_t *meter;
-        if (meter == NULL)
-            meter = own_meter();
-        meter[0] = 0;
-        launch_one();
-    }
+/* The container's meters, by the mapping that the shim has of them. */
+static volatile uint64_t *own_meter(void)
+{
+    char line[512];
+    unsigned long begin;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    check(maps == NULL, "reading the mappings");
+    while (fgets(line, sizeof line, maps) != NULL)
+        if (strstr(line, "books") != NULL && strstr(line, "rw-s") != NULL &&
+            sscanf(line, "%lx", &begin) == 1) {
+            fclose(maps);
+            return (volatile uint64_t *)(begin + 128);
+        }
+    exit(3);
+}
 
-    /* As all_paid, and that nothing was ever charged, nor has ended. */
-    static void nothing_charged(void)
-    {
-        static volatile uint64_t *meter;
-        if (meter == NULL)
-            meter = own_meter();
-        meter[0] = meter[1] = meter[8] = 0;
-        launch_one();
-    }
+/* Says before each launch that all is paid (virtual_time, the first word of a meter). */
+static void all_paid(void)
+{
+    static volatile uint64_t *meter;
+    if (meter == NULL)
+        meter = own_meter();
+    meter[0] = 0;
+    launch_one();
+}
 
-    static const struct attack {
-        const char *name;
-        void (*step)(void);
-        int forks; /* and does without the driver itself */
-    } attacks[] = {
+/* As all_paid, and that nothing was ever charged, nor has ended. */
+static void nothing_charged(void)
+{
+    static volatile uint64_t *meter;
+    if (meter == NULL)
+        meter = own_meter();
+    meter[0] = meter[1] = meter[8] = 0;
+    launch_one();
+}
+
+static const struct attack {
+    const char *name;
+    void (*step)(void);
+    int forks; /* and does without the driver itself */
+} attacks[] = {
 #define ATTACK(name, forks) {#name, name, forks}
-        ATTACK(threads, 0),  ATTACK(crowd, 0),   ATTACK(shapes, 0),      ATTACK(functions, 0),
-        ATTACK(failures, 0), ATTACK(streams, 0), ATTACK(contexts, 0),    ATTACK(resets, 0),
-        ATTACK(capture, 0),  ATTACK(signals, 0), ATTACK(cooperative, 0), ATTACK(graphs, 0),
-        ATTACK(saved, 0),    ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
-        ATTACK(one_each, 0), ATTACK(runners, 1), ATTACK(scripts, 1),     ATTACK(graph_pair, 1),
-        ATTACK(twisting, 0), ATTACK(foreign, 0), ATTACK(in_turn, 0),     ATTACK(giants, 0),
-        ATTACK(named, 0),    ATTACK(behind, 1),  ATTACK(all_paid, 0),    ATTACK(nothing_charged, 0),
-    };
+    ATTACK(threads, 0),  ATTACK(crowd, 0),   ATTACK(shapes, 0),      ATTACK(functions, 0),
+    ATTACK(failures, 0), ATTACK(streams, 0), ATTACK(contexts, 0),    ATTACK(resets, 0),
+    ATTACK(capture, 0),  ATTACK(signals, 0), ATTACK(cooperative, 0), ATTACK(graphs, 0),
+    ATTACK(saved, 0),    ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
+    ATTACK(one_each, 0), ATTACK(runners, 1), ATTACK(scripts, 1),     ATTACK(graph_pair, 1),
+    ATTACK(twisting, 0), ATTACK(foreign, 0), ATTACK(in_turn, 0),     ATTACK(giants, 0),
+    ATTACK(named, 0),    ATTACK(behind, 1),  ATTACK(all_paid, 0),    ATTACK(nothing_charged, 0),
+};
 
-    static const struct attack *find(const char *name)
-    {
-        for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++)
-            if (strcmp(attacks[i].name, name) == 0)
-                return &attacks[i];
-        exit(2);
-    }
+static const struct attack *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++)
+        if (strcmp(attacks[i].name, name) == 0)
+            return &attacks[i];
+    exit(2);
+}
 
-    int main(int count, char **words)
-    {
-        const struct attack *attack = find(count == 3 ? words[1] : "");
-        if (!attack->forks)
-            begin();
-        uint64_t begun = now();
-        ends = begun + (uint64_t)atoi(words[2]) * SECOND;
-        for (; now() < ends; steps++)
-            attack->step();
-        printf("{\"launches\": %llu, \"seconds\": %g}\n", (unsigned long long)steps,
-               (double)(now() - begun) / 1e9);
-        return 0;
-    }
+int main(int count, char **words)
+{
+    const struct attack *attack = find(count == 3 ? words[1] : "");
+    if (!attack->forks)
+        begin();
+    uint64_t begun = now();
+    ends = begun + (uint64_t)atoi(words[2]) * SECOND;
+    for (; now() < ends; steps++)
+        attack->step();
+    printf("{\"launches\": %llu, \"seconds\": %g}\n", (unsigned long long)steps,
+           (double)(now() - begun) / 1e9);
+    return 0;
+}

@@ -294,14 +294,18 @@ async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
     configs = node.disk.virtual / "alloc"
     await until(lambda: any(configs.glob("[!.]*/config")))
     (path,) = configs.glob("[!.]*/config")
-    with Config(path.parent, writable=False) as config:
-        await until(lambda: rate(config) == 800_000)
-        assert config.limits()[0].burst_us == 250_000
 
-        running.cancel()
-        await asyncio.wait((running,))
-        await node.kill_agent()
-        await until(lambda: rate(config) == 300_000)
+    def lends(ppm: int) -> bool:
+        with Config(path.parent, writable=False) as config:
+            assert config.limits()[0].burst_us == 250_000
+            return rate(config) == ppm
 
-        await node.start_agent()
-        await until(lambda: rate(config) == 800_000)
+    await until(lambda: lends(800_000))
+
+    running.cancel()
+    await asyncio.wait((running,))
+    await node.kill_agent()
+    await until(lambda: lends(300_000))
+
+    await node.start_agent()
+    await until(lambda: lends(800_000))

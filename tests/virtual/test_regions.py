@@ -474,11 +474,11 @@ def test_a_debt_that_no_word_holds_is_charged_as_far_as_one_does(tmp_path: Path)
 
 def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:
     with Config.prepare(tmp_path, NAME, [limit(0), limit(1)]) as config:
-        config.words.limits[0].memory_bytes = 2**60
-        config.words.device_count = 16
+        config.page.limits[0].memory_bytes = 2**60
+        config.page.device_count = 16
 
         assert config.limits() == (limit(0), limit(1))
 
         config.write([limit(0, memory=5)])
         assert config.limits()[0].memory == 5
-        assert config.words.limits[0].memory_bytes == 5
+        assert config.page.limits[0].memory_bytes == 5

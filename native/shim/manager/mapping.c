@@ -20,7 +20,7 @@ static struct mapping mappings[MAPPINGS];
 static atomic_uint used;     /* those at or above were never used */
 static atomic_bool lost_one; /* ever: asked at every look of every container */
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool handled; /* SIGBUS, from the first mapping on */
 static struct sigaction before;
 
 static struct mapping *mapping_at(uintptr_t address)
@@ -73,9 +73,11 @@ static void on_bus_error(int number, siginfo_t *cause, void *context)
 
 static void handle_bus_errors(void)
 {
+    if (handled)
+        return;
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGBUS, &action, &before);
+    handled = sigaction(SIGBUS, &action, &before) == 0;
 }
 
 static struct mapping *free_place(void)
@@ -103,8 +105,8 @@ static void *map_at(void *place, const struct mapping *mapping, int descriptor)
 
 void *mapping_open(int descriptor, size_t size, bool resident)
 {
-    pthread_once(&once, handle_bus_errors);
     pthread_mutex_lock(&changing);
+    handle_bus_errors();
     struct mapping *mapping = free_place();
     void *mapped = NULL;
     errno = ENFILE;
