@@ -288,7 +288,8 @@ class ServedAllocation:
         return _UNMEASURED[Outcome.MOVED]
 
     def _measured(self, owner: Process, outcome: Outcome) -> Refused | None:
-        if outcome is Outcome.UNLISTED and not exiting(owner):
+        seat = self._seats.get(owner)
+        if outcome is Outcome.UNLISTED and seat and not exiting(owner) and seat.runs_in(owner):
             self._overheads.assume(owner.pid)
         return _UNMEASURED.get(outcome)
 

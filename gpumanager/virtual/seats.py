@@ -28,6 +28,11 @@ class Seat:
     stack: int
     adopted: bool = False
 
+    def runs_in(self, process: Process) -> bool:
+        """Whether the program that took it runs in its process yet, as far as stacks tell."""
+        stack = stack_of(process)
+        return stack == self.stack or 0 in (stack, self.stack)
+
 
 class Seats:
     """Of one allocation."""

@@ -6,7 +6,9 @@ import pynvml
 import pytest
 from nvml_answers import answers, refuse
 
+from gpumanager.gpu import nvml_session
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_library import Library
 from gpumanager.gpu.nvml_session import NvmlSession
 
 
@@ -16,6 +18,7 @@ class CountedNvml:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.users = 0
         self.driver = self.opened_in = 1
+        monkeypatch.setattr(nvml_session, "LIBRARY", Library())  # other tests' users are not ours
         answers(monkeypatch, Init=self._open, Shutdown=self._close, DeviceGetCount=self._count)
 
     def _open(self) -> None:

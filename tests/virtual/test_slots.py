@@ -18,6 +18,8 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.alive import locked
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.processes import find
+from gpumanager.virtual.seats import Seat
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
 
@@ -143,3 +145,12 @@ async def test_who_has_no_slot_to_keep_gets_none(sockets: VirtualSockets) -> Non
     assert answer is not None
     assert (answer.status, answer.reason) == (-errno.ESTALE, "the process has no slot to keep")
     assert sockets.usage(NAME).processes == ()
+
+
+def test_a_seat_is_its_programs_until_the_process_runs_another() -> None:
+    own = find(os.getpid())
+    assert own is not None and own.stack
+
+    assert Seat(0, own.stack).runs_in(own)
+    assert Seat(0, 0).runs_in(own), "stacks that nobody knows tell nothing"
+    assert not Seat(0, own.stack + 4096).runs_in(own)
