@@ -149,7 +149,8 @@ async def test_who_has_no_slot_to_keep_gets_none(sockets: VirtualSockets) -> Non
 
 def test_a_seat_is_its_programs_until_the_process_runs_another() -> None:
     own = find(os.getpid())
-    assert own is not None and own.stack
+    assert own is not None
+    assert own.stack
 
     assert Seat(0, own.stack).runs_in(own)
     assert Seat(0, 0).runs_in(own), "stacks that nobody knows tell nothing"
