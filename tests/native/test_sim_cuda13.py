@@ -15,7 +15,7 @@ ON_SECOND_DEVICE = (
 
 @pytest.fixture
 def box() -> Iterator[SimBox]:
-    with sim_box(machine(capability=9)) as made:
+    with sim_box(machine(capability=9, cuda_version=13040)) as made:
         yield made
 
 
