@@ -42,13 +42,16 @@ struct context {
     uint64_t stack_bytes; /* and for stacks, at launches */
 };
 
-/* A memory pool (pool.h). device: -1 for one in the host's memory. */
+/* A memory pool (pool.h). device: -1 for one in the host's memory, and for managed memory that
+ * prefers none. */
 struct pool {
     uint32_t kind;
     int device;
     bool standard; /* the device's own, which cannot be destroyed */
     bool imported;
-    int file; /* its memory, if it can be exported or was imported; else -1 */
+    bool managed;
+    CUmemLocation location; /* as location_resolve() has it */
+    int file;               /* its memory, if it can be exported or was imported; else -1 */
     uint64_t file_end;
     uint64_t max_size; /* 0: no bound of its own */
     uint64_t release_threshold;
@@ -149,6 +152,7 @@ struct driver {
     struct pool default_pools[SIM_GPUS];
     struct pool *pools[SIM_GPUS]; /* the current ones */
     struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
+    struct pool_place *pool_places;
     struct address_map memory;
     struct slab *slabs;
     struct reservations reservations;
