@@ -94,6 +94,10 @@ struct allocation {
     uint64_t number;
     bool managed;
     bool committed;
+    bool host;       /* memory of the host that a program allocated or registered (host_memory.c) */
+    bool registered; /* of these: it was the program's own */
+    bool sync_memops; /* an attribute that programs set, and nothing else */
+    unsigned host_flags;
     struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */
     struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
     int file;                /* what other processes reach it by; 0 for none */
@@ -154,6 +158,7 @@ struct driver {
     struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
     struct pool_place *pool_places;
     struct address_map memory;
+    struct address_map host_memory;
     struct slab *slabs;
     struct reservations reservations;
     struct physical_table physicals;

@@ -34,6 +34,7 @@ int physical_enter(struct driver *driver, struct physical *physical)
     }
     table->items[place] = physical;
     physical->handle = handle_of(place);
+    physical->number = driver_number(driver);
     physical->handles = physical->references = 1;
     return 0;
 }
