@@ -24,8 +24,17 @@ static struct driver *own_page(void)
     return driver_page;
 }
 
+static __thread bool forbidden;
+
+void driver_forbid(bool now)
+{
+    forbidden = now;
+}
+
 CUresult driver_get(struct driver **out)
 {
+    if (forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     struct driver *driver = own_page();
     /* Pairs with the release in start(): what cuInit wrote is seen. */
     if (driver == NULL || !atomic_load_explicit(&driver->ready, memory_order_acquire))

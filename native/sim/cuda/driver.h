@@ -167,6 +167,10 @@ struct driver {
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
+    pthread_mutex_t host_mutex;   /* alone, or before the shared state's */
+    struct host_call *host_calls; /* the first submitted first (host_call.h) */
+    unsigned host_pending;        /* and one that runs, and those about to be in the list */
+    bool host_thread;             /* there is one that calls them */
     pthread_mutex_t captures_mutex;
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
@@ -176,6 +180,9 @@ struct driver {
 
 /* This process's driver; CUDA_ERROR_NOT_INITIALIZED before cuInit. */
 CUresult driver_get(struct driver **out);
+
+/* From now on this thread's calls are not permitted, or are again. */
+void driver_forbid(bool forbidden);
 
 /* The driver and a device of it. */
 CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu);
