@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 8,
+    SIM_VERSION = 9,
     SIM_SHARES = 1024,     /* physical memories that more than one process may hold at once */
     SIM_LANES = 64,        /* hardware queues of a process, as bits of a mask */
     SIM_ENGINES = 2,       /* copy engines: to the device, to the host */
@@ -68,6 +68,7 @@ struct sim_queue {
     uint64_t blocked;
     uint64_t running;
     uint64_t copying;
+    uint64_t hosting;
     uint64_t progress;
     uint64_t demand;
     uint64_t period_busy_ns;

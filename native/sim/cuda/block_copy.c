@@ -3,7 +3,7 @@
 #include "cuda/addresses.h"
 #include "cuda/array.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
 
 enum { HOST = 1, DEVICE, ARRAY, UNIFIED };
@@ -197,6 +197,8 @@ static CUresult copy_async(struct copy_params params, CUstream handle)
         result = node_of_copy(&params, &node);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_node(driver, stream, &node);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS && !empty(&params))
         result = copy_run(driver, device, &params, &task);
     if (result == CUDA_SUCCESS)

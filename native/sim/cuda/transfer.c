@@ -1,7 +1,7 @@
 #include "cuda/transfer.h"
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
 #include "cuda/virtual.h"
 #include <string.h>
@@ -78,6 +78,7 @@ static CUresult copy(struct transfer transfer)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, NULL, device);
     if (task.kind != SIM_MEMORY)
         queue_wait(driver, device, queue_reach(driver, NULL, device));
     result = move(driver, &transfer);
@@ -102,6 +103,7 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, stream, device);
     if (transfer.bytes > 0)
         result = move(driver, &transfer);
     if (result == CUDA_SUCCESS)
