@@ -86,7 +86,7 @@ static void *work(void *number)
         create(own, PAGE + own);
         map(own, base);
         map(COMMON, base + PAGE);
-        bind(own, own * PAGE, rand_r(&seed) % 16 != 0);
+        bind(own, (own * ROUNDS + round) * PAGE, rand_r(&seed) % 16 != 0);
         release(own);
         retain(base, own);
         unmap(base, 2 * PAGE, rand_r(&seed) % 2);
