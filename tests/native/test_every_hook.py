@@ -31,6 +31,8 @@ ABSENT = {
         "cuLogicalEndpointBindMem",
         "cuLogicalEndpointDestroy",
         "cuLogicalEndpointUnbind",
+        "cuMemGetDefaultMemPool",
+        "cuMemGetMemPool",
     },
     "nvml": set[str](),
 }

@@ -33,6 +33,10 @@ CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, C
 /* The driver has answered. Returns what the program gets. */
 CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr *address);
 
+/* Where a pool at a location, of an allocation type, is charged: `*device` as in core/pools.h.
+ * False, and nothing changed, if that is neither on one device nor on the host: managed memory. */
+bool pool_place(struct process *process, const CUmemLocation *location, int type, int *device);
+
 /* The driver took back what it gave; stream: as in core/gaps.h. */
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);
 

@@ -29,13 +29,49 @@ static int find_standard(struct process *process, CUmemoryPool handle, struct po
     return -ENOENT;
 }
 
-/* One made in a way we have not seen passes for one on the current device. */
+bool pool_place(struct process *process, const CUmemLocation *location, int type, int *device)
+{
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return false;
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        *device = process_device(process, location->id);
+        return true;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        *device = POOL_NOT_CHARGED;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool tells(CUmemoryPool handle, int attribute, int *value)
+{
+    return REAL(cuMemPoolGetAttribute)(handle, attribute, value) == CUDA_SUCCESS;
+}
+
+/* Drivers from 13.2 on tell where a pool is. */
+static bool told_place(struct process *process, CUmemoryPool handle, int *device)
+{
+    CUmemLocation location;
+    int type;
+    return tells(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &location.type) &&
+           tells(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &location.id) &&
+           tells(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &type) &&
+           pool_place(process, &location, type, device);
+}
+
+/* One made in a way we have not seen passes for one on the current device, unless the driver tells
+ * where it is. */
 static CUresult find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
 {
     int device;
     CUresult result = process_current(process, &device);
     if (result != CUDA_SUCCESS)
         return result;
+    told_place(process, handle, &device);
     bool known = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE) == 0 &&
                  pools_find(&process->pools, (uintptr_t)handle, pool) == 0;
     return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -91,6 +91,28 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, in
     return result;
 }
 
+/* A pool that the program did not make: where it is charged is known by where it was asked for. One
+ * that is not entered here, or for want of memory, is met when it is used (pool_call.c). */
+static CUresult got(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                    int type)
+{
+    int device;
+    struct process *process = process_limited();
+    if (result == CUDA_SUCCESS && process != NULL && pool_place(process, location, type, &device))
+        pools_add(&process->pools, (uintptr_t)*pool, device, POOL_STANDARD);
+    return result;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type)
+{
+    return got(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type)
+{
+    return got(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type);
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
     struct pool pool;
