@@ -1,5 +1,7 @@
 #include "core/physical.h"
 
+#include "core/heap.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ struct binding {
 
 struct physical *physicals_new(unsigned device, uint64_t bytes)
 {
-    struct physical *physical = calloc(1, sizeof *physical);
+    struct physical *physical = heap_kept(calloc(1, sizeof *physical));
     if (physical != NULL)
         *physical = (struct physical){.device = device, .bytes = bytes, .references = 1};
     return physical;
@@ -166,7 +168,8 @@ static int make_room(struct physicals *physicals)
     if (physicals->count < physicals->capacity)
         return 0;
     size_t capacity = physicals->capacity == 0 ? PLACEMENTS_FIRST : physicals->capacity * 2;
-    struct placement *placements = realloc(physicals->placements, capacity * sizeof *placements);
+    struct placement *placements =
+        heap_kept(realloc(physicals->placements, capacity * sizeof *placements));
     if (placements == NULL)
         return -ENOMEM;
     physicals->placements = placements;
