@@ -1,4 +1,4 @@
-/* CUDA 13's ways to get at pools, before the simulated driver of CUDA 12 (newer_driver.py).
+/* CUDA 13's ways to get at pools, before the simulated driver of CUDA 12 (overlaid_driver.py).
  *
  * The host has one pool. What a pool is asked for its place, a driver knows from 13.2 on: if told.
  */

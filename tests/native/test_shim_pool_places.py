@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from gpu_node import Node
-from newer_driver import newer_libraries
+from overlaid_driver import overlaid_libraries
 from shim_container import Container
 
 from gpumanager.units import MIB
@@ -36,7 +36,7 @@ def left(device):  # as the container sees it, in MiB
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return newer_libraries(tmp_path_factory.mktemp("newer") / "driver", "cuda13_pools.c")
+    return overlaid_libraries(tmp_path_factory.mktemp("overlaid") / "driver", "cuda13_pools.c")
 
 
 @pytest.fixture

@@ -13,23 +13,23 @@ HERE: Final = Path(__file__).resolve().parent
 FLAGS: Final = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
-def newer_libraries(folder: Path, source: str) -> Path:
+def overlaid_libraries(folder: Path, source: str) -> Path:
     """For a container's library path: the shim before a driver that is `source`, and for all else
     the simulated one, which the source finds at the path SIMULATED."""
     (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
     (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
     folder.mkdir()
-    path, newer = folder / "path.so", folder / "libcuda.so.1.0"
+    path, overlaid = folder / "path.so", folder / "libcuda.so.1.0"
     # What is linked with a library needs it by its soname: here, the simulated driver by its path.
     _gcc("-xc", "/dev/null", "-o", str(path), f"-Wl,-soname,{cuda}")
     _gcc(
         str(HERE / source),
         f"-I{INCLUDE}",
         f'-DSIMULATED="{cuda}"',
-        *("-o", str(newer), "-Wl,-soname,libcuda.so.1,-Bsymbolic,--no-as-needed"),
+        *("-o", str(overlaid), "-Wl,-soname,libcuda.so.1,-Bsymbolic,--no-as-needed"),
         *(str(path), "-ldl"),
     )
-    return lay_out(folder / "lib", newer, nvml)
+    return lay_out(folder / "lib", overlaid, nvml)
 
 
 def _gcc(*words: str) -> None:
