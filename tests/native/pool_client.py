@@ -13,6 +13,7 @@ from shim_client import OUT_OF_MEMORY, cuda
 MIB = 1 << 20
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8
 ON_DEVICE, ON_HOST = 1, 2
+PINNED = 1
 
 
 class PoolProps(ctypes.Structure):
@@ -48,10 +49,16 @@ class Pools:
         return pool
 
     def make(
-        self, *, place: int = ON_DEVICE, ordinal: int = 0, largest: int = 0, handles: int = 0
+        self,
+        *,
+        allocation: int = PINNED,
+        place: int = ON_DEVICE,
+        ordinal: int = 0,
+        largest: int = 0,
+        handles: int = 0,
     ) -> tuple[int, ctypes.c_void_p]:
         pool = ctypes.c_void_p()
-        props = PoolProps(1, handles, place, ordinal, None, largest)
+        props = PoolProps(allocation, handles, place, ordinal, None, largest)
         return self.driver.cuMemPoolCreate(ctypes.byref(pool), ctypes.byref(props)), pool
 
     def made(self, **wanted: int) -> ctypes.c_void_p:

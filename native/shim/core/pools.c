@@ -58,6 +58,14 @@ int pools_add(struct pools *pools, uint64_t handle, int32_t device, enum pool_or
     return place != NULL ? 0 : -ENOMEM;
 }
 
+void pools_manage(struct pools *pools, uint64_t handle)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        place->pool.managed = true;
+    pools_let_go(pools);
+}
+
 void pools_remove(struct pools *pools, uint64_t handle)
 {
     struct pool_place *place = pools_hold(pools, handle);

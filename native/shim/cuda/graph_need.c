@@ -1,6 +1,7 @@
 #include "cuda/graph_need.h"
 
 #include "cuda/collective.h"
+#include "cuda/payer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -65,9 +66,13 @@ static CUresult add_allocation(struct ranges *ranges, CUgraphNode node)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 0};
     CUresult result = REAL(cuGraphMemAllocNodeGetParams)(node, &params);
-    if (result != CUDA_SUCCESS || params.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (result != CUDA_SUCCESS)
         return result;
-    int device = process_device(ranges->process, params.poolProps.location.id);
+    struct location location = payer_of(&params.poolProps.location, params.poolProps.allocType);
+    payer_report(ranges->process, &location, CUDA_SUCCESS);
+    if (location.payer == PAYER_NOBODY)
+        return CUDA_SUCCESS;
+    int device = process_device(ranges->process, location.ordinal);
     return add(ranges, (struct range){params.dptr, params.dptr + params.bytesize, device, 1});
 }
 

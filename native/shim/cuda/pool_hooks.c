@@ -1,5 +1,6 @@
 /* Memory pools as the table names them: allocated from, made, trimmed, set, destroyed, and the
  * waiting at which the driver lets go of what they keep. */
+#include "cuda/payer.h"
 #include "cuda/pool.h"
 #include "cuda/throttle.h"
 
@@ -55,11 +56,17 @@ static CUresult made(CUresult result, const CUmemoryPool *pool, struct process *
 static CUresult make(struct process *process, CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     int device = POOL_NOT_CHARGED;
+    struct location location = {.payer = PAYER_NOBODY};
     process_enter(process);
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
-    if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        device = process_device(process, properties->location.id);
+    if (result == CUDA_SUCCESS)
+        location = payer_of(&properties->location, properties->allocType);
+    if (location.payer != PAYER_NOBODY)
+        device = process_device(process, location.ordinal);
     result = made(result, pool, process, device);
+    if (result == CUDA_SUCCESS && location.managed)
+        pools_manage(&process->pools, (uintptr_t)*pool);
+    payer_report(process, &location, result);
     process_leave();
     return result;
 }
