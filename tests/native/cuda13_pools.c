@@ -33,8 +33,9 @@ static CUresult pool_at(CUmemoryPool *pool, const CUmemLocation *location, int t
 {
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return ((get_pool)find(of_device))(pool, location->id);
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE ||
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        return ((get_pool)find(of_device))(pool, location->id & 0xff);
     if (location->type != CU_MEM_LOCATION_TYPE_HOST &&
         location->type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
         return CUDA_ERROR_INVALID_VALUE;

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.namespaces
 LIMITS = {0: 128 * MIB, 1: 256 * MIB}
 PLACES = f"""
 from pool_client import *
-DEVICE, HOST, HOST_NUMA, PINNED = 1, 2, 3, 1
+DEVICE, HOST, HOST_NUMA, DOMAIN, PINNED = 1, 2, 3, 6, 1
 pools = LimitedPools({LIMITS[0]})
 real = pools.real
 
@@ -63,8 +63,9 @@ tell(codes=codes, left=[left(0), left(1)], device=pools.alloc(128 * MIB)[0], ful
 
 
 @pytest.mark.parametrize("entry", ["cuMemGetDefaultMemPool", "cuMemGetMemPool"])
-async def test_a_pool_of_another_gpu_is_charged_to_that_gpu(
-    container: Container, entry: str
+@pytest.mark.parametrize("place", ["DEVICE, 1", "DOMAIN, 0x301"])
+async def test_a_pool_of_another_gpu_or_a_part_of_it_is_charged_to_that_gpu(
+    container: Container, entry: str, place: str
 ) -> None:
     told = await container.run(
         PLACES
@@ -72,7 +73,7 @@ async def test_a_pool_of_another_gpu_is_charged_to_that_gpu(
 made, props = ctypes.c_void_p(), PoolProps(1, 0, ON_DEVICE, 1, None, 0)
 assert real.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(props)) == 0
 assert real.cuDeviceSetMemPool(1, made) == 0  # past the shim
-pool = at({entry!r}, DEVICE, 1)
+pool = at({entry!r}, {place})
 codes = [pools.alloc(64 * MIB, None, pool)[0] for _ in range(5)]
 tell(codes=codes, left=[left(0), left(1)])
 """

@@ -33,9 +33,10 @@ CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, C
 /* The driver has answered. Returns what the program gets. */
 CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr *address);
 
-/* Where a pool at a location, of an allocation type, is charged: `*device` as in core/pools.h.
- * False, and nothing changed, if that is neither on one device nor on the host: managed memory. */
-bool pool_place(struct process *process, const CUmemLocation *location, int type, int *device);
+/* Know a pool by its location and the type of its allocations, as cuMemPoolCreate is given them,
+ * unless it is known already. 0, or -ENOMEM. */
+int pool_know(struct process *process, CUmemoryPool handle, const CUmemLocation *location,
+              int allocation, enum pool_origin origin);
 
 /* The driver took back what it gave; stream: as in core/gaps.h. */
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);

@@ -2,6 +2,7 @@
 #include "cuda/pool.h"
 
 #include "cuda/capturing.h"
+#include "cuda/payer.h"
 #include "cuda/reclaim.h"
 
 #include <errno.h>
@@ -29,22 +30,20 @@ static int find_standard(struct process *process, CUmemoryPool handle, struct po
     return -ENOENT;
 }
 
-bool pool_place(struct process *process, const CUmemLocation *location, int type, int *device)
+int pool_know(struct process *process, CUmemoryPool handle, const CUmemLocation *location,
+              int allocation, enum pool_origin origin)
 {
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return false;
-    switch (location->type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        *device = process_device(process, location->id);
-        return true;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        *device = POOL_NOT_CHARGED;
-        return true;
-    default:
-        return false;
-    }
+    struct pool known;
+    if (pools_find(&process->pools, (uintptr_t)handle, &known) == 0)
+        return 0;
+    struct location found = payer_of(location, allocation);
+    int device =
+        found.payer == PAYER_NOBODY ? POOL_NOT_CHARGED : process_device(process, found.ordinal);
+    int error = pools_add(&process->pools, (uintptr_t)handle, device, origin);
+    if (error == 0 && found.managed)
+        pools_manage(&process->pools, (uintptr_t)handle);
+    payer_report(process, &found, CUDA_SUCCESS);
+    return error;
 }
 
 static bool tells(CUmemoryPool handle, int attribute, int *value)
@@ -52,27 +51,22 @@ static bool tells(CUmemoryPool handle, int attribute, int *value)
     return REAL(cuMemPoolGetAttribute)(handle, attribute, value) == CUDA_SUCCESS;
 }
 
-/* Drivers from 13.2 on tell where a pool is. */
-static bool told_place(struct process *process, CUmemoryPool handle, int *device)
-{
-    CUmemLocation location;
-    int type;
-    return tells(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &location.type) &&
-           tells(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &location.id) &&
-           tells(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &type) &&
-           pool_place(process, &location, type, device);
-}
-
-/* One made in a way we have not seen passes for one on the current device, unless the driver tells
- * where it is. */
+/* One made in a way we have not seen. Drivers from 13.2 on tell where it is; before, it passes for
+ * one on the current device. */
 static CUresult find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
 {
-    int device;
-    CUresult result = process_current(process, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    told_place(process, handle, &device);
-    bool known = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE) == 0 &&
+    CUmemLocation location;
+    int allocation;
+    if (!tells(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &location.type) ||
+        !tells(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &location.id) ||
+        !tells(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &allocation)) {
+        location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        allocation = CU_MEM_ALLOCATION_TYPE_PINNED;
+        CUresult result = REAL(cuCtxGetDevice)(&location.id);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    bool known = pool_know(process, handle, &location, allocation, POOL_STRANGE) == 0 &&
                  pools_find(&process->pools, (uintptr_t)handle, pool) == 0;
     return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
