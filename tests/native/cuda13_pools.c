@@ -21,7 +21,7 @@ static CUmemoryPool host_pool(void)
 {
     static CUmemoryPool pool;
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location.type = CU_MEM_LOCATION_TYPE_HOST};
+                                 .location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
     CUresult (*create)(CUmemoryPool *, const CUmemPoolProps *) = find("cuMemPoolCreate");
     if (pool == NULL)
         create(&pool, &properties);
