@@ -104,7 +104,8 @@ struct vcuda_slot {
 enum {
     VCUDA_DEGRADED_LOCK = 1,   /* no file lock that says it lives: the program closed the file */
     VCUDA_DEGRADED_TIMING = 2, /* timing events fail in a stream: it pays by elapsed time */
-    VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place */
+    VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place, or
+                                  made memory at a location that the shim does not know */
     VCUDA_DEGRADED_MEASURE =
         8,                /* what the driver takes by itself is, or was, charged by estimate */
     VCUDA_UNLIMITED = 16, /* no degradation: functions that allocate or launch could not be placed,

@@ -13,6 +13,7 @@
 #include "core/gaps.h"
 #include "core/image.h"
 #include "core/limiter.h"
+#include "core/location.h"
 #include "core/logbook.h"
 #include "core/peers.h"
 #include "core/physical.h"

@@ -51,11 +51,11 @@ class Pools:
     def make(
         self,
         *,
+        kind: int = PINNED,
         place: int = ON_DEVICE,
         ordinal: int = 0,
         largest: int = 0,
         handles: int = 0,
-        kind: int = PINNED,
     ) -> tuple[int, ctypes.c_void_p]:
         pool = ctypes.c_void_p()
         props = PoolProps(kind, handles, place, ordinal, None, largest)

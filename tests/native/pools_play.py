@@ -25,6 +25,10 @@ class Pools:
     def charged(self) -> int:
         return int(lib.books_total(self.books, 0))
 
+    def managed(self) -> int:
+        """Of what is charged, managed memory."""
+        return int(self.page.used[lib.VCUDA_BESIDE][0])
+
     def found(self, handle: int = POOL) -> Any:
         pool: Any = ffi.new("struct pool *")
         return pool if lib.pools_find(self.table, handle, pool) == 0 else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import virtual_client
 from overhead_client import try_create, try_load, unload
-from pool_client import MIB, ON_DEVICE, THRESHOLD, LimitedPools, PoolProps
+from pool_client import MIB, ON_DEVICE, PINNED, THRESHOLD, LimitedPools, PoolProps
 from shim_client import OUT_OF_MEMORY, SUCCESS, allocate, free
 
 KEEP_ALL = 1 << 62
@@ -40,10 +40,12 @@ class Program(LimitedPools):
         self.graphs: list[ctypes.c_void_p] = []
         self.streams = [self.stream(), self.stream()]
 
-    def graph(self, size: int) -> ctypes.c_void_p:
+    def graph(
+        self, size: int, *, allocation: int = PINNED, place: int = ON_DEVICE, ordinal: int = 0
+    ) -> ctypes.c_void_p:
         """An executable graph that takes so much while it runs."""
         graph, node, last, made = (ctypes.c_void_p() for _ in range(4))
-        params = AllocNode(pool=PoolProps(1, 0, ON_DEVICE, 0), size=size)
+        params = AllocNode(pool=PoolProps(allocation, 0, place, ordinal), size=size)
         call = self.driver
         assert call.cuGraphCreate(ctypes.byref(graph), 0) == SUCCESS
         added = call.cuGraphAddMemAllocNode(

@@ -24,7 +24,18 @@ LIBRARIES = ("cuda", "nvml")
 RESULTS = {"cuda": "CUresult", "nvml": "nvmlReturn_t"}
 SONAMES = {"cuda": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
 NOT_SUPPORTED = {"cuda": (801, 500), "nvml": (3, 13)}
-ABSENT = {"cuda": {"cuGetProcAddress_v2_ptsz"}, "nvml": set[str]()}
+ABSENT = {
+    "cuda": {
+        "cuGetProcAddress_v2_ptsz",
+        "cuLogicalEndpointBindAddr",
+        "cuLogicalEndpointBindMem",
+        "cuLogicalEndpointDestroy",
+        "cuLogicalEndpointUnbind",
+        "cuMemGetDefaultMemPool",
+        "cuMemGetMemPool",
+    },
+    "nvml": set[str](),
+}
 """Hooked, but the simulated driver does not export them."""
 
 NOT_SIMULATED = {

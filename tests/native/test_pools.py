@@ -162,3 +162,24 @@ def test_only_a_pool_nobody_saw_made_is_forgotten_when_the_driver_knows_it_not(
 
     assert pools.found() is not None
     assert pools.found(OTHER) is None
+
+
+def test_what_a_pool_of_managed_memory_holds_is_told_as_managed(pools: Pools) -> None:
+    pools.books.devices = 1
+    lib.pools_manage(pools.table, POOL)
+    told = []
+
+    for held in (3 * CHUNK, CHUNK, 0):
+        pools.enter(held)
+        told.append(pools.managed())
+
+    assert told == [3 * CHUNK, CHUNK, 0]
+    assert pools.charged() == 0
+
+
+def test_a_pool_of_one_device_holds_no_managed_memory(pools: Pools) -> None:
+    pools.books.devices = 1
+
+    pools.enter(3 * CHUNK)
+
+    assert (pools.charged(), pools.managed()) == (3 * CHUNK, 0)

@@ -204,6 +204,20 @@ def unbind(handle: int, device: int, size: int, offset: int = 0) -> int:
     return int(cuda.cuMulticastUnbind(U64(handle), device, SIZE(offset), SIZE(size)))
 
 
+def endpoint_bind(endpoint: int, memory: int, size: int, offset: int = 0, flags: int = 0) -> int:
+    where = endpoint, 0, U64(offset), U64(memory), U64(0), U64(size), U64(flags)
+    return int(cuda.cuLogicalEndpointBindMem(*where))
+
+
+def endpoint_bind_at(endpoint: int, address: int, size: int, offset: int = 0) -> int:
+    where = endpoint, 0, U64(offset), ctypes.c_void_p(address), U64(size), U64(0)
+    return int(cuda.cuLogicalEndpointBindAddr(*where))
+
+
+def endpoint_unbind(endpoint: int, size: int, offset: int = 0) -> int:
+    return int(cuda.cuLogicalEndpointUnbind(endpoint, 0, U64(offset), U64(size)))
+
+
 class MapInfo(ctypes.Structure):
     """CUarrayMapInfo."""
 

@@ -72,6 +72,8 @@ static void enter(struct pools *pools, struct pool_place *place, struct books *b
         gaps_shrunk(&place->gaps);
         books_release(books, (unsigned)pool->device, charged - held);
     }
+    if (pool->managed)
+        books_manage(books, (unsigned)pool->device, (int64_t)(held - charged), books->devices);
     pool->charged = held;
     pool->looks = answer.looks;
 }

@@ -1,3 +1,4 @@
+#include "core/heap.h"
 #include "core/pools_table.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static struct pool_place *free_place(struct pools *pools)
     if (place != NULL)
         return place;
     size_t count = pools->count == 0 ? PLACES_FIRST : pools->count * 2;
-    struct pool_place *places = realloc(pools->places, count * sizeof *places);
+    struct pool_place *places = heap_kept(realloc(pools->places, count * sizeof *places));
     if (places == NULL)
         return NULL;
     for (size_t at = pools->count; at < count; at++)
@@ -55,6 +56,14 @@ int pools_add(struct pools *pools, uint64_t handle, int32_t device, enum pool_or
     }
     pools_let_go(pools);
     return place != NULL ? 0 : -ENOMEM;
+}
+
+void pools_manage(struct pools *pools, uint64_t handle)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        place->pool.managed = true;
+    pools_let_go(pools);
 }
 
 void pools_remove(struct pools *pools, uint64_t handle)

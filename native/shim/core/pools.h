@@ -46,6 +46,7 @@ struct pool {
     uint64_t live;    /* allocations not freed yet */
     uint64_t users;   /* who is asking the driver about it just now */
     uint64_t quantum; /* it grows in multiples of this; 0: POOL_QUANTUM */
+    bool managed;     /* what it holds may be on any device */
     bool coarse;      /* it once grew by more than was reserved: do not believe in less again */
 };
 
@@ -72,6 +73,9 @@ struct pools {
 
 /* Know a pool, if it is not known already. 0, or -ENOMEM. */
 int pools_add(struct pools *pools, uint64_t handle, int32_t device, enum pool_origin origin);
+
+/* A pool that holds nothing yet holds managed memory. */
+void pools_manage(struct pools *pools, uint64_t handle);
 
 /* The driver knows no such pool: nor do we, unless we have seen it made. */
 void pools_forget_stranger(struct pools *pools, uint64_t handle);

@@ -2,6 +2,7 @@
 
 #include "cuda/charge.h"
 #include "cuda/overhead.h"
+#include "cuda/payer.h"
 
 struct process *virtual_enter(void)
 {
@@ -113,13 +114,17 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
 {
     struct charge charge;
-    if (handle == NULL || properties == NULL ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (handle == NULL || properties == NULL)
         return REAL(cuMemCreate)(handle, bytes, properties, flags);
-    CUresult result = charge_begin_on(&charge, properties->location.id, bytes);
+    struct location location = payer_of(&properties->location, properties->type);
+    if (location.payer == PAYER_NOBODY)
+        return REAL(cuMemCreate)(handle, bytes, properties, flags);
+    CUresult result = charge_begin_on(&charge, location.ordinal, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    return charge_end(&charge, create(&charge, handle, properties, flags));
+    result = create(&charge, handle, properties, flags);
+    payer_report(charge.process, &location, result);
+    return charge_end(&charge, result);
 }
 
 /* The handle is forgotten first: the driver may give its value out again at once. */
