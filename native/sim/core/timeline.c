@@ -115,6 +115,7 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
     uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
     timeline->period_busy_ns += step;
+    timeline->busy_ns += step;
     queue.queue->period_busy_ns += step;
     process->busy_ns[gpu] += step;
     process->sm_ns[gpu] += sm_step;

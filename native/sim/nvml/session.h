@@ -26,6 +26,9 @@ nvmlReturn_t session_get(struct session **out);
 nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **session,
                          const struct sim_gpu **gpu);
 
+/* A property that is a number, which the caller knows. */
+nvmlReturn_t session_number(nvmlDevice_t device, unsigned *out, unsigned value);
+
 /* Text into a buffer of the caller's; NVML_ERROR_INSUFFICIENT_SIZE when it is too small. */
 nvmlReturn_t session_text(const char *text, char *out, unsigned size);
 
