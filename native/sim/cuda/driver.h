@@ -27,6 +27,7 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    GRAPH,
                    NODE,
                    EXEC,
+                   USER_OBJECT,
 };
 
 struct context {
@@ -157,6 +158,7 @@ struct driver {
     struct module *modules; /* all that are loaded */
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
+    struct condition *conditions; /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
     pthread_mutex_t captures_mutex;
     struct capture *captures;

@@ -34,6 +34,8 @@ enum node_type {
     NODE_RECORD = 7,
     NODE_ALLOC = 10,
     NODE_FREE = 11,
+    NODE_CONDITIONAL = 13,
+    NODE_TYPES,
 };
 
 enum { EXEC_AUTO_FREE = 1, EXEC_UPLOAD = 2, EXEC_FLAGS = 15 };
@@ -98,6 +100,15 @@ struct child_params {
     int ownership;
 };
 
+/* bodies: the driver's array, told to the program. */
+struct conditional_params {
+    uint64_t handle;
+    int type;
+    unsigned size;
+    CUgraph *bodies;
+    CUcontext context;
+};
+
 struct pool_properties {
     int allocation, handles;
     struct {
@@ -127,6 +138,7 @@ struct node_params {
         CUevent event;
         struct alloc_params alloc;
         CUdeviceptr address;
+        struct conditional_params conditional;
         unsigned char bytes[232];
     };
     long long last;

@@ -1,6 +1,6 @@
 /* Running an executable graph: its nodes one after another, as if each was put into the stream. */
 #include "cuda/capture.h"
-#include "cuda/graph.h"
+#include "cuda/graph_conditional.h"
 #include "cuda/queue.h"
 #include "cuda/tasks.h"
 
@@ -22,6 +22,12 @@ static CUresult run_child(const struct place *place, const struct graph *graph)
         result = run_graph(place, &order);
     node_set_clear(&order);
     return result;
+}
+
+static CUresult run_chosen(const struct place *place, const struct conditional_work *work)
+{
+    const struct graph *body = conditional_chosen(work);
+    return body != NULL ? run_child(place, body) : CUDA_SUCCESS;
 }
 
 static struct sim_task kernel_task(const struct place *place, const struct kernel_work *kernel)
@@ -75,6 +81,8 @@ static CUresult run(const struct place *place, struct node *node)
     struct sim_task task = NO_WORK;
     if (node->type == NODE_CHILD)
         return run_child(place, node->child);
+    if (node->type == NODE_CONDITIONAL)
+        return run_chosen(place, &node->conditional);
     CUresult result = perform(place, node, &task);
     if (result == CUDA_SUCCESS)
         queue_submit(place->driver, place->stream, place->device, task,
