@@ -112,9 +112,8 @@ API CUresult cuGraphAddKernelNode(CUgraphNode *out, CUgraph graph, CUgraphNode c
 
 CUresult node_of_copy(const struct copy_params *params, struct node *out)
 {
-    enum { ARRAY = 3 };
-    if (params == NULL || params->from.memory == ARRAY || params->to.memory == ARRAY)
-        return CUDA_ERROR_INVALID_VALUE; /* arrays are not simulated in graphs */
+    if (params == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     *out = (struct node){.type = NODE_COPY, .copy = *params};
     return CUDA_SUCCESS;
 }
