@@ -28,6 +28,7 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    NODE,
                    EXEC,
                    USER_OBJECT,
+                   LINKER,
 };
 
 struct context {
@@ -80,6 +81,22 @@ struct taken {
     CUdeviceptr place; /* in the slab */
 };
 
+/* What a program said of managed memory (managed.c): bits by device, one above them the host. */
+struct advice {
+    bool read_mostly;
+    uint32_t accessed_by;
+    CUmemLocation preferred, prefetched; /* of type 0: none */
+};
+
+/* Attributes of a stream (stream_attributes.c); all zero: as it was made. */
+struct stream_attributes {
+    unsigned char window[32];
+    unsigned policy;
+    unsigned domain;
+    bool mapped;
+    unsigned char standard_domain, remote_domain;
+};
+
 /* One allocation of device memory. Its pages become real when something is copied there. */
 struct allocation {
     CUdeviceptr start;
@@ -91,6 +108,7 @@ struct allocation {
     struct taken taken;        /* nothing where it has one of the two, or is not ours */
     uint64_t number;
     bool managed;
+    struct advice advice;
     bool committed;
     struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */
     struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
@@ -158,7 +176,9 @@ struct driver {
     struct module *modules; /* all that are loaded */
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
-    struct condition *conditions; /* handles of conditional nodes */
+    struct view *views;                            /* textures and surfaces */
+    struct stream_attributes attributes[SIM_GPUS]; /* of default streams */
+    struct condition *conditions;                  /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
     pthread_mutex_t captures_mutex;
     struct capture *captures;

@@ -16,6 +16,7 @@ struct stream {
     struct context *context;
     unsigned flags;
     int priority;
+    struct stream_attributes attributes;
     uint64_t number;
     unsigned lane;
     uint64_t end; /* one past the position of its last work */
