@@ -29,6 +29,8 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    EXEC,
                    USER_OBJECT,
                    LINKER,
+                   GREEN,
+                   DESCRIPTION,
 };
 
 struct context {
@@ -39,6 +41,7 @@ struct context {
     unsigned cache_config;
     unsigned shared_config;
     uint64_t number;
+    struct green *green; /* what it is another form of (green.h), or NULL */
     size_t limits[8];
     uint64_t heap_bytes;  /* taken for limits that were raised */
     uint64_t stack_bytes; /* and for stacks, at launches */
@@ -199,7 +202,9 @@ CUresult driver_context(struct driver **driver, struct context **context);
 /* The version the installed driver speaks; works without cuInit. */
 int driver_cuda_version(void);
 
-struct context *context_current(const struct driver *driver);
+/* The calling thread's current context, or NULL. Of a green one the primary context, which has its
+ * memory. */
+struct context *context_current(struct driver *driver);
 
 /* A number no other object of this process has. Any thread. */
 uint64_t driver_number(struct driver *driver);

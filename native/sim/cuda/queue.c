@@ -1,5 +1,6 @@
 #include "cuda/queue.h"
 #include "core/timeline.h"
+#include "cuda/green.h"
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -47,10 +48,12 @@ CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **st
         *device = handle->device;
         return CUDA_SUCCESS;
     }
-    struct context *context = context_current(driver);
+    struct context *context = context_set(driver);
     if (context == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
-    *stream = NULL;
+    if (context->green != NULL && (uintptr_t)handle == per_thread_default)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *stream = context->green != NULL ? green_stream(context) : NULL;
     *device = context->device;
     return CUDA_SUCCESS;
 }
@@ -146,11 +149,23 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
     return again;
 }
 
+/* On the SMs it may have. A kernel that wants more of them takes longer by as much. */
+static struct sim_task confined(struct sim_task task, unsigned sms)
+{
+    if (sms == 0 || task.sms <= sms)
+        return task;
+    if (task.kind != SIM_MEMORY)
+        task.duration_ns = task.duration_ns * task.sms / sms;
+    task.sms = sms;
+    return task;
+}
+
 struct sim_reach queue_submit(struct driver *driver, struct stream *stream, int device,
                               struct sim_task task, struct event *event)
 {
     uint64_t again, position;
     task.lane = stream != NULL ? stream->lane : SIM_LEGACY_LANE;
+    task = confined(task, stream != NULL ? stream->sms : 0);
     while ((again = try_submit(driver, stream, device, &task, event, &position)) != 0)
         queue_sleep(again);
     return (struct sim_reach){position + 1, UINT64_C(1) << task.lane};

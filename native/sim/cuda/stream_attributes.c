@@ -1,6 +1,6 @@
 /* Attributes of streams: kept and told. None but the priority changes anything, and that only what
  * is told of it. */
-#include "cuda/queue.h"
+#include "cuda/stream.h"
 #include <string.h>
 
 enum attribute {
@@ -11,7 +11,7 @@ enum attribute {
     DOMAIN = 10,
 };
 
-enum { GREATEST_PRIORITY = -5, PERSISTING = 2, LAST_POLICY = 4, AUTO = 1 };
+enum { PERSISTING = 2, LAST_POLICY = 4, AUTO = 1 };
 
 struct access_window {
     void *start;
@@ -86,12 +86,6 @@ static bool window_valid(const struct access_window *window)
            window->hits <= PERSISTING && window->misses >= 0 && window->misses < PERSISTING;
 }
 
-/* Greater numbers are lower priorities. */
-static int clamped(int priority)
-{
-    return priority > 0 ? 0 : priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
-}
-
 API CUresult cuStreamSetAttribute(CUstream handle, int attribute,
                                   const union attribute_value *value)
 {
@@ -114,7 +108,7 @@ API CUresult cuStreamSetAttribute(CUstream handle, int attribute,
         return CUDA_SUCCESS;
     case PRIORITY:
         if (stream != NULL)
-            stream->priority = clamped(value->priority);
+            stream->priority = stream_priority(value->priority);
         return CUDA_SUCCESS;
     case DOMAIN_MAP:
         kept->mapped = true;
