@@ -230,6 +230,14 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
     return 0;
 }
 
+void timeline_open(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                   uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    work_open(&queue, position);
+    dispatch(state, gpu);
+}
+
 bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, struct sim_reach reach)
 {

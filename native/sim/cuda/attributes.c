@@ -62,6 +62,8 @@ static const int constants[LAST_ATTRIBUTE + 1] = {
     [106] = 32,                                       /* blocks per multiprocessor */
     [112] = 1,                                        /* sparse arrays */
     [115] = 1,                                        /* memory pools */
+    [122] = 1,                                        /* memory operations of 64 bit */
+    [123] = 1,                                        /* and the fourth condition */
     [124] = 1,                                        /* arrays mapped later */
 };
 

@@ -8,6 +8,7 @@
 #include "cuda/module.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
+#include "cuda/stream_memory.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -87,6 +88,7 @@ CUresult context_open(struct driver *driver, struct context *context, CUdevice d
 
 void context_close(struct driver *driver, struct context *context)
 {
+    stream_memory_abandon(driver, context->device);
     queue_finish(driver, context->device);
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);

@@ -181,7 +181,9 @@ struct driver {
     struct exec *execs;
     struct view *views;                            /* textures and surfaces */
     struct stream_attributes attributes[SIM_GPUS]; /* of default streams */
-    struct condition *conditions;                  /* handles of conditional nodes */
+    struct pending *pending;                       /* memory operations of streams */
+    atomic_uint pending_count;
+    struct condition *conditions; /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
     pthread_mutex_t captures_mutex;
     struct capture *captures;

@@ -1,5 +1,6 @@
 /* Graphs themselves: made, copied, asked, destroyed. */
 #include "cuda/graph_conditional.h"
+#include "cuda/stream_memory.h"
 #include "cuda/user_object.h"
 #include <stdlib.h>
 
@@ -58,6 +59,9 @@ static CUresult copy_node(struct driver *driver, struct graph *copy, struct node
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (node->type == NODE_CONDITIONAL &&
         conditional_copy(driver, &node->conditional, &like.conditional) != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (node->type == NODE_MEMORY &&
+        stream_memory_copy(&node->memory, &like.memory) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (node->type == NODE_ALLOC || node->type == NODE_FREE)
         block_hold(driver, node->block);

@@ -52,7 +52,8 @@ struct node {
         struct graph *child; /* owned */
         struct event *event;
         struct conditional_work conditional;
-        struct graph_block *block; /* referenced; of alloc and free nodes */
+        struct memory_batch memory; /* operations: owned */
+        struct graph_block *block;  /* referenced; of alloc and free nodes */
     };
 };
 

@@ -2,6 +2,7 @@
 #include "cuda/capture.h"
 #include "cuda/graph_conditional.h"
 #include "cuda/queue.h"
+#include "cuda/stream_memory.h"
 #include "cuda/tasks.h"
 
 /* Where the nodes of one launch go. */
@@ -83,6 +84,8 @@ static CUresult run(const struct place *place, struct node *node)
         return run_child(place, node->child);
     if (node->type == NODE_CONDITIONAL)
         return run_chosen(place, &node->conditional);
+    if (node->type == NODE_MEMORY)
+        return stream_memory_run(place->driver, place->stream, place->device, &node->memory);
     CUresult result = perform(place, node, &task);
     if (result == CUDA_SUCCESS)
         queue_submit(place->driver, place->stream, place->device, task,

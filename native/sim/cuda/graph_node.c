@@ -14,6 +14,8 @@ void node_release(struct driver *driver, struct node *node)
 {
     if (node->type == NODE_CHILD)
         graph_release(driver, node->child);
+    if (node->type == NODE_MEMORY)
+        free(node->memory.operations);
     if (node->type == NODE_CONDITIONAL)
         conditional_release(driver, &node->conditional);
     if (node->type == NODE_ALLOC || node->type == NODE_FREE)
@@ -253,6 +255,9 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, CUgraphNode 
     return result;
 }
 
+API CUresult cuGraphAddBatchMemOpNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs,
+                                      size_t count, const struct memory_batch *params);
+
 API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
                             struct node_params *params)
 {
@@ -278,6 +283,8 @@ API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *
         return cuGraphAddMemAllocNode(out, graph, needs, count, &params->alloc);
     case NODE_FREE:
         return cuGraphAddMemFreeNode(out, graph, needs, count, params->address);
+    case NODE_MEMORY:
+        return cuGraphAddBatchMemOpNode(out, graph, needs, count, &params->memory);
     case NODE_CONDITIONAL:
         return conditional_add(out, graph, needs, count, &params->conditional);
     default:

@@ -1,6 +1,7 @@
 #include "cuda/queue.h"
 #include "core/timeline.h"
 #include "cuda/green.h"
+#include "cuda/stream_memory.h"
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -130,6 +131,7 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
 {
     const struct sim_queue *queue = queue_of(driver, device);
     uint64_t again = 0;
+    stream_memory_look(driver, device);
     pthread_mutex_lock(&driver->mutex);
     uint64_t now = lock_settled(driver, device);
     if (queue->submitted - queue->completed == depth(driver)) {
@@ -178,6 +180,7 @@ struct sim_task queue_waiting_for(const struct event *event)
 
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 {
+    stream_memory_look(driver, device);
     lock_settled(driver, device);
     bool reached = timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
     sim_unlock(driver->state);
@@ -188,6 +191,7 @@ bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 static uint64_t left_until(struct driver *driver, int device, struct sim_reach reach)
 {
     unsigned gpu = driver->gpus[device];
+    stream_memory_look(driver, device);
     lock_settled(driver, device);
     bool reached = timeline_reached(driver->state, driver->process, gpu, reach);
     uint64_t end = reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
@@ -236,6 +240,7 @@ struct sim_reach queue_event_reach(const struct event *event)
 bool queue_event_happened(struct driver *driver, struct event *event)
 {
     unsigned gpu = driver->gpus[event->device];
+    stream_memory_look(driver, event->device);
     pthread_mutex_lock(&driver->mutex);
     lock_settled(driver, event->device);
     if (event->end_ns == 0 &&
