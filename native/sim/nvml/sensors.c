@@ -1,7 +1,6 @@
 /* Power, temperature and clocks. No model of a card: what every simulated GPU draws and how warm it
  * gets follows from how busy it was in the last sample period, in a straight line. */
 #include "nvml/session.h"
-#include "nvml/stamp.h"
 
 enum {
     IDLE_MW = 50000,
@@ -202,7 +201,7 @@ API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned kind, unsign
     if (!sample_value(kind, 0, &value))
         return NVML_ERROR_NOT_SUPPORTED;
     *type = UNSIGNED_INT;
-    unsigned found = account_periods(session->state, device->gpu, stamp_end(after), periods);
+    unsigned found = account_periods(session->state, device->gpu, last_with(after), periods);
     if (out == NULL) {
         *count = SIM_RING;
         return NVML_SUCCESS;
@@ -212,7 +211,7 @@ API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned kind, unsign
     *count = found < *count ? found : *count;
     for (unsigned i = 0; i < *count; i++) {
         sample_value(kind, periods[i].percent, &value);
-        out[i] = (nvmlSample_t){.timeStamp = stamp_of(periods[i].ended_ns), .value = value};
+        out[i] = (nvmlSample_t){.timeStamp = timestamp(periods[i].ended_ns), .value = value};
     }
     return NVML_SUCCESS;
 }

@@ -1,9 +1,36 @@
 /* How much each process used a GPU, as the driver samples it: core/period.h. */
 #include "nvml/occupants.h"
-#include "nvml/stamp.h"
 #include <errno.h>
+#include <time.h>
 
 enum { SAMPLES_V1 = 0x1000018 };
+
+static uint64_t epoch_ns;
+static pthread_once_t epoch_once = PTHREAD_ONCE_INIT;
+
+static void find_epoch(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    epoch_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - sim_now();
+}
+
+unsigned long long timestamp(uint64_t monotonic_ns)
+{
+    pthread_once(&epoch_once, find_epoch);
+    return (epoch_ns + monotonic_ns) / 1000;
+}
+
+uint64_t last_with(unsigned long long stamp)
+{
+    pthread_once(&epoch_once, find_epoch);
+    unsigned long long epoch = epoch_ns / 1000;
+    if (stamp < epoch)
+        return 0;
+    if (stamp - epoch > UINT64_MAX / 1000 - 1)
+        return UINT64_MAX;
+    return (stamp + 1) * 1000 - 1 - epoch_ns;
+}
 
 /* Of a GPU, those with a later stamp; NVML_ERROR_NOT_FOUND if there are none. */
 static nvmlReturn_t samples_get(nvmlDevice_t device, const void *needed, unsigned long long after,
@@ -14,7 +41,8 @@ static nvmlReturn_t samples_get(nvmlDevice_t device, const void *needed, unsigne
     nvmlReturn_t result = session_gpu(device, needed, &session, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    int found = account_utilization(session->state, device->gpu, stamp_end(after), out);
+    pthread_once(&epoch_once, find_epoch);
+    int found = account_utilization(session->state, device->gpu, last_with(after), out);
     if (found <= 0)
         return found == -ENOTSUP ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_NOT_FOUND;
     *samples = (unsigned)found;
@@ -32,7 +60,7 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         result = occupants_fit(samples, count, out);
     for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
         out[i] = (nvmlProcessUtilizationSample_t){.pid = (unsigned)found[i].pid,
-                                                  .timeStamp = stamp_of(found[i].sample_ns),
+                                                  .timeStamp = timestamp(found[i].sample_ns),
                                                   .smUtil = found[i].percent};
     return result;
 }
@@ -50,7 +78,7 @@ API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         result = occupants_fit(samples, &list->processSamplesCount, list->procUtilArray);
     for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
         list->procUtilArray[i] =
-            (nvmlProcessUtilizationInfo_v1_t){.timeStamp = stamp_of(found[i].sample_ns),
+            (nvmlProcessUtilizationInfo_v1_t){.timeStamp = timestamp(found[i].sample_ns),
                                               .pid = (unsigned)found[i].pid,
                                               .smUtil = found[i].percent};
     return result;
