@@ -121,9 +121,10 @@ static struct sim_work *enter(const struct work_queue *self, const struct sim_ta
         work->duration_ns = 1; /* so that each ends after it began */
     if (work->kind == SIM_COLLECTIVE)
         work->collective = collective_join(self->state, task);
-    work->crossing = is_copy(work) || work->kind == SIM_GATE ||
-                     (work->after != 0 && !ended(self, work->after - 1)) ||
+    work->crossing = is_copy(work) || (work->after != 0 && !ended(self, work->after - 1)) ||
                      (before(work->lane) & queue->filled) != 0;
+    if (work->kind == SIM_GATE)
+        work->crossing = true;
     return work;
 }
 
