@@ -231,7 +231,7 @@ def test_export_tables_are_refused_with_null(box: SimBox) -> None:
 def test_what_is_not_simulated_says_so_and_its_own_function_works(box: SimBox) -> None:
     client = box.client()
 
-    assert client("[init(), cuda.cuTexObjectCreate(), cuda.cuSurfObjectCreate()]") == [
+    assert client("[init(), cuda.cuTexRefCreate(), cuda.cuDeviceGetLuid()]") == [
         0,
         801,
         801,

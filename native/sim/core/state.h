@@ -134,6 +134,7 @@ struct sim_timeline {
     uint64_t copying[SIM_PROCESSES / 64];
     uint64_t period_start_ns;
     uint64_t period_busy_ns;
+    uint64_t busy_ns;      /* of it, since the machine was made: anything ran */
     uint32_t busy_percent; /* of the last whole sample period: any kernel running */
     uint32_t holder;
     struct sim_sample sample; /* of the current period: whom it names, once that is known */

@@ -115,6 +115,7 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
     uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
     timeline->period_busy_ns += step;
+    timeline->busy_ns += step;
     queue.queue->period_busy_ns += step;
     process->busy_ns[gpu] += step;
     process->sm_ns[gpu] += sm_step;
@@ -227,6 +228,14 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
         count_launch(state, process, gpu);
     dispatch(state, gpu); /* what takes no time is done at once on a GPU that is free */
     return 0;
+}
+
+void timeline_open(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                   uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    work_open(&queue, position);
+    dispatch(state, gpu);
 }
 
 bool timeline_reached(const struct sim_state *state, const struct sim_process *process,

@@ -36,6 +36,10 @@ void timeline_prepare(struct sim_state *state, const struct sim_process *process
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
                     const struct sim_task *task, uint64_t *position);
 
+/* Open a gate, which has not been opened. The GPU must be settled up to now. */
+void timeline_open(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                   uint64_t position);
+
 /* Has the work ended, as far as the GPU is settled? */
 bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, struct sim_reach reach);

@@ -4,6 +4,7 @@
 #define FRACTION 16 /* bits of a queue's progress below the nanosecond */
 #define LEGACY (UINT64_C(1) << SIM_LEGACY_LANE)
 #define BLOCKING ((UINT64_C(1) << SIM_OTHER_LANES) - (UINT64_C(1) << SIM_BLOCKING_LANES))
+#define GATE_LOOK_NS UINT64_C(100000)  /* after so long it is worth to look whether one opens */
 #define LONGEST_NS (UINT64_C(1) << 46) /* so that differences of progress keep their sign */
 
 static uint64_t bit(unsigned lane)
@@ -59,7 +60,7 @@ static uint64_t before(unsigned lane)
 static bool ready(const struct work_queue *self, unsigned lane)
 {
     const struct sim_work *head = work_head(self, lane);
-    return (head->after == 0 || ended(self, head->after - 1)) &&
+    return head->kind != SIM_GATE && (head->after == 0 || ended(self, head->after - 1)) &&
            passed(self, before(lane), self->queue->lanes[lane].head);
 }
 
@@ -127,6 +128,8 @@ static struct sim_work *enter(const struct work_queue *self, const struct sim_ta
     work->crossing = is_copy(work) || work->kind == SIM_HOST ||
                      (work->after != 0 && !ended(self, work->after - 1)) ||
                      (before(work->lane) & queue->filled) != 0;
+    if (work->kind == SIM_GATE)
+        work->crossing = true;
     return work;
 }
 
@@ -151,6 +154,15 @@ uint64_t work_add(const struct work_queue *self, const struct sim_task *task)
         announce(self);
     }
     return position;
+}
+
+void work_open(const struct work_queue *self, uint64_t position)
+{
+    struct sim_work *work = work_at(self, position);
+    work->kind = SIM_MARKER;
+    if (work_head(self, work->lane) == work)
+        try_to_start(self, work->lane);
+    announce(self);
 }
 
 /* Take the head, which has ended, out of its lane. */
@@ -311,6 +323,8 @@ static uint64_t left_of_head(const struct work_queue *self, unsigned lane)
     const struct sim_work *head = work_head(self, lane);
     if (head->kind == SIM_COLLECTIVE && !collective_complete(self->state, head->collective))
         return head->duration_ns; /* at least */
+    if (head->kind == SIM_GATE)
+        return GATE_LOOK_NS;
     if ((self->queue->running & bit(lane)) != 0)
         return (head->finish - self->queue->progress) >> FRACTION;
     if ((self->queue->copying & bit(lane)) != 0)

@@ -51,6 +51,9 @@ static inline struct sim_work *work_head(const struct work_queue *self, unsigned
 /* Add to the lane; the queue is not full. Returns the position. */
 uint64_t work_add(const struct work_queue *self, const struct sim_task *task);
 
+/* The gate at this position is a marker from now on. */
+void work_open(const struct work_queue *self, uint64_t position);
+
 /* All of that collective have begun: what runs of it here takes its length from now on. */
 void work_release(const struct work_queue *self, uint32_t collective);
 

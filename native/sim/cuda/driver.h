@@ -27,6 +27,10 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    GRAPH,
                    NODE,
                    EXEC,
+                   USER_OBJECT,
+                   LINKER,
+                   GREEN,
+                   DESCRIPTION,
 };
 
 struct context {
@@ -37,6 +41,7 @@ struct context {
     unsigned cache_config;
     unsigned shared_config;
     uint64_t number;
+    struct green *green; /* what it is another form of (green.h), or NULL */
     size_t limits[8];
     uint64_t heap_bytes;  /* taken for limits that were raised */
     uint64_t stack_bytes; /* and for stacks, at launches */
@@ -82,6 +87,22 @@ struct taken {
     CUdeviceptr place; /* in the slab */
 };
 
+/* What a program said of managed memory (managed.c): bits by device, one above them the host. */
+struct advice {
+    bool read_mostly;
+    uint32_t accessed_by;
+    CUmemLocation preferred, prefetched; /* of type 0: none */
+};
+
+/* Attributes of a stream (stream_attributes.c); all zero: as it was made. */
+struct stream_attributes {
+    unsigned char window[32];
+    unsigned policy;
+    unsigned domain;
+    bool mapped;
+    unsigned char standard_domain, remote_domain;
+};
+
 /* One allocation of device memory. Its pages become real when something is copied there. */
 struct allocation {
     CUdeviceptr start;
@@ -93,6 +114,7 @@ struct allocation {
     struct taken taken;        /* nothing where it has one of the two, or is not ours */
     uint64_t number;
     bool managed;
+    struct advice advice;
     bool committed;
     bool host;       /* memory of the host that a program allocated or registered (host_memory.c) */
     bool registered; /* of these: it was the program's own */
@@ -166,6 +188,11 @@ struct driver {
     struct module *modules; /* all that are loaded */
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
+    struct view *views;                            /* textures and surfaces */
+    struct stream_attributes attributes[SIM_GPUS]; /* of default streams */
+    struct pending *pending;                       /* memory operations of streams */
+    atomic_uint pending_count;
+    struct condition *conditions; /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
     pthread_mutex_t host_mutex;   /* alone, or before the shared state's */
     struct host_call *host_calls; /* the first submitted first (host_call.h) */
@@ -193,7 +220,9 @@ CUresult driver_context(struct driver **driver, struct context **context);
 /* The version the installed driver speaks; works without cuInit. */
 int driver_cuda_version(void);
 
-struct context *context_current(const struct driver *driver);
+/* The calling thread's current context, or NULL. Of a green one the primary context, which has its
+ * memory. */
+struct context *context_current(struct driver *driver);
 
 /* A number no other object of this process has. Any thread. */
 uint64_t driver_number(struct driver *driver);

@@ -16,9 +16,12 @@ struct stream {
     struct context *context;
     unsigned flags;
     int priority;
+    struct stream_attributes attributes;
     uint64_t number;
     unsigned lane;
-    uint64_t end; /* one past the position of its last work */
+    unsigned sms;            /* that its kernels have at most; 0: all */
+    bool of_green_interface; /* made by cuGreenCtxStreamCreate */
+    uint64_t end;            /* one past the position of its last work */
     struct capture *capture;
     struct node_set *after;  /* while captured: what its next node comes after */
     struct edge_data *edges; /* as many as a query of `after` was last told of */
