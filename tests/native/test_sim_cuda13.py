@@ -115,3 +115,24 @@ def test_events_and_streams_answer_to_their_newer_names(client: Client) -> None:
 
     assert elapsed == [0, client("elapsed('begin', 'end')")]
     assert device == [0, 0]
+
+
+def test_graphs_take_nodes_by_their_newest_name(client: Client) -> None:
+    """An allocation of 5,000 bytes, whose parameters begin at the 16th byte."""
+    client("cuda.cuGraphCreate(ctypes.byref(kept.setdefault('graph', ctypes.c_void_p())), 0)")
+    words = "(ctypes.c_int * 64)(10, 0, 0, 0, 1, 0, 1, 0)"
+    client(
+        f"keep('params', {words}) and ctypes.memmove(ctypes.addressof(kept['params']) + 120,"
+        " ctypes.byref(ctypes.c_uint64(5000)), 8) and 0"
+    )
+
+    added = client(
+        "(lambda node: [cuda.cuGraphAddNode_v3(ctypes.byref(node), kept['graph'], None, None,"
+        " ctypes.c_size_t(0), kept['params']), node.value is not None,"
+        " cuda.cuGraphNodeSetParams_v2(node, kept['params'])])(ctypes.c_void_p())"
+    )
+    address = client("ctypes.c_uint64.from_address(ctypes.addressof(kept['params']) + 128).value")
+
+    assert added == [0, True, 1]
+    assert address % (2 << 20) == 0
+    assert address > 0

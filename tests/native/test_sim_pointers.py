@@ -129,6 +129,25 @@ def test_pinned_memory_ends_with_its_context(client: Client) -> None:
     assert asked(client, TYPE) == [0, 0]
 
 
+def test_pinned_memory_is_used_as_device_memory_is(client: Client) -> None:
+    client("held.append(ptr.pinned(4096))")
+
+    codes = client(
+        "[cuda.cuMemsetD8_v2(word(held[-1]), 65, ctypes.c_size_t(4096)),"
+        " cuda.cuMemsetD8_v2(word(held[-1]), 66, ctypes.c_size_t(4097)),"
+        " cuda.cuMemcpyHtoD_v2(word(held[-1] + 1), b'bc', ctypes.c_size_t(2)), sync()]"
+    )
+    extent = client(
+        "(lambda start, size: [cuda.cuMemGetAddressRange_v2(ctypes.byref(start),"
+        " ctypes.byref(size), word(held[-1] + 7)), start.value == held[-1], size.value])"
+        "(ctypes.c_uint64(), ctypes.c_size_t())"
+    )
+
+    assert codes == [0, 1, 0, 0]
+    assert client("ctypes.string_at(held[-1], 4).decode()") == "AbcA"
+    assert extent == [0, True, 4096]
+
+
 def test_managed_memory_is_both_sides(client: Client) -> None:
     client("alloc(5000, 'cuMemAllocManaged', 1)")
     address = client("held[-1]")

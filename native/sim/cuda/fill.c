@@ -3,6 +3,7 @@
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
 #include "cuda/host_call.h"
+#include "cuda/memory.h"
 #include "cuda/tasks.h"
 #include <string.h>
 
@@ -33,7 +34,8 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill)
     uint64_t bytes;
     if (fill->to % fill->width == 0 &&
         !__builtin_mul_overflow((uint64_t)fill->count, (uint64_t)fill->width, &bytes) &&
-        addresses_access(&driver->memory, fill->to, bytes) == 0) {
+        (host_memory_has(driver, fill->to, bytes) ||
+         addresses_access(&driver->memory, fill->to, bytes) == 0)) {
         write_elements(fill);
         result = CUDA_SUCCESS;
     }

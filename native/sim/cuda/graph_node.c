@@ -302,3 +302,4 @@ API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, CUgraphNode cons
             return CUDA_ERROR_NOT_SUPPORTED;
     return cuGraphAddNode(out, graph, needs, count, params);
 }
+ALSO(cuGraphAddNode_v2, cuGraphAddNode_v3);

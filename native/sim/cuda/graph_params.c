@@ -233,3 +233,4 @@ API CUresult cuGraphNodeSetParams(CUgraphNode node, struct node_params *params)
 {
     return node_change_any(node, params);
 }
+ALSO(cuGraphNodeSetParams, cuGraphNodeSetParams_v2);

@@ -57,6 +57,12 @@ void host_memory_free_all(struct driver *driver, const struct context *context)
     }
 }
 
+bool host_memory_has(const struct driver *driver, CUdeviceptr address, uint64_t bytes)
+{
+    const struct allocation *found = addresses_find(&driver->host_memory, address);
+    return found != NULL && bytes <= found->bytes - (address - found->start);
+}
+
 API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     struct driver *driver;

@@ -4,6 +4,7 @@
 #include "cuda/block_copy.h"
 #include "cuda/capture.h"
 #include "cuda/host_call.h"
+#include "cuda/memory.h"
 #include "cuda/tasks.h"
 #include "cuda/virtual.h"
 #include <string.h>
@@ -15,7 +16,9 @@ static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes
 {
     struct allocation *found = addresses_find(&driver->memory, address);
     if (found == NULL)
-        return side == ANYWHERE ? (void *)(uintptr_t)address : NULL;
+        return side == ANYWHERE || host_memory_has(driver, address, bytes)
+                   ? (void *)(uintptr_t)address
+                   : NULL;
     if (addresses_access(&driver->memory, address, bytes) != 0)
         return NULL;
     return (void *)(uintptr_t)address;
