@@ -186,3 +186,35 @@ print(refused(cu.cuGraphInstantiate(g, 0)))
     )
 
     assert out == ["CUDA_ERROR_INVALID_VALUE"] * 4
+
+
+def test_a_capture_takes_a_conditional_node_in_and_its_body_is_captured(box: SimBox) -> None:
+    out = told(
+        box,
+        CONDITIONAL
+        + """
+inside = done(cu.cuStreamCreate(1))
+capture()
+run(10)
+status, _, g, needs, *_ = done(cu.cuStreamGetCaptureInfo(stream))
+params = cu.CUgraphNodeParams()
+params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+params.conditional.handle = done(cu.cuGraphConditionalHandleCreate(g, context, 1, 1))
+params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_WHILE
+params.conditional.size, params.conditional.ctx = 1, context
+node = done(cu.cuGraphAddNode(g, needs, None, len(needs), params))
+SET = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+done(cu.cuStreamUpdateCaptureDependencies(stream, [node], None, 1, int(SET)) + (None,))
+done(cu.cuStreamBeginCaptureToGraph(
+    inside, params.conditional.phGraph_out[0], None, None, 0, THREAD_LOCAL) + (None,))
+run(200, inside)
+done(cu.cuStreamEndCapture(inside))
+run(3000)
+made = captured()
+print(kinds(made))
+run_all(made)
+""".replace("THREAD_LOCAL", "cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL"),
+    )
+
+    assert out == ["['KERNEL', 'CONDITIONAL', 'KERNEL']"]
+    assert microseconds(box) == 10 + 200 + 3000

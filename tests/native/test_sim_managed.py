@@ -100,3 +100,20 @@ print(told("LOCATION"), told("LOCATION_TYPE"))
     ).splitlines()
 
     assert out == ["[1.002, 1.002, 2.004]", "-1 2"]
+
+
+def test_managed_memory_is_attached_whole_and_to_a_stream_of_the_programs(box: SimBox) -> None:
+    out = told(
+        box,
+        MANAGED
+        + """
+HOW = cu.CUmemAttach_flags
+for where, address, size, flags in (
+        (stream, memory, 0, HOW.CU_MEM_ATTACH_SINGLE), (0, memory, 1 << 20, HOW.CU_MEM_ATTACH_HOST),
+        (0, memory, 0, HOW.CU_MEM_ATTACH_SINGLE), (stream, memory, 4096, HOW.CU_MEM_ATTACH_GLOBAL),
+        (stream, memory, 0, 3)):
+    print(int(cu.cuStreamAttachMemAsync(where, address, size, int(flags))[0]))
+""",
+    )
+
+    assert out == ["0", "0", "1", "1", "1"]

@@ -139,6 +139,14 @@ def test_a_copy_to_the_gpu_is_seen_on_the_link_in_its_direction() -> None:
         ) == [0, 1000]
 
 
+def test_a_card_tells_its_cores_and_what_it_lacks(box: SimBox) -> None:
+    assert told(
+        box,
+        "[nvmlDeviceGetNumGpuCores(h), nvmlDeviceGetMemoryBusWidth(h), nvmlDeviceGetNumFans(h),"
+        " nvmlDeviceGetVirtualizationMode(h), nvmlUnitGetCount(), nvmlGetExcludedDeviceCount()]",
+    ) == [40 * 64, 5120, 0, 0, 0, 0]
+
+
 def test_samples_are_of_the_last_periods_and_newer_than_asked_for(box: SimBox) -> None:
     samples = told(
         box,

@@ -159,6 +159,32 @@ API CUresult cuMemPrefetchAsync(CUdeviceptr start, size_t bytes, CUdevice device
 }
 ALSO(cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz);
 
+/* Which streams may use it is not kept; the whole allocation is attached, to one of the program's
+ * own streams if to a single one. */
+API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr start, size_t bytes,
+                                    unsigned flags)
+{
+    enum { TO_ALL = 1, TO_HOST = 2, TO_ONE = 4 };
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = driver_get(&driver);
+    if (result == CUDA_SUCCESS)
+        result = queue_stream(driver, handle, &stream, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver->mutex);
+    const struct allocation *found = managed(driver, start, 1);
+    bool whole = found != NULL && start == found->start && (bytes == 0 || bytes == found->bytes);
+    pthread_mutex_unlock(&driver->mutex);
+    if (!whole || (flags != TO_ALL && flags != TO_HOST && flags != TO_ONE) ||
+        (flags == TO_ONE && stream == NULL))
+        return CUDA_ERROR_INVALID_VALUE;
+    queue_submit(driver, stream, device, NO_WORK, NULL);
+    return CUDA_SUCCESS;
+}
+ALSO(cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz);
+
 static CUresult list_accessors(const struct advice *advice, int *out, size_t bytes)
 {
     size_t room = bytes / sizeof *out, count = 0;

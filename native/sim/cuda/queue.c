@@ -157,7 +157,7 @@ static struct sim_task confined(struct sim_task task, unsigned sms)
     if (sms == 0 || task.sms <= sms)
         return task;
     if (task.kind != SIM_MEMORY)
-        task.duration_ns = task.duration_ns * task.sms / sms;
+        task.duration_ns = (uint64_t)((unsigned __int128)task.duration_ns * task.sms / sms);
     task.sms = sms;
     return task;
 }

@@ -79,6 +79,28 @@ API nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned *sever
 {
     return session_number(device, several, 0);
 }
+ALSO(nvmlDeviceGetMultiGpuBoard, nvmlDeviceGetVirtualizationMode); /* none */
+ALSO(nvmlDeviceGetMultiGpuBoard, nvmlDeviceGetNumFans);
+
+/* 64 to an SM on Volta, Turing and the A100, 128 on all others since. */
+API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned *cores)
+{
+    struct session *session;
+    const struct sim_gpu *gpu;
+    nvmlReturn_t result = session_gpu(device, cores, &session, &gpu);
+    if (result != NVML_SUCCESS)
+        return result;
+    unsigned capability = 10 * gpu->capability_major + gpu->capability_minor;
+    *cores = gpu->sm_count * (capability >= 70 && capability <= 80 ? 64 : 128);
+    return NVML_SUCCESS;
+}
+
+/* As cuDeviceGetAttribute has it. */
+API nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned *bits)
+{
+    enum { BUS_WIDTH = 5120 };
+    return session_number(device, bits, BUS_WIDTH);
+}
 
 API nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, unsigned *type)
 {

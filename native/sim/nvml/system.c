@@ -53,3 +53,17 @@ API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned siz
     snprintf(name, size, "%s", text);
     return NVML_SUCCESS;
 }
+
+/* No unit of several GPUs, and no GPU that the driver was told to leave out. */
+API nvmlReturn_t nvmlUnitGetCount(unsigned *count)
+{
+    struct session *session;
+    nvmlReturn_t result = session_get(&session);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (count == NULL)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+ALSO(nvmlUnitGetCount, nvmlGetExcludedDeviceCount);
