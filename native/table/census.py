@@ -1,7 +1,8 @@
 """Every function of a driver library is either hooked or said here not to be, and why.
 
 `<library>.hooks` has the hooked ones; `<library>.census` has all others known, class by class. Who
-is in neither is unknown: a new driver's function, which a person has to place.
+is in neither is unknown: a new driver's function, which a person has to place. `cuda.arguments`
+does the same for values, fields and types of cuda.h, in the same form.
 """
 
 import re
@@ -63,6 +64,17 @@ def expand(where: str, words: Iterable[str]) -> Iterator[str]:
         elif not base:
             raise SystemExit(f"{where}: {word} is a variant of nothing")
         yield word if word is base else base + word
+
+
+def placed(path: Path) -> dict[str, str]:
+    """The class of each name in a file of this form."""
+    return {symbol: each.name for each in parse_census(path) for symbol in each.symbols}
+
+
+def arguments(tables: Path, library: str) -> dict[str, str]:
+    """The class of each value, field and type that is placed."""
+    path = tables / f"{library}.arguments"
+    return placed(path) if path.exists() else {}
 
 
 def functions(hooked: Collection[str], census: Iterable[Unhooked]) -> tuple[str, ...]:
