@@ -12,8 +12,8 @@ from shim_client import OUT_OF_MEMORY, cuda
 
 MIB = 1 << 20
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8
-ON_DEVICE, ON_HOST = 1, 2
-PINNED = 1
+PINNED, MANAGED = 1, 2
+ON_DEVICE, ON_HOST = 1, 3  # of the host: a NUMA node, which drivers of CUDA 12 know too
 
 
 class PoolProps(ctypes.Structure):
@@ -51,14 +51,14 @@ class Pools:
     def make(
         self,
         *,
-        allocation: int = PINNED,
         place: int = ON_DEVICE,
         ordinal: int = 0,
         largest: int = 0,
         handles: int = 0,
+        kind: int = PINNED,
     ) -> tuple[int, ctypes.c_void_p]:
         pool = ctypes.c_void_p()
-        props = PoolProps(allocation, handles, place, ordinal, None, largest)
+        props = PoolProps(kind, handles, place, ordinal, None, largest)
         return self.driver.cuMemPoolCreate(ctypes.byref(pool), ctypes.byref(props)), pool
 
     def made(self, **wanted: int) -> ctypes.c_void_p:
