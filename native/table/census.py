@@ -1,8 +1,8 @@
 """Every function of a driver library is either hooked or said here not to be, and why.
 
 `<library>.hooks` has the hooked ones; `<library>.census` has all others known, class by class. Who
-is in neither is unknown: a new driver's function, which a person has to place. `cuda.arguments`
-does the same for values, fields and types of cuda.h, in the same form.
+is in neither is unknown: a new driver's function, which a person has to place.
+`<library>.arguments` does the same for values, fields and types of its header, in the same form.
 """
 
 import re
@@ -73,8 +73,7 @@ def placed(path: Path) -> dict[str, str]:
 
 def arguments(tables: Path, library: str) -> dict[str, str]:
     """The class of each value, field and type that is placed."""
-    path = tables / f"{library}.arguments"
-    return placed(path) if path.exists() else {}
+    return placed(tables / f"{library}.arguments")
 
 
 def functions(hooked: Collection[str], census: Iterable[Unhooked]) -> tuple[str, ...]:

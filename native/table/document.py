@@ -28,8 +28,9 @@ they are on Linux: `cuWGLGetDevice` is on Windows alone.
 * *Hooked*: the shim has its own ([hooks](hooks.md)). *Explained*: it is the driver's own, and
   [hooks](hooks.md#libcuda-not-hooked) says why. *Unknown*: neither.
 * **Values and fields** are enumerators, constants and fields of structs about memory, locations,
-  limits, handles, graph nodes, copies and launches. Each is in a row of the last table.
-* **Types** are all other enumerations and structs, placed as a whole in the same table.
+  limits, handles, graph nodes, copies and launches; of `nvml.h`, fields about memory and processes.
+  Each is in a row of the tables below.
+* **Types** are all other enumerations and structs, placed as a whole in the same tables.
 
 A test fails for anything unknown, for a value or a field of the shim's own declarations that is not
 where the headers have it, and for a name that a program cannot be linked with in a container.
@@ -117,12 +118,12 @@ def census_document(generate: Any, census: Any, headers: Any) -> str:
     head += ("values, fields", "unknown", "types", "unknown")
     lines = [CENSUS_HEAD, f"| {' | '.join(head)} |\n|---|{'---:|' * (len(head) - 1)}"]
     lines += census_rows(generate, census, headers)
-    lines += ["\n## What the shim makes of values, fields and types\n"]
-    placed = census.parse_census(HERE / "cuda.arguments")
-    lines += ["| why | names |\n|---|---|"]
-    for each in placed:
-        names = ", ".join(f"`{symbol}`" for symbol in each.symbols)
-        lines.append(f"| {each.name}: {each.reason} | {names} |")
+    for library in generate.LIBRARIES:
+        lines += [f"\n## {TITLES[library.name]}: values, fields and types\n"]
+        lines += ["| why | names |\n|---|---|"]
+        for each in census.parse_census(HERE / f"{library.name}.arguments"):
+            names = ", ".join(f"`{symbol}`" for symbol in each.symbols)
+            lines.append(f"| {each.name}: {each.reason} | {names} |")
     lines.append("")
     return "\n".join(lines)
 

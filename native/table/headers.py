@@ -9,7 +9,7 @@ beside this file. The headers themselves are NVIDIA's and stay out of the reposi
 A function is a name that a program can be linked with: the compiler expands the headers' #defines,
 with and without default streams per thread, and with the functions of before that the headers hide.
 Of an enumeration and of a struct each member counts, with its value or its place, unless
-`cuda.arguments` says of the type as a whole that the shim has nothing to do with it.
+`<library>.arguments` says of the type as a whole that the shim has nothing to do with it.
 """
 
 import re
@@ -38,13 +38,13 @@ BESIDE = {"cuda": ("cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"), "nvml": ()}
 FOREIGN = ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h")
 """What those include; empty files do, for nobody asks for types from there."""
 
-TYPED = ("cuda",)
-"""Libraries whose types count too."""
-
 FUNCTION = re.compile(r"(?<![\w*])((?:cu|nvml)[A-Z]\w*)\s*\([^(){}]*(?:\([^()]*\)[^(){}]*)*\)\s*;")
 TYPE = re.compile(r"typedef\s+(enum|struct|union)\s*(?:__\w+__\s*\(\([^()]*\)\)\s*)?(\w*)\s*\{")
-NESTED = re.compile(r"\s*(?:struct|union)\s*\w*\s*\{(.*)\}\s*(\w*)\s*(?:\[.*\])?\s*", re.DOTALL)
-TAG = re.compile(r"_(st|enum|union|struct)$")
+NESTED = re.compile(r"\s*(?:struct|union)\s*\w*\s*\{(.*)\}\s*(\w*)\s*(\[.*\])?\s*", re.DOTALL)
+TAG = re.compile(r"_(st|enum|union|struct|t)$")
+OURS = ("CU", "cu", "cl_", "nvml")
+"""How types begin that are not the C library's."""
+
 CONSTANT = re.compile(r"#define (CU(?:DA)?_\w+) (?=\S)(?!.*__)")
 CONSTANTS = "constants"
 """What stands for the type of values that are #defines; CUDA_VERSION is none."""
@@ -93,7 +93,7 @@ def types(text: str) -> Iterator[Type]:
     for match in TYPE.finditer(text):
         body, end = _braces(text, match.end())
         name = match[2] or re.match(r"[\s\w()]*?(\w+)\s*;", text[end:])[1]  # type: ignore[index]
-        if not name.startswith(("CU", "cu", "cl_")):
+        if not name.startswith(OURS):
             continue
         if match[1] == "enum":
             values = (part.split("=")[0].strip() for part in body.split(","))
@@ -114,7 +114,7 @@ def _braces(text: str, start: int) -> tuple[str, int]:
 
 
 def _fields(body: str) -> Iterator[str]:
-    """The fields of a struct, those of nested ones as `outer.inner`."""
+    """The fields of a struct, those of nested ones as `outer.inner` or `outers[0].inner`."""
     for statement in _statements(body):
         nested = NESTED.fullmatch(statement)
         if nested is None:
@@ -123,9 +123,11 @@ def _fields(body: str) -> Iterator[str]:
                 if match is not None:
                     yield match[1] or match[2]
             continue
-        outer = [nested[2]] if nested[2] else []
-        yield from outer
-        yield from (".".join([*outer, inner]) for inner in _fields(nested[1]))
+        name = nested[2]
+        if name:
+            yield name
+        outer = f"{name}[0]." if nested[3] else f"{name}." if name else ""
+        yield from (outer + inner for inner in _fields(nested[1]))
 
 
 def _statements(body: str) -> Iterator[str]:
@@ -190,8 +192,6 @@ def read(library: str, header: Path, whole: Collection[str] = ()) -> Header:
             found |= functions(_run([*compiler, *mode], source))
         text = _run(compiler, f'#include "{header}"\n')
         macros = _run([*compiler, "-dM"], f'#include "{header}"\n')
-    if library not in TYPED:
-        return Header(frozenset(found))
     constants = (match[1] for match in map(CONSTANT.match, macros.splitlines()) if match)
     values = tuple(sorted(name for name in constants if name != "CUDA_VERSION"))
     defined = [*types(text), Type(CONSTANTS, "", values)]

@@ -62,10 +62,11 @@ def test_nothing_that_a_header_declares_is_unknown(library: str) -> None:
     assert {version: names for version, names in unknown.items() if names} == {}
 
 
-def test_no_value_field_or_type_is_placed_that_no_header_has() -> None:
-    declared = {name for one in known("cuda").values() for name in one.names | one.types}
+@libraries
+def test_no_value_field_or_type_is_placed_that_no_header_has(library: str) -> None:
+    declared = {name for one in known(library).values() for name in one.names | one.types}
 
-    assert set(arguments("cuda")) - declared == set()
+    assert set(arguments(library)) - declared == set()
 
 
 MADE_UP = """
@@ -95,7 +96,11 @@ typedef struct CUmemLocation_st {
     };
 } CUmemLocation_v1;
 typedef CUmemLocation_v1 CUmemLocation;
-typedef struct CUtheft_st { CUmemLocation from[2]; void (*told)(int); } CUtheft;
+typedef struct CUtheft_st {
+    CUmemLocation from[2];
+    void (*told)(int);
+    struct { short count, kind; } loot[3];
+} CUtheft;
 typedef void (*CUhostFn)(void *);
 CUresult CUDAAPI cuMemAlloc(unsigned long long *address, unsigned long bytes);
 CUresult CUDAAPI cuMemSteal(CUtheft *theft, void (*told)(int));
@@ -122,6 +127,9 @@ def test_of_a_new_header_all_that_is_new_is_unknown(tmp_path: Path) -> None:
         "CU_MEM_LOCATION_TYPE_ELSEWHERE",
         "CUmemLocation.localized.shelf",
         "CUtheft.from",
+        "CUtheft.loot",
+        "CUtheft.loot[0].count",
+        "CUtheft.loot[0].kind",
         "CUtheft.told",
         "cuMemSteal",
         "cuMemStealAsync",
@@ -148,7 +156,13 @@ def test_a_header_is_read_with_its_macros_values_and_places(tmp_path: Path) -> N
         "localized.deviceId=4:1",
         "localized.shelf=5:1",
     }
-    assert read.members["CUtheft"] == {"from=0:16", "told=16:8"}
+    assert read.members["CUtheft"] == {
+        "from=0:16",
+        "told=16:8",
+        "loot=24:12",
+        "loot[0].count=24:2",
+        "loot[0].kind=26:2",
+    }
     assert read.members["constants"] == {"CUDA_ARRAY3D_SPARSE=64", "CUDA_ARRAY3D_STOLEN=512"}
 
 
@@ -168,21 +182,22 @@ def test_what_was_written_of_headers_is_read_back(tmp_path: Path) -> None:
     assert headers.parse(tmp_path / "cuda.headers", load("census").expand) == versions
 
 
-def test_the_shims_own_fields_are_where_the_headers_have_them() -> None:
-    declarations = INCLUDE / "cuda_types.h"
+@pytest.mark.parametrize(("library", "least"), [("cuda", 100), ("nvml", 40)])
+def test_the_shims_own_fields_are_where_the_headers_have_them(library: str, least: int) -> None:
+    declarations = INCLUDE / f"{library}_types.h"
     structs = list(headers.types(headers.preprocessed(declarations)))
     ours = {
         f"{OLDER.get(name, name)}.{fact.split('=')[0]}": {fact}
         for name, fact in headers.numbered(declarations, structs)
     }
     theirs: dict[str, set[str]] = {}
-    for header in known("cuda").values():
+    for header in known(library).values():
         for name, of in header.members.items():
             for fact in of:
                 theirs.setdefault(f"{name}.{fact.split('=')[0]}", set()).add(fact)
 
-    declared = {name for name, why in arguments("cuda").items() if why == "declared"}
-    assert len(declared) > 100
+    declared = {name for name, why in arguments(library).items() if why == "declared"}
+    assert len(declared) > least
     assert {name: ours.get(name) for name in declared} == {name: theirs[name] for name in declared}
 
 
