@@ -50,7 +50,7 @@ KINDS = {
     "route": "answers with entry points: with ours where we have one",
     "alloc": "takes device memory, or makes the driver take it",
     "free": "gives device memory back",
-    "query": "reports memory or processes",
+    "query": "reports memory, memory pools or processes",
     "launch": "takes GPU time",
     "work": "takes GPU time, by the bytes it fills or copies inside of a GPU",
     "change": "changes what the launches of a graph take",

@@ -201,8 +201,9 @@ def part(stream: Any) -> Part:
     return Part(made["function"].value, (U32 * 7)(*shape()), stream.value, address)
 
 
-def inside(kind: Any, memory: int = DEVICE) -> Any:
-    """A copy of the rows of one allocation to another one."""
+def inside(kind: Any, memory: int = DEVICE, *, host: str = "") -> Any:
+    """A copy of the rows of one allocation to another one. host: the side, from or to, that is
+    pageable memory instead."""
     low = kind in (FLAT_V1, DEEP_V1)
     copy = kind(from_memory=memory, to_memory=memory, width=ROW, height=ROWS)
     copy.from_device, copy.to_device = (
@@ -214,6 +215,9 @@ def inside(kind: Any, memory: int = DEVICE) -> Any:
         copy.depth, copy.from_height, copy.to_height = 1, ROWS, ROWS
     if kind is DEEP:
         copy.from_context = copy.to_context = made["context"]
+    if host:
+        made["host"] = ctypes.create_string_buffer(BYTES)
+        setattr(copy, f"{host}_device", ctypes.addressof(made["host"]))
     return ctypes.byref(copy)
 
 

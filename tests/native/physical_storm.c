@@ -59,10 +59,12 @@ static void unmap(uint64_t address, uint64_t bytes, int refused)
 /* Bind the thread's own memory to the object that all share, and take it off again. */
 static void bind(uint64_t handle, uint64_t offset, int taken_off)
 {
-    struct physical *object = physicals_hold(&physicals, TEAM);
+    struct physical *reference, *object = physicals_hold(&physicals, TEAM);
     physicals_bind(&physicals, object, offset, PAGE, physicals_hold(&physicals, handle));
-    if (taken_off)
-        drop(physicals_unbind(&physicals, object, 0, offset, PAGE));
+    struct binding *apart =
+        taken_off ? physicals_unbind(&physicals, object, 0, offset, PAGE) : NULL;
+    while ((reference = physicals_unbound(&apart)) != NULL)
+        drop(reference);
     drop(object);
 }
 
@@ -84,7 +86,7 @@ static void *work(void *number)
         create(own, PAGE + own);
         map(own, base);
         map(COMMON, base + PAGE);
-        bind(own, own * PAGE, rand_r(&seed) % 16 != 0);
+        bind(own, (own * ROUNDS + round) * PAGE, rand_r(&seed) % 16 != 0);
         release(own);
         retain(base, own);
         unmap(base, 2 * PAGE, rand_r(&seed) % 2);

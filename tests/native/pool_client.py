@@ -51,11 +51,11 @@ class Pools:
     def make(
         self,
         *,
+        kind: int = PINNED,
         place: int = ON_DEVICE,
         ordinal: int = 0,
         largest: int = 0,
         handles: int = 0,
-        kind: int = PINNED,
     ) -> tuple[int, ctypes.c_void_p]:
         pool = ctypes.c_void_p()
         props = PoolProps(kind, handles, place, ordinal, None, largest)
@@ -65,6 +65,13 @@ class Pools:
         result, pool = self.make(**wanted)
         assert result == 0, result
         return pool
+
+    def of(
+        self, place: int, ordinal: int = 0, kind: int = PINNED, function: str = "cuMemGetMemPool"
+    ) -> tuple[int, int | None]:
+        """The pool of a place and kind of memory: the current one, or what the function gives."""
+        pool, location = ctypes.c_void_p(), (ctypes.c_int * 2)(place, ordinal)
+        return getattr(self.driver, function)(ctypes.byref(pool), location, kind), pool.value
 
     def stream(self) -> ctypes.c_void_p:
         stream = ctypes.c_void_p()

@@ -389,6 +389,32 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
     return refuse_free ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                  CUmemGenericAllocationHandle memory, cuuint64_t memory_offset,
+                                  cuuint64_t bytes, unsigned long long flags)
+{
+    (void)endpoint, (void)device, (void)offset, (void)memory, (void)memory_offset, (void)bytes;
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                   void *address, cuuint64_t bytes, unsigned long long flags)
+{
+    (void)endpoint, (void)device, (void)offset, (void)address, (void)bytes;
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLogicalEndpointUnbind(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                 cuuint64_t bytes)
+{
+    return cuMulticastUnbind(endpoint, device, offset, bytes);
+}
+
+CUresult cuLogicalEndpointDestroy(CUlogicalEndpointId endpoint)
+{
+    return cuMemRelease(endpoint);
+}
+
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int count, CUstream stream)
 {
     (void)list, (void)count, (void)stream;

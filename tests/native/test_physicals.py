@@ -57,6 +57,15 @@ def release(physicals: Any, handle: int) -> list[tuple[int, int]]:
     return [] if reference == ffi.NULL else gone(physicals, reference)
 
 
+def unbind(physicals: Any, holder: Any, device: int, offset: int, size: int) -> list[Any]:
+    apart: Any = ffi.new("struct binding **")
+    apart[0] = lib.physicals_unbind(physicals, holder, device, offset, size)
+    found = []
+    while (reference := lib.physicals_unbound(apart)) != ffi.NULL:
+        found += gone(physicals, reference)
+    return found
+
+
 def test_memory_that_is_mapped_outlives_its_handle(kept: Any) -> None:
     create(kept, 1, PAGE, device=3)
     place(kept, BASE, PAGE, 1)
@@ -118,6 +127,43 @@ def test_a_mapping_made_where_another_leaves_is_not_taken_for_it(kept: Any) -> N
     assert release(kept, 1) == [(0, PAGE)]
 
 
+def test_one_unbind_takes_off_all_within_its_range(kept: Any) -> None:
+    endpoint = create(kept, 1, 0)
+    for handle, offset in ((2, 0), (3, PAGE), (4, 2 * PAGE), (5, 4 * PAGE)):
+        create(kept, handle, handle * PAGE)
+        lib.physicals_bind(kept, endpoint, offset, PAGE, lib.physicals_hold(kept, handle))
+        release(kept, handle)
+
+    assert unbind(kept, endpoint, 0, 0, PAGE // 2) == []
+    assert sorted(unbind(kept, endpoint, 0, PAGE, 2 * PAGE)) == [(0, 3 * PAGE), (0, 4 * PAGE)]
+    assert sorted(release(kept, 1)) == [(0, 0), (0, 2 * PAGE), (0, 5 * PAGE)]
+
+
+def test_bindings_that_the_driver_kept_stay(kept: Any) -> None:
+    multicast = create(kept, 1, 0)
+    create(kept, 2, PAGE)
+    for offset in (0, PAGE):
+        lib.physicals_bind(kept, multicast, offset, PAGE, lib.physicals_hold(kept, 2))
+    release(kept, 2)
+
+    apart = lib.physicals_unbind(kept, multicast, 0, 0, 2 * PAGE)
+    assert lib.physicals_unbind(kept, multicast, 0, 0, 2 * PAGE) == ffi.NULL
+    lib.physicals_rebind(kept, multicast, apart)
+
+    assert unbind(kept, multicast, 0, 0, 2 * PAGE) == [(0, PAGE)]
+
+
+def test_an_object_that_is_not_known_is_made_once_and_ends_with_its_handle(kept: Any) -> None:
+    create(kept, 2, PAGE)
+    first, second = (lib.physicals_ensure(kept, 1) for _ in range(2))
+    assert first == second
+    lib.physicals_bind(kept, first, 0, PAGE, lib.physicals_hold(kept, 2))
+
+    assert [gone(kept, each) for each in (first, second)] == [[], []]
+    assert release(kept, 2) == []
+    assert sorted(release(kept, 1)) == [(0, 0), (0, PAGE)]
+
+
 @pytest.mark.parametrize("last", ["unbind", "object"])
 def test_what_is_bound_is_kept_by_the_binding_and_by_that_alone(kept: Any, last: str) -> None:
     multicast = create(kept, 1, 0)
@@ -129,7 +175,7 @@ def test_what_is_bound_is_kept_by_the_binding_and_by_that_alone(kept: Any, last:
     if last == "unbind":
         assert lib.physicals_unbind(kept, multicast, 0, 0, PAGE) == ffi.NULL
         assert lib.physicals_unbind(kept, multicast, 1, PAGE, PAGE) == ffi.NULL
-        assert gone(kept, lib.physicals_unbind(kept, multicast, 1, 0, PAGE)) == [(1, PAGE)]
+        assert unbind(kept, multicast, 1, 0, PAGE) == [(1, PAGE)]
         assert release(kept, 1) == [(0, 0)]
     else:
         assert sorted(release(kept, 1)) == [(0, 0), (1, PAGE)]

@@ -152,3 +152,28 @@ tell(alone=alone, theirs=theirs, ours=ours, after=memory(driver)[0])
         "ours": both,
         "after": LIMIT - CONTEXT,
     }
+
+
+async def test_a_context_that_comes_with_a_green_one_is_in_the_limit(
+    measured: MeasuredNode,
+) -> None:
+    told = await measured.run(
+        """
+from cuda.bindings import driver as cu
+def done(answer):
+    assert answer[0] == cu.CUresult.CUDA_SUCCESS, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+done(cu.cuInit(0) + (None,))
+SM = cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+whole = done(cu.cuDeviceGetDevResource(0, SM))
+green = done(cu.cuGreenCtxCreate(done(cu.cuDevResourceGenerateDesc([whole], 1)), 0, 1))
+done(cu.cuCtxSetCurrent(done(cu.cuCtxFromGreenCtx(green))) + (None,))
+count = 0
+while cu.cuMemAlloc(64 << 20)[0] == cu.CUresult.CUDA_SUCCESS:
+    count += 1
+tell(count=count)
+"""
+    )
+
+    assert told["count"] == (LIMIT - CONTEXT) // (64 << 20)
+    assert measured.account().bytes_peak <= LIMIT

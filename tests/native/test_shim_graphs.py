@@ -339,3 +339,43 @@ tell(held=books())
     )
 
     assert answer == {"held": 30 * MIB}
+
+
+@pytest.mark.parametrize("depth", [17, 100, 1000])
+async def test_graphs_nest_as_deep_as_the_driver_takes_them(
+    container: Container, depth: int
+) -> None:
+    answer = await told(
+        container,
+        f"""
+def inside(inner):
+    outer = graph()
+    done(cu.cuGraphAddChildGraphNode(outer, [], 0, inner))
+    done(cu.cuGraphDestroy(inner))
+    return outer
+def nested(innermost):
+    for _ in range({depth}):
+        innermost = inside(innermost)
+    return innermost
+def moved(innermost):
+    for _ in range({depth}):
+        outer, params = graph(), cu.CUgraphNodeParams()
+        params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH
+        params.graph.graph = innermost
+        params.graph.ownership = (
+            cu.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+        done(cu.cuGraphAddNode(outer, [], None, 0, params))
+        innermost = outer
+    return innermost
+plain = graph()
+kernel(plain, [], 1)
+launch(ready(nested(plain)))
+held = [books()]
+launch(ready(moved(graph(100 * MIB))))
+held.append(books() // MIB)
+tell(held=held, refused=refused(cu.cuGraphLaunch(ready(moved(graph(257 * MIB))), stream)),
+     right=right())
+""",
+    )
+
+    assert answer == {"held": [0, 100], "refused": "CUDA_ERROR_OUT_OF_MEMORY", "right": True}

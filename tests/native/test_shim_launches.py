@@ -108,7 +108,8 @@ FREE = {
     "no rows": "driver.cuMemsetD2D32_v2(lc.made['to'], SIZE(1024), 1, SIZE(256), SIZE(0))",
     "from the host": "driver.cuMemcpyHtoD_v2(lc.made['to'], bytes(1 << 20), SIZE(1 << 20))",
     "to the host": "driver.cuMemcpyDtoH_v2(bytes(1 << 20), lc.made['to'], SIZE(1 << 20))",
-    "with unknown ends": "driver.cuMemcpy2D_v2(lc.inside(lc.FLAT, lc.UNIFIED))",
+    "from unified host memory": "driver.cuMemcpy2D_v2(lc.inside(lc.FLAT, lc.UNIFIED, host='from'))",
+    "to unified host memory": "driver.cuMemcpy3D_v2(lc.inside(lc.DEEP, lc.UNIFIED, host='to'))",
     "an upload": "driver.cuGraphUpload(lc.made['exec'], lc.made['stream'])",
 }
 
@@ -117,6 +118,28 @@ async def test_what_takes_no_time_of_the_sms_or_does_not_say_so_is_free(meter: M
     charged = await meter.charges(FREE.values())
 
     assert dict(zip(FREE, charged, strict=True)) == dict.fromkeys(FREE, 0)
+
+
+UNIFIED = {
+    "cuMemcpy2D_v2": "FLAT",
+    "cuMemcpy2DAsync_v2": "FLAT",
+    "cuMemcpy3D_v2": "DEEP",
+    "cuMemcpy3DAsync_v2": "DEEP",
+    "cuMemcpy3DPeer": "DEEP",
+}
+
+
+async def test_copies_of_blocks_inside_a_gpu_are_paid_for_under_unified_addresses_too(
+    meter: Meter,
+) -> None:
+    stream = {name: ", lc.made['stream']" if "Async" in name else "" for name in UNIFIED}
+
+    charged = await meter.charges(
+        f"driver.{name}(lc.inside(lc.{kind}, lc.UNIFIED){stream[name]})"
+        for name, kind in UNIFIED.items()
+    )
+
+    assert {name for name, cost in zip(UNIFIED, charged, strict=True) if cost <= 0} == set()
 
 
 CAPTURABLE = [name for name in TAKING if "Async" in name or name.startswith(("cuLaunchK", "cuGra"))]

@@ -82,15 +82,19 @@ tell(walk=[{name: ask(function, handle) for name, function in functions.items()}
 """
 
 
+GROWS = "nvmlDeviceGetTotalEnergyConsumption"
+"""From one program to the next."""
+
+
 async def test_nothing_but_memory_looks_different_behind_the_shim(node: Node) -> None:
     bare = (await node.bare().run(WALK))["walk"]
     limited = (await (await node.limited("one")).run(WALK))["walk"]
 
     assert len(bare[0]) > 100
     changed = {name for name, answer in limited[0].items() if answer != bare[0][name]}
-    assert changed == {"nvmlDeviceGetMemoryInfo"}
+    assert changed - {GROWS} == {"nvmlDeviceGetMemoryInfo"}
     assert f"total: {LIMIT} B" in limited[0]["nvmlDeviceGetMemoryInfo"]
-    assert limited[1] == bare[1]  # a GPU that is not of the container
+    assert limited[1] | {GROWS: bare[1][GROWS]} == bare[1]  # a GPU that is not of the container
 
 
 LOOK = """

@@ -266,6 +266,45 @@ tell(alone=[*seen, vm.release(alone), left()])
     assert told["alone"] == [0, 0, 28, 1, 28, 0, 32]
 
 
+async def test_what_a_logical_endpoint_binds_stays_charged_until_it_is_unbound_or_gone(
+    stood_in: Container,
+) -> None:
+    told = await stood_in.run(
+        PRELUDE
+        + """
+assert vm.cuda.cuInit(0) == 0
+left = lambda: memory(vm.cuda)[0] // P
+at, seen = 1 << 40, []
+for size in (1, 2, 4):  # one after another, the last by its address
+    _, handle = vm.create(size * P)
+    if size == 4:
+        seen += [vm.map_at(at, 4 * P, handle), vm.endpoint_bind_at(7, at, 4 * P, 4 * P)]
+        seen += [vm.unmap(at, 4 * P)]
+    else:
+        seen += [vm.endpoint_bind(7, handle, size * P, size * P)]
+    seen += [vm.release(handle)]
+_, other = vm.create(8 * P)
+seen += [vm.endpoint_bind(8, other, 8 * P), vm.endpoint_bind(9, other, 8 * P, 0, 1)]
+seen += [vm.release(other), left()]
+vm.cuda.stand_in_refuse_free(1)
+refused = [vm.endpoint_unbind(7, 4 * P), vm.cuda.cuLogicalEndpointDestroy(8), left()]
+vm.cuda.stand_in_refuse_free(0)
+steps = [
+    lambda: vm.endpoint_unbind(8, 8 * P, 4 * P),  # nothing of it lies in there
+    lambda: vm.endpoint_unbind(7, 4 * P),  # the first two, at once
+    lambda: vm.cuda.cuLogicalEndpointDestroy(8),
+    lambda: vm.cuda.cuLogicalEndpointDestroy(7),
+    lambda: vm.cuda.cuLogicalEndpointDestroy(7),
+]
+tell(seen=seen, refused=refused, taken=[(step(), left()) for step in steps])
+"""
+    )
+
+    assert told["seen"] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 17]
+    assert told["refused"] == [1, 1, 17]
+    assert told["taken"] == [[0, 17], [0, 20], [0, 28], [0, 32], [0, 32]]
+
+
 @pytest.mark.parametrize("entry", ["cuMemMapArrayAsync", "cuMemMapArrayAsync_ptsz"])
 async def test_what_was_mapped_to_an_array_stays_charged_and_what_could_not_be_does_not(
     stood_in: Container, entry: str

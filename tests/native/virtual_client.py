@@ -10,7 +10,7 @@ import socket
 cuda = ctypes.CDLL("libcuda.so.1")
 
 PAGE = 2 << 20
-DEVICE, HOST = 1, 2
+DEVICE, HOST = 1, 3  # of the host: a NUMA node, which drivers of CUDA 12 know too
 READ_WRITE = 3
 LAZY_PEER_ACCESS = 1
 INTERPROCESS = 6
@@ -202,6 +202,20 @@ def bind_at_on(device: int, handle: int, address: int, size: int) -> int:
 
 def unbind(handle: int, device: int, size: int, offset: int = 0) -> int:
     return int(cuda.cuMulticastUnbind(U64(handle), device, SIZE(offset), SIZE(size)))
+
+
+def endpoint_bind(endpoint: int, memory: int, size: int, offset: int = 0, flags: int = 0) -> int:
+    where = endpoint, 0, U64(offset), U64(memory), U64(0), U64(size), U64(flags)
+    return int(cuda.cuLogicalEndpointBindMem(*where))
+
+
+def endpoint_bind_at(endpoint: int, address: int, size: int, offset: int = 0) -> int:
+    where = endpoint, 0, U64(offset), ctypes.c_void_p(address), U64(size), U64(0)
+    return int(cuda.cuLogicalEndpointBindAddr(*where))
+
+
+def endpoint_unbind(endpoint: int, size: int, offset: int = 0) -> int:
+    return int(cuda.cuLogicalEndpointUnbind(endpoint, 0, U64(offset), U64(size)))
 
 
 class MapInfo(ctypes.Structure):

@@ -1,5 +1,7 @@
 #include "core/physical.h"
 
+#include "core/heap.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -7,7 +9,7 @@
 
 enum { PLACEMENTS_FIRST = 64 };
 
-/* What is bound to a multicast object: a reference to it. */
+/* What is bound to an object: a reference to it. */
 struct binding {
     struct binding *next;
     uint64_t offset;
@@ -17,7 +19,7 @@ struct binding {
 
 struct physical *physicals_new(unsigned device, uint64_t bytes)
 {
-    struct physical *physical = calloc(1, sizeof *physical);
+    struct physical *physical = heap_kept(calloc(1, sizeof *physical));
     if (physical != NULL)
         *physical = (struct physical){.device = device, .bytes = bytes, .references = 1};
     return physical;
@@ -74,6 +76,24 @@ struct physical *physicals_hold(struct physicals *physicals, uint64_t handle)
     struct pointer known = {0};
     pthread_mutex_lock(&physicals->mutex);
     if (pointers_find(&physicals->handles, handle, &known) == 0)
+        physical_of(known)->references++;
+    pthread_mutex_unlock(&physicals->mutex);
+    return physical_of(known);
+}
+
+struct physical *physicals_ensure(struct physicals *physicals, uint64_t handle)
+{
+    struct pointer known = {0};
+    pthread_mutex_lock(&physicals->mutex);
+    if (pointers_find(&physicals->handles, handle, &known) != 0) {
+        struct physical *object = physicals_new(0, 0);
+        known = (struct pointer){.address = handle, .bytes = 1, .owner = (uintptr_t)object};
+        if (object != NULL && pointers_add(&physicals->handles, known) != 0) {
+            free(object);
+            known.owner = 0;
+        }
+    }
+    if (known.owner != 0)
         physical_of(known)->references++;
     pthread_mutex_unlock(&physicals->mutex);
     return physical_of(known);
@@ -148,7 +168,8 @@ static int make_room(struct physicals *physicals)
     if (physicals->count < physicals->capacity)
         return 0;
     size_t capacity = physicals->capacity == 0 ? PLACEMENTS_FIRST : physicals->capacity * 2;
-    struct placement *placements = realloc(physicals->placements, capacity * sizeof *placements);
+    struct placement *placements =
+        heap_kept(realloc(physicals->placements, capacity * sizeof *placements));
     if (placements == NULL)
         return -ENOMEM;
     physicals->placements = placements;
@@ -251,27 +272,52 @@ int physicals_bind(struct physicals *physicals, struct physical *object, uint64_
     return 0;
 }
 
-static bool binds(const struct binding *binding, unsigned device, uint64_t offset, uint64_t bytes)
+static bool binds_within(const struct binding *binding, unsigned device, uint64_t offset,
+                         uint64_t bytes)
 {
-    return binding->physical->device == device && binding->offset == offset &&
-           binding->bytes == bytes;
+    return binding->physical->device == device && binding->offset >= offset &&
+           binding->bytes <= bytes && binding->offset - offset <= bytes - binding->bytes;
 }
 
-struct physical *physicals_unbind(struct physicals *physicals, struct physical *object,
-                                  unsigned device, uint64_t offset, uint64_t bytes)
+struct binding *physicals_unbind(struct physicals *physicals, struct physical *object,
+                                 unsigned device, uint64_t offset, uint64_t bytes)
 {
-    struct physical *physical = NULL;
+    struct binding *apart = NULL;
     pthread_mutex_lock(&physicals->mutex);
     struct binding **at = &object->bindings;
-    while (*at != NULL && !binds(*at, device, offset, bytes))
-        at = &(*at)->next;
-    if (*at != NULL) {
-        struct binding *gone = *at;
-        *at = gone->next;
-        physical = gone->physical;
-        free(gone);
+    while (*at != NULL) {
+        struct binding *binding = *at;
+        if (!binds_within(binding, device, offset, bytes)) {
+            at = &binding->next;
+            continue;
+        }
+        *at = binding->next;
+        binding->next = apart;
+        apart = binding;
     }
     pthread_mutex_unlock(&physicals->mutex);
+    return apart;
+}
+
+void physicals_rebind(struct physicals *physicals, struct physical *object, struct binding *apart)
+{
+    struct binding *last = apart;
+    while (last->next != NULL)
+        last = last->next;
+    pthread_mutex_lock(&physicals->mutex);
+    last->next = object->bindings;
+    object->bindings = apart;
+    pthread_mutex_unlock(&physicals->mutex);
+}
+
+struct physical *physicals_unbound(struct binding **apart)
+{
+    struct binding *first = *apart;
+    if (first == NULL)
+        return NULL;
+    struct physical *physical = first->physical;
+    *apart = first->next;
+    free(first);
     return physical;
 }
 

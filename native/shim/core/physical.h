@@ -5,8 +5,8 @@
  * _hold, _unname, …), and the caller passes it on (physicals_name, _place, _bind) or drops it. A
  * caller that holds one across a call of the driver need not fear what other threads do meanwhile.
  *
- * What was made elsewhere, and multicast objects, are entered with 0 bytes: they cost nothing here,
- * but can keep what does.
+ * What was made elsewhere, multicast objects and logical endpoints are entered with 0 bytes: they
+ * cost nothing here, but can keep what does.
  *
  * Any thread. Knows neither CUDA nor files. All zero is a valid beginning.
  */
@@ -20,7 +20,7 @@ struct binding;
 /* One physical memory. After physicals_drop() said that it is gone: a list of such. */
 struct physical {
     struct physical *next;    /* that is gone too */
-    struct binding *bindings; /* what it keeps, as a multicast object */
+    struct binding *bindings; /* what it keeps, as such an object */
     uint64_t bytes;
     uint32_t device; /* index in the configuration */
     uint32_t references;
@@ -63,6 +63,10 @@ struct physical *physicals_new(unsigned device, uint64_t bytes);
 struct physical *physicals_hold(struct physicals *physicals, uint64_t handle);
 struct physical *physicals_hold_at(struct physicals *physicals, uint64_t address);
 
+/* As physicals_hold(), but what we do not know is made: an object that costs nothing and ends with
+ * its handle. NULL without memory. */
+struct physical *physicals_ensure(struct physicals *physicals, uint64_t handle);
+
 /* Give up the caller's reference. Returns what is gone by that, NULL if nothing: its bytes are to
  * be given back, and physicals_free() called. Can be more than one: an object with its bindings. */
 struct physical *physicals_drop(struct physicals *physicals, struct physical *physical);
@@ -90,9 +94,13 @@ void physicals_stay(struct physicals *physicals, struct departure departure);
 int physicals_bind(struct physicals *physicals, struct physical *object, uint64_t offset,
                    uint64_t bytes, struct physical *physical);
 
-/* The reference of a binding becomes the caller's; NULL if there is no such binding. */
-struct physical *physicals_unbind(struct physicals *physicals, struct physical *object,
-                                  unsigned device, uint64_t offset, uint64_t bytes);
+/* Take the bindings of memory on a device that lie within a range off an object, in two steps: set
+ * them apart, NULL for none, and when the driver has answered take their references one by one
+ * until NULL, or put all of them back. */
+struct binding *physicals_unbind(struct physicals *physicals, struct physical *object,
+                                 unsigned device, uint64_t offset, uint64_t bytes);
+struct physical *physicals_unbound(struct binding **apart);
+void physicals_rebind(struct physicals *physicals, struct physical *object, struct binding *apart);
 
 /* Other processes may know the object: what is bound to it stays bound when we let go of it.
  * Returns 1 if that is news, else 0. */

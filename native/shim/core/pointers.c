@@ -1,5 +1,7 @@
 #include "core/pointers.h"
 
+#include "core/heap.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ static struct pointer *find(const struct pointers *pointers, uint64_t address)
 static int grow(struct pointers *pointers)
 {
     struct pointers larger = {.size = pointers->size == 0 ? SIZE_FIRST : pointers->size * 2};
-    larger.places = calloc(larger.size, sizeof *larger.places);
+    larger.places = heap_kept(calloc(larger.size, sizeof *larger.places));
     if (larger.places == NULL)
         return -ENOMEM;
     for (size_t place = 0; place < pointers->size; place++)

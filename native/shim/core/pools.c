@@ -1,3 +1,4 @@
+#include "core/heap.h"
 #include "core/pools_table.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static struct pool_place *free_place(struct pools *pools)
     if (place != NULL)
         return place;
     size_t count = pools->count == 0 ? PLACES_FIRST : pools->count * 2;
-    struct pool_place *places = realloc(pools->places, count * sizeof *places);
+    struct pool_place *places = heap_kept(realloc(pools->places, count * sizeof *places));
     if (places == NULL)
         return NULL;
     for (size_t at = pools->count; at < count; at++)

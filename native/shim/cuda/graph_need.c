@@ -3,10 +3,9 @@
 #include "cuda/collective.h"
 #include "cuda/payer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { DEPTH_MOST = 16 }; /* of graphs in graphs */
 
 /* Addresses that a node allocates, or the start of what it frees. */
 struct range {
@@ -16,25 +15,50 @@ struct range {
     int balance;
 };
 
+/* What was found so far. pending: graphs still to be looked through. They are a list because graphs
+ * nest as deep as the program likes, also on a thread with a small stack. */
 struct ranges {
     struct process *process;
     struct range *items;
     size_t count;
     size_t size;
+    CUgraph *pending;
+    size_t pending_count;
+    size_t pending_size;
     bool collective;
 };
 
+/* Room for one more item. 0, or -ENOMEM. */
+static int make_room(void **items, size_t item_size, size_t count, size_t *size)
+{
+    if (count < *size)
+        return 0;
+    size_t larger = *size == 0 ? 32 : *size * 2;
+    void *moved = realloc(*items, larger * item_size);
+    if (moved == NULL)
+        return -ENOMEM;
+    *items = moved;
+    *size = larger;
+    return 0;
+}
+
 static CUresult add(struct ranges *ranges, struct range range)
 {
-    if (ranges->count == ranges->size) {
-        size_t size = ranges->size == 0 ? 32 : ranges->size * 2;
-        struct range *items = realloc(ranges->items, size * sizeof *items);
-        if (items == NULL)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        ranges->items = items;
-        ranges->size = size;
-    }
+    void *items = ranges->items;
+    if (make_room(&items, sizeof range, ranges->count, &ranges->size) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ranges->items = items;
     ranges->items[ranges->count++] = range;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_pending(struct ranges *ranges, CUgraph graph)
+{
+    void *pending = ranges->pending;
+    if (make_room(&pending, sizeof graph, ranges->pending_count, &ranges->pending_size) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ranges->pending = pending;
+    ranges->pending[ranges->pending_count++] = graph;
     return CUDA_SUCCESS;
 }
 
@@ -59,18 +83,14 @@ static CUresult add_free(struct ranges *ranges, CUgraphNode node)
     return result == CUDA_SUCCESS ? add(ranges, (struct range){address, address, 0, -1}) : result;
 }
 
-static CUresult add_graph(struct ranges *ranges, CUgraph graph, int depth);
-
-static CUresult add_child(struct ranges *ranges, CUgraphNode node, int depth)
+static CUresult add_child(struct ranges *ranges, CUgraphNode node)
 {
     CUgraph child = NULL;
-    if (depth == DEPTH_MOST)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuGraphChildGraphNodeGetGraph)(node, &child);
-    return result == CUDA_SUCCESS ? add_graph(ranges, child, depth + 1) : result;
+    return result == CUDA_SUCCESS ? add_pending(ranges, child) : result;
 }
 
-static CUresult add_node(struct ranges *ranges, CUgraphNode node, int depth)
+static CUresult add_node(struct ranges *ranges, CUgraphNode node)
 {
     int type;
     CUresult result = REAL(cuGraphNodeGetType)(node, &type);
@@ -85,13 +105,13 @@ static CUresult add_node(struct ranges *ranges, CUgraphNode node, int depth)
         ranges->collective = ranges->collective || collective_node(ranges->process, node);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        return add_child(ranges, node, depth);
+        return add_child(ranges, node);
     default:
         return CUDA_SUCCESS;
     }
 }
 
-static CUresult add_graph(struct ranges *ranges, CUgraph graph, int depth)
+static CUresult add_nodes(struct ranges *ranges, CUgraph graph)
 {
     size_t count = 0;
     CUresult result = REAL(cuGraphGetNodes)(graph, NULL, &count);
@@ -102,8 +122,16 @@ static CUresult add_graph(struct ranges *ranges, CUgraph graph, int depth)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = REAL(cuGraphGetNodes)(graph, nodes, &count);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = add_node(ranges, nodes[i], depth);
+        result = add_node(ranges, nodes[i]);
     free(nodes);
+    return result;
+}
+
+static CUresult add_graphs(struct ranges *ranges, CUgraph outermost)
+{
+    CUresult result = add_pending(ranges, outermost);
+    while (result == CUDA_SUCCESS && ranges->pending_count > 0)
+        result = add_nodes(ranges, ranges->pending[--ranges->pending_count]);
     return result;
 }
 
@@ -176,13 +204,14 @@ static bool keeps(const struct ranges *ranges)
 CUresult graph_need_of(struct process *process, CUgraph graph, struct graph_need *need)
 {
     struct ranges ranges = {.process = process};
-    CUresult result = add_graph(&ranges, graph, 0);
+    CUresult result = add_graphs(&ranges, graph);
     *need = (struct graph_need){.collective = ranges.collective};
     if (result == CUDA_SUCCESS && ranges.count > 0) {
         qsort(ranges.items, ranges.count, sizeof *ranges.items, by_start);
         sum(&ranges, need);
         need->keeps = keeps(&ranges);
     }
+    free(ranges.pending);
     free(ranges.items);
     return result;
 }

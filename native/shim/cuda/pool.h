@@ -33,6 +33,11 @@ CUresult pool_begin(struct pool_call *call, uint64_t bytes, CUmemoryPool pool, C
 /* The driver has answered. Returns what the program gets. */
 CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr *address);
 
+/* Know a pool by its location and the type of its allocations, as cuMemPoolCreate is given them,
+ * unless it is known already. 0, or -ENOMEM. */
+int pool_know(struct process *process, CUmemoryPool handle, const CUmemLocation *location,
+              int allocation, enum pool_origin origin);
+
 /* The driver took back what it gave; stream: as in core/gaps.h. */
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);
 

@@ -2,6 +2,7 @@
 #include "cuda/pool.h"
 
 #include "cuda/capturing.h"
+#include "cuda/payer.h"
 #include "cuda/reclaim.h"
 
 #include <errno.h>
@@ -29,14 +30,43 @@ static int find_standard(struct process *process, CUmemoryPool handle, struct po
     return -ENOENT;
 }
 
-/* One made in a way we have not seen passes for one on the current device. */
+int pool_know(struct process *process, CUmemoryPool handle, const CUmemLocation *location,
+              int allocation, enum pool_origin origin)
+{
+    struct pool known;
+    if (pools_find(&process->pools, (uintptr_t)handle, &known) == 0)
+        return 0;
+    struct location found = payer_of(location, allocation);
+    int device =
+        found.payer == PAYER_NOBODY ? POOL_NOT_CHARGED : process_device(process, found.ordinal);
+    int error = pools_add(&process->pools, (uintptr_t)handle, device, origin);
+    if (error == 0 && found.managed)
+        pools_manage(&process->pools, (uintptr_t)handle);
+    payer_report(process, &found, CUDA_SUCCESS);
+    return error;
+}
+
+static bool tells(CUmemoryPool handle, int attribute, int *value)
+{
+    return REAL(cuMemPoolGetAttribute)(handle, attribute, value) == CUDA_SUCCESS;
+}
+
+/* One made in a way we have not seen. Drivers from 13.2 on tell where it is; before, it passes for
+ * one on the current device. */
 static CUresult find_stranger(struct process *process, CUmemoryPool handle, struct pool *pool)
 {
-    int device;
-    CUresult result = process_current(process, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    bool known = pools_add(&process->pools, (uintptr_t)handle, device, POOL_STRANGE) == 0 &&
+    CUmemLocation location;
+    int allocation;
+    if (!tells(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &location.type) ||
+        !tells(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &location.id) ||
+        !tells(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &allocation)) {
+        location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        allocation = CU_MEM_ALLOCATION_TYPE_PINNED;
+        CUresult result = REAL(cuCtxGetDevice)(&location.id);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    bool known = pool_know(process, handle, &location, allocation, POOL_STRANGE) == 0 &&
                  pools_find(&process->pools, (uintptr_t)handle, pool) == 0;
     return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -1,6 +1,5 @@
 /* Memory pools as the table names them: allocated from, made, trimmed, set, destroyed, and the
  * waiting at which the driver lets go of what they keep. */
-#include "cuda/payer.h"
 #include "cuda/pool.h"
 #include "cuda/throttle.h"
 
@@ -43,30 +42,22 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
                        address);
 }
 
-/* Remember a new pool by its device; without memory for that there is no pool. */
-static CUresult made(CUresult result, const CUmemoryPool *pool, struct process *process, int device)
+/* Without memory to remember a new pool, which is the error, there is none. */
+static CUresult made(const CUmemoryPool *pool, int error)
 {
-    if (result != CUDA_SUCCESS ||
-        pools_add(&process->pools, (uintptr_t)*pool, device, POOL_MADE) == 0)
-        return result;
+    if (error == 0)
+        return CUDA_SUCCESS;
     REAL(cuMemPoolDestroy)(*pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult make(struct process *process, CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    int device = POOL_NOT_CHARGED;
-    struct location location = {.payer = PAYER_NOBODY};
     process_enter(process);
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     if (result == CUDA_SUCCESS)
-        location = payer_of(&properties->location, properties->allocType);
-    if (location.payer != PAYER_NOBODY)
-        device = process_device(process, location.ordinal);
-    result = made(result, pool, process, device);
-    if (result == CUDA_SUCCESS && location.managed)
-        pools_manage(&process->pools, (uintptr_t)*pool);
-    payer_report(process, &location, result);
+        result = made(pool, pool_know(process, *pool, &properties->location, properties->allocType,
+                                      POOL_MADE));
     process_leave();
     return result;
 }
@@ -93,9 +84,33 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, in
         return REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
     process_enter(process);
     CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
-    result = made(result, pool, process, POOL_NOT_CHARGED);
+    if (result == CUDA_SUCCESS)
+        result =
+            made(pool, pools_add(&process->pools, (uintptr_t)*pool, POOL_NOT_CHARGED, POOL_MADE));
     process_leave();
     return result;
+}
+
+/* Where a pool is that the program may not have made is known by where it was asked for. Without
+ * memory to remember that, it is found out when the pool is used. */
+static CUresult got(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                    int allocation)
+{
+    struct process *process = process_limited();
+    if (result == CUDA_SUCCESS && process != NULL)
+        pool_know(process, *pool, location, allocation, POOL_STANDARD);
+    return result;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int allocation)
+{
+    return got(REAL(cuMemGetDefaultMemPool)(pool, location, allocation), pool, location,
+               allocation);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int allocation)
+{
+    return got(REAL(cuMemGetMemPool)(pool, location, allocation), pool, location, allocation);
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle)

@@ -4,9 +4,9 @@
  * the words below, what a call does. All of one kind and about one size cost alike; the small ones,
  * which cost about as much as an empty kernel, are of one kind together.
  *
- * Copies from and to the host's memory, or another GPU's, run beside the SMs and are free. So are
- * those whose direction a call does not say (unified addresses): asking for it would cost more than
- * most of them take.
+ * Copies from and to the host's memory, or another GPU's, run beside the SMs and are free. Of
+ * blocks at unified addresses the driver is asked where they are. Of cuMemcpy and batches it is
+ * not, and they are free: asking would cost more than most of them take.
  */
 #ifndef SHIM_CUDA_WORK_H
 #define SHIM_CUDA_WORK_H
@@ -49,14 +49,22 @@ static inline struct work work_copy(uint64_t bytes)
     return work_rows(WORK_COPY, bytes, 1, 1);
 }
 
-static inline bool work_on_gpu(int memory_type)
+/* The driver knows no memory of the host but what is registered with it. In a call of its own it is
+ * asked nothing. */
+static inline bool work_on_gpu(int memory_type, CUdeviceptr address)
 {
-    return memory_type == CU_MEMORYTYPE_DEVICE || memory_type == CU_MEMORYTYPE_ARRAY;
+    int type = CU_MEMORYTYPE_HOST;
+    if (memory_type != CU_MEMORYTYPE_UNIFIED)
+        type = memory_type;
+    else if (process_depth == 0)
+        REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return type >= CU_MEMORYTYPE_DEVICE && type <= CU_MEMORYTYPE_UNIFIED;
 }
 
 /* Of any struct that describes a copy of a block, of either binary interface. */
 #define WORK_BLOCK(copy, depth)                                                                    \
-    ((copy) != NULL && work_on_gpu((copy)->srcMemoryType) && work_on_gpu((copy)->dstMemoryType)    \
+    ((copy) != NULL && work_on_gpu((copy)->srcMemoryType, (copy)->srcDevice) &&                    \
+             work_on_gpu((copy)->dstMemoryType, (copy)->dstDevice)                                 \
          ? work_rows(WORK_COPY, (copy)->WidthInBytes, (copy)->Height, depth)                       \
          : (struct work){WORK_COPY, 0, 0})
 #define WORK_COPY_2D(copy) WORK_BLOCK(copy, 1)

@@ -1,6 +1,7 @@
 #include "runtime/fork.h"
 
 #include "core/file_identity.h"
+#include "core/heap.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -51,8 +52,12 @@ static void wipe_by_handler(void *state, size_t size)
     }
 }
 
+/* There in a program that is built with a leak sanitizer, or runs with one. */
+extern void __lsan_ignore_object(const void *block) __attribute__((weak));
+
 static void *make(size_t size)
 {
+    atomic_store(&heap_told, __lsan_ignore_object);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *state = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (state == MAP_FAILED)

@@ -135,6 +135,39 @@ uint64_t account_lost_ns(struct sim_state *state, unsigned gpu)
     return lost;
 }
 
+unsigned account_periods(struct sim_state *state, unsigned gpu, uint64_t after_ns,
+                         struct sim_period out[SIM_RING])
+{
+    unsigned count = 0;
+    look(state);
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    uint64_t oldest = timeline->sampled > SIM_RING ? timeline->sampled - SIM_RING : 0;
+    for (uint64_t number = oldest; number < timeline->sampled; number++) {
+        const struct sim_sample *sample = &timeline->ring[number % SIM_RING];
+        if (sample->ended_ns > after_ns)
+            out[count++] = (struct sim_period){sample->ended_ns, (sample->busy + 50) / 100};
+    }
+    sim_unlock(state);
+    return count;
+}
+
+uint64_t account_gpu_busy_ns(struct sim_state *state, unsigned gpu)
+{
+    look(state);
+    uint64_t busy = state->timelines[gpu].busy_ns;
+    sim_unlock(state);
+    return busy;
+}
+
+bool account_copies(struct sim_state *state, unsigned gpu, unsigned engine)
+{
+    look(state);
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    bool copies = timeline->engine_free_ns[engine] > timeline->clock_ns;
+    sim_unlock(state);
+    return copies;
+}
+
 int account_utilization(struct sim_state *state, unsigned gpu, uint64_t after_ns,
                         struct sim_utilization out[SIM_PROCESSES])
 {

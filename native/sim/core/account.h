@@ -7,6 +7,12 @@
 
 #include "core/state.h"
 
+/* A sample period that has ended, and in how much of it anything ran. */
+struct sim_period {
+    uint64_t ended_ns;
+    unsigned percent;
+};
+
 /* Fill up to `capacity` entries; return how many there are. */
 unsigned account_tenants(struct sim_state *state, struct sim_tenant *out, unsigned capacity);
 unsigned account_occupants(struct sim_state *state, struct sim_occupant *out, unsigned capacity);
@@ -23,6 +29,16 @@ unsigned account_busy_percent(struct sim_state *state, unsigned gpu);
 
 /* GPU time that work had to wait for while the GPU switched between processes. */
 uint64_t account_lost_ns(struct sim_state *state, unsigned gpu);
+
+/* The sample periods that ended after `after_ns`, the oldest first; how many there are. */
+unsigned account_periods(struct sim_state *state, unsigned gpu, uint64_t after_ns,
+                         struct sim_period out[SIM_RING]);
+
+/* Time in which anything ran, since the machine was made. */
+uint64_t account_gpu_busy_ns(struct sim_state *state, unsigned gpu);
+
+/* Is the copy engine of a direction (an index below SIM_ENGINES) at work? */
+bool account_copies(struct sim_state *state, unsigned gpu, unsigned engine);
 
 /* What NVML tells of processes' utilisation of a GPU in sample periods that ended after `after_ns`;
  * how many rows, or -ENOTSUP of a driver that never tells. */

@@ -19,7 +19,7 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 8,
+    SIM_VERSION = 9,
     SIM_SHARES = 1024,     /* physical memories that more than one process may hold at once */
     SIM_LANES = 64,        /* hardware queues of a process, as bits of a mask */
     SIM_ENGINES = 2,       /* copy engines: to the device, to the host */
@@ -68,6 +68,7 @@ struct sim_queue {
     uint64_t blocked;
     uint64_t running;
     uint64_t copying;
+    uint64_t hosting;
     uint64_t progress;
     uint64_t demand;
     uint64_t period_busy_ns;
@@ -133,6 +134,7 @@ struct sim_timeline {
     uint64_t copying[SIM_PROCESSES / 64];
     uint64_t period_start_ns;
     uint64_t period_busy_ns;
+    uint64_t busy_ns;      /* of it, since the machine was made: anything ran */
     uint32_t busy_percent; /* of the last whole sample period: any kernel running */
     uint32_t holder;
     struct sim_sample sample; /* of the current period: whom it names, once that is known */

@@ -115,6 +115,7 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
     uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
     timeline->period_busy_ns += step;
+    timeline->busy_ns += step;
     queue.queue->period_busy_ns += step;
     process->busy_ns[gpu] += step;
     process->sm_ns[gpu] += sm_step;
@@ -229,6 +230,14 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
     return 0;
 }
 
+void timeline_open(struct sim_state *state, struct sim_process *process, unsigned gpu,
+                   uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    work_open(&queue, position);
+    dispatch(state, gpu);
+}
+
 bool timeline_reached(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, struct sim_reach reach)
 {
@@ -248,6 +257,21 @@ unsigned timeline_lane(const struct sim_state *state, const struct sim_process *
 {
     struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
     return work_at(&queue, position)->lane;
+}
+
+bool timeline_host_begun(const struct sim_state *state, const struct sim_process *process,
+                         unsigned gpu, unsigned lane, uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    return work_host_begun(&queue, lane, position);
+}
+
+void timeline_host_ended(struct sim_state *state, const struct sim_process *process, unsigned gpu,
+                         unsigned lane)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    work_host_ended(&queue, lane);
+    dispatch(state, gpu); /* what followed it may begin at once */
 }
 
 void timeline_forget(struct sim_state *state, const struct sim_process *process)

@@ -4,6 +4,7 @@
 #define FRACTION 16 /* bits of a queue's progress below the nanosecond */
 #define LEGACY (UINT64_C(1) << SIM_LEGACY_LANE)
 #define BLOCKING ((UINT64_C(1) << SIM_OTHER_LANES) - (UINT64_C(1) << SIM_BLOCKING_LANES))
+#define GATE_LOOK_NS UINT64_C(100000)  /* after so long it is worth to look whether one opens */
 #define LONGEST_NS (UINT64_C(1) << 46) /* so that differences of progress keep their sign */
 
 static uint64_t bit(unsigned lane)
@@ -59,7 +60,7 @@ static uint64_t before(unsigned lane)
 static bool ready(const struct work_queue *self, unsigned lane)
 {
     const struct sim_work *head = work_head(self, lane);
-    return (head->after == 0 || ended(self, head->after - 1)) &&
+    return head->kind != SIM_GATE && (head->after == 0 || ended(self, head->after - 1)) &&
            passed(self, before(lane), self->queue->lanes[lane].head);
 }
 
@@ -91,6 +92,10 @@ static void start(const struct work_queue *self, unsigned lane)
         start_copy(self, lane);
         return;
     }
+    if (head->kind == SIM_HOST) {
+        queue->hosting |= bit(lane);
+        return;
+    }
     uint64_t length = head->kind == SIM_COLLECTIVE ? LONGEST_NS : head->duration_ns;
     head->finish = queue->progress + (length << FRACTION);
     queue->running |= bit(lane);
@@ -120,8 +125,11 @@ static struct sim_work *enter(const struct work_queue *self, const struct sim_ta
         work->duration_ns = 1; /* so that each ends after it began */
     if (work->kind == SIM_COLLECTIVE)
         work->collective = collective_join(self->state, task);
-    work->crossing = is_copy(work) || (work->after != 0 && !ended(self, work->after - 1)) ||
+    work->crossing = is_copy(work) || work->kind == SIM_HOST ||
+                     (work->after != 0 && !ended(self, work->after - 1)) ||
                      (before(work->lane) & queue->filled) != 0;
+    if (work->kind == SIM_GATE)
+        work->crossing = true;
     return work;
 }
 
@@ -146,6 +154,15 @@ uint64_t work_add(const struct work_queue *self, const struct sim_task *task)
         announce(self);
     }
     return position;
+}
+
+void work_open(const struct work_queue *self, uint64_t position)
+{
+    struct sim_work *work = work_at(self, position);
+    work->kind = SIM_MARKER;
+    if (work_head(self, work->lane) == work)
+        try_to_start(self, work->lane);
+    announce(self);
 }
 
 /* Take the head, which has ended, out of its lane. */
@@ -289,11 +306,25 @@ void work_end_copies(const struct work_queue *self)
     announce(self);
 }
 
+bool work_host_begun(const struct work_queue *self, unsigned lane, uint64_t position)
+{
+    return (self->queue->hosting & bit(lane)) != 0 && self->queue->lanes[lane].head == position;
+}
+
+void work_host_ended(const struct work_queue *self, unsigned lane)
+{
+    self->queue->hosting &= ~bit(lane);
+    end_head(self, lane);
+    announce(self);
+}
+
 static uint64_t left_of_head(const struct work_queue *self, unsigned lane)
 {
     const struct sim_work *head = work_head(self, lane);
     if (head->kind == SIM_COLLECTIVE && !collective_complete(self->state, head->collective))
         return head->duration_ns; /* at least */
+    if (head->kind == SIM_GATE)
+        return GATE_LOOK_NS;
     if ((self->queue->running & bit(lane)) != 0)
         return (head->finish - self->queue->progress) >> FRACTION;
     if ((self->queue->copying & bit(lane)) != 0)

@@ -1,12 +1,10 @@
-/* cuMemcpy2D, cuMemcpy3D and between contexts: blocks of bytes, in memory of the host or a device.
- * The contents of arrays are not simulated: who copies from or to one is told so. */
+/* cuMemcpy2D, cuMemcpy3D and between contexts. */
+#include "cuda/block_copy.h"
 #include "cuda/addresses.h"
-#include "cuda/array.h"
+#include "cuda/array_contents.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
-
-enum { HOST = 1, DEVICE, ARRAY, UNIFIED };
 
 /* CUDA_MEMCPY2D, and the two structs of the 32-bit API. */
 struct side_2d {
@@ -116,7 +114,7 @@ static bool there(struct driver *driver, const struct copy_side *side,
                   const struct copy_params *params)
 {
     bool found = true;
-    for (size_t z = 0; side->memory == DEVICE && z < params->depth; z++)
+    for (size_t z = 0; side->memory == BLOCK_DEVICE && z < params->depth; z++)
         for (size_t y = 0; y < params->height && found; y++) {
             size_t row = (side->z + z) * side->height + side->y + y;
             CUdeviceptr start = side->device + row * side->pitch + side->x_bytes;
@@ -130,13 +128,10 @@ static bool there(struct driver *driver, const struct copy_side *side,
 static CUresult check_side(struct driver *driver, const struct copy_side *side,
                            const struct copy_params *params)
 {
-    struct array found;
-    if (side->memory < HOST || side->memory > UNIFIED)
+    if (side->memory < BLOCK_HOST || side->memory > BLOCK_UNIFIED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (side->memory == ARRAY) {
-        CUresult result = array_look(side->array, false, &found);
-        return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : result;
-    }
+    if (side->memory == BLOCK_ARRAY)
+        return array_covers(side, params);
     return rows_apart(side, params) && there(driver, side, params) ? CUDA_SUCCESS
                                                                    : CUDA_ERROR_INVALID_VALUE;
 }
@@ -166,7 +161,7 @@ static CUresult copy_now(struct driver *driver, int device, const struct copy_pa
     return CUDA_SUCCESS;
 }
 
-static CUresult copy(struct copy_params params)
+CUresult block_copy(struct copy_params params)
 {
     struct driver *driver;
     struct context *context;
@@ -181,7 +176,7 @@ static CUresult copy(struct copy_params params)
     return copy_now(driver, context->device, &params);
 }
 
-static CUresult copy_async(struct copy_params params, CUstream handle)
+CUresult block_copy_async(struct copy_params params, CUstream handle)
 {
     struct driver *driver;
     struct stream *stream;
@@ -197,6 +192,8 @@ static CUresult copy_async(struct copy_params params, CUstream handle)
         result = node_of_copy(&params, &node);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_node(driver, stream, &node);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS && !empty(&params))
         result = copy_run(driver, device, &params, &task);
     if (result == CUDA_SUCCESS)
@@ -206,7 +203,7 @@ static CUresult copy_async(struct copy_params params, CUstream handle)
 
 API CUresult cuMemcpy2D_v2(const struct copy_2d *block)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy(of_2d(block));
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy(of_2d(block));
 }
 ALSO(cuMemcpy2D_v2, cuMemcpy2D_v2_ptds);
 ALSO(cuMemcpy2D_v2, cuMemcpy2DUnaligned_v2);
@@ -214,24 +211,24 @@ ALSO(cuMemcpy2D_v2, cuMemcpy2DUnaligned_v2_ptds);
 
 API CUresult cuMemcpy2D(const struct copy_2d_v1 *block)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy(of_2d_v1(block));
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy(of_2d_v1(block));
 }
 ALSO(cuMemcpy2D, cuMemcpy2DUnaligned);
 
 API CUresult cuMemcpy2DAsync_v2(const struct copy_2d *block, CUstream stream)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy_async(of_2d(block), stream);
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy_async(of_2d(block), stream);
 }
 ALSO(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz);
 
 API CUresult cuMemcpy2DAsync(const struct copy_2d_v1 *block, CUstream stream)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy_async(of_2d_v1(block), stream);
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy_async(of_2d_v1(block), stream);
 }
 
 API CUresult cuMemcpy3D_v2(const struct copy_params *block)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy(*block);
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy(*block);
 }
 ALSO(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds);
 ALSO(cuMemcpy3D_v2, cuMemcpy3DPeer); /* where others have a reserved word it has a context */
@@ -239,12 +236,12 @@ ALSO(cuMemcpy3D_v2, cuMemcpy3DPeer_ptds);
 
 API CUresult cuMemcpy3D(const struct copy_3d_v1 *block)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy(of_3d_v1(block));
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy(of_3d_v1(block));
 }
 
 API CUresult cuMemcpy3DAsync_v2(const struct copy_params *block, CUstream stream)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy_async(*block, stream);
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy_async(*block, stream);
 }
 ALSO(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz);
 ALSO(cuMemcpy3DAsync_v2, cuMemcpy3DPeerAsync);
@@ -252,5 +249,5 @@ ALSO(cuMemcpy3DAsync_v2, cuMemcpy3DPeerAsync_ptsz);
 
 API CUresult cuMemcpy3DAsync(const struct copy_3d_v1 *block, CUstream stream)
 {
-    return block == NULL ? CUDA_ERROR_INVALID_VALUE : copy_async(of_3d_v1(block), stream);
+    return block == NULL ? CUDA_ERROR_INVALID_VALUE : block_copy_async(of_3d_v1(block), stream);
 }

@@ -8,6 +8,7 @@
 #include "cuda/module.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
+#include "cuda/stream_memory.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -30,10 +31,27 @@ static void check_owner(const struct driver *driver)
     stack.depth = 0;
 }
 
-struct context *context_current(const struct driver *driver)
+struct context *context_set(const struct driver *driver)
 {
     check_owner(driver);
     return stack.depth > 0 ? stack.contexts[stack.depth - 1] : NULL;
+}
+
+struct context *context_base(struct driver *driver, struct context *context)
+{
+    return context->green != NULL ? &driver->primaries[context->device] : context;
+}
+
+struct context *context_current(struct driver *driver)
+{
+    struct context *context = context_set(driver);
+    return context != NULL ? context_base(driver, context) : NULL;
+}
+
+void context_leave(const struct driver *driver, const struct context *context)
+{
+    if (context_set(driver) == context)
+        stack.depth--;
 }
 
 static CUresult push(const struct driver *driver, struct context *context)
@@ -70,9 +88,11 @@ CUresult context_open(struct driver *driver, struct context *context, CUdevice d
 
 void context_close(struct driver *driver, struct context *context)
 {
+    stream_memory_abandon(driver, context->device);
     queue_finish(driver, context->device);
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);
+    host_memory_free_all(driver, context);
     arrays_free_all(driver, context);
     module_leave_all(driver, context);
     context->kind = NO_OBJECT;
@@ -137,10 +157,9 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
         return result;
     if (!is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (context == &driver->primaries[context->device])
+    if (context == &driver->primaries[context->device] || context->green != NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (context_current(driver) == context)
-        stack.depth--;
+    context_leave(driver, context);
     context_close(driver, context);
     return CUDA_SUCCESS;
 }
@@ -167,6 +186,7 @@ API CUresult cuCtxPopCurrent_v2(CUcontext *out)
     CUresult result = driver_context(&driver, &context);
     if (result != CUDA_SUCCESS)
         return result;
+    context = context_set(driver);
     stack.depth--;
     if (out != NULL)
         *out = context;
@@ -196,7 +216,7 @@ API CUresult cuCtxGetCurrent(CUcontext *out)
         return result;
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = context_current(driver);
+    *out = context_set(driver);
     return CUDA_SUCCESS;
 }
 

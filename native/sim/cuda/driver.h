@@ -27,6 +27,10 @@ enum object_kind { /* first word of every object, 0 once it is destroyed */
                    GRAPH,
                    NODE,
                    EXEC,
+                   USER_OBJECT,
+                   LINKER,
+                   GREEN,
+                   DESCRIPTION,
 };
 
 struct context {
@@ -37,18 +41,22 @@ struct context {
     unsigned cache_config;
     unsigned shared_config;
     uint64_t number;
+    struct green *green; /* what it is another form of (green.h), or NULL */
     size_t limits[8];
     uint64_t heap_bytes;  /* taken for limits that were raised */
     uint64_t stack_bytes; /* and for stacks, at launches */
 };
 
-/* A memory pool (pool.h). device: -1 for one in the host's memory. */
+/* A memory pool (pool.h). device: -1 for one in the host's memory, and for managed memory that
+ * prefers none. */
 struct pool {
     uint32_t kind;
     int device;
     bool standard; /* the device's own, which cannot be destroyed */
     bool imported;
-    int file; /* its memory, if it can be exported or was imported; else -1 */
+    bool managed;
+    CUmemLocation location; /* as location_resolve() has it */
+    int file;               /* its memory, if it can be exported or was imported; else -1 */
     uint64_t file_end;
     uint64_t max_size; /* 0: no bound of its own */
     uint64_t release_threshold;
@@ -79,6 +87,22 @@ struct taken {
     CUdeviceptr place; /* in the slab */
 };
 
+/* What a program said of managed memory (managed.c): bits by device, one above them the host. */
+struct advice {
+    bool read_mostly;
+    uint32_t accessed_by;
+    CUmemLocation preferred, prefetched; /* of type 0: none */
+};
+
+/* Attributes of a stream (stream_attributes.c); all zero: as it was made. */
+struct stream_attributes {
+    unsigned char window[32];
+    unsigned policy;
+    unsigned domain;
+    bool mapped;
+    unsigned char standard_domain, remote_domain;
+};
+
 /* One allocation of device memory. Its pages become real when something is copied there. */
 struct allocation {
     CUdeviceptr start;
@@ -90,7 +114,12 @@ struct allocation {
     struct taken taken;        /* nothing where it has one of the two, or is not ours */
     uint64_t number;
     bool managed;
+    struct advice advice;
     bool committed;
+    bool host;       /* memory of the host that a program allocated or registered (host_memory.c) */
+    bool registered; /* of these: it was the program's own */
+    bool sync_memops; /* an attribute that programs set, and nothing else */
+    unsigned host_flags;
     struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */
     struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
     int file;                /* what other processes reach it by; 0 for none */
@@ -149,7 +178,9 @@ struct driver {
     struct pool default_pools[SIM_GPUS];
     struct pool *pools[SIM_GPUS]; /* the current ones */
     struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
+    struct pool_place *pool_places;
     struct address_map memory;
+    struct address_map host_memory;
     struct slab *slabs;
     struct reservations reservations;
     struct physical_table physicals;
@@ -157,7 +188,16 @@ struct driver {
     struct module *modules; /* all that are loaded */
     struct graph_store graphs[SIM_GPUS];
     struct exec *execs;
+    struct view *views;                            /* textures and surfaces */
+    struct stream_attributes attributes[SIM_GPUS]; /* of default streams */
+    struct pending *pending;                       /* memory operations of streams */
+    atomic_uint pending_count;
+    struct condition *conditions; /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
+    pthread_mutex_t host_mutex;   /* alone, or before the shared state's */
+    struct host_call *host_calls; /* the first submitted first (host_call.h) */
+    unsigned host_pending;        /* and one that runs, and those about to be in the list */
+    bool host_thread;             /* there is one that calls them */
     pthread_mutex_t captures_mutex;
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
@@ -168,6 +208,9 @@ struct driver {
 /* This process's driver; CUDA_ERROR_NOT_INITIALIZED before cuInit. */
 CUresult driver_get(struct driver **out);
 
+/* From now on this thread's calls are not permitted, or are again. */
+void driver_forbid(bool forbidden);
+
 /* The driver and a device of it. */
 CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu);
 
@@ -177,7 +220,9 @@ CUresult driver_context(struct driver **driver, struct context **context);
 /* The version the installed driver speaks; works without cuInit. */
 int driver_cuda_version(void);
 
-struct context *context_current(const struct driver *driver);
+/* The calling thread's current context, or NULL. Of a green one the primary context, which has its
+ * memory. */
+struct context *context_current(struct driver *driver);
 
 /* A number no other object of this process has. Any thread. */
 uint64_t driver_number(struct driver *driver);

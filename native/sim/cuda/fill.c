@@ -2,7 +2,7 @@
  * synchronous ones too, as documented. */
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
 #include <string.h>
 
@@ -78,6 +78,8 @@ static CUresult fill_async(struct fill fill, CUstream handle)
         result = queue_stream(driver, handle, &stream, &device);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_fill(driver, stream, &fill);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS && fill.count > 0)
         result = write_checked(driver, &fill);
     if (result == CUDA_SUCCESS)

@@ -1,5 +1,7 @@
 /* Graphs themselves: made, copied, asked, destroyed. */
-#include "cuda/graph.h"
+#include "cuda/graph_conditional.h"
+#include "cuda/stream_memory.h"
+#include "cuda/user_object.h"
 #include <stdlib.h>
 
 bool is_graph(const struct graph *graph)
@@ -26,6 +28,8 @@ void graph_release(struct driver *driver, struct graph *graph)
     for (size_t i = 0; i < graph->nodes.count; i++)
         node_release(driver, graph->nodes.items[i]);
     node_set_clear(&graph->nodes);
+    conditional_forget(driver, graph->number);
+    held_release(&graph->held);
     free(graph);
 }
 
@@ -52,6 +56,12 @@ static CUresult copy_node(struct driver *driver, struct graph *copy, struct node
 {
     struct node like = *node;
     if (node->type == NODE_CHILD && (like.child = graph_copy(driver, node->child)) == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (node->type == NODE_CONDITIONAL &&
+        conditional_copy(driver, &node->conditional, &like.conditional) != CUDA_SUCCESS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (node->type == NODE_MEMORY &&
+        stream_memory_copy(&node->memory, &like.memory) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (node->type == NODE_ALLOC || node->type == NODE_FREE)
         block_hold(driver, node->block);
@@ -80,6 +90,8 @@ struct graph *graph_copy(struct driver *driver, const struct graph *graph)
         result = copy_node(driver, copy, graph->nodes.items[i]);
     if (result == CUDA_SUCCESS)
         result = copy_edges(graph);
+    if (result == CUDA_SUCCESS && held_copy(graph->held, &copy->held) != 0)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
         copy->original = graph->number;
         return copy;
@@ -138,6 +150,7 @@ API CUresult cuGraphDestroy(CUgraph graph)
     if (!is_graph(graph))
         return CUDA_ERROR_INVALID_VALUE;
     graph->kind = NO_OBJECT;
+    held_release(&graph->held); /* while executable copies may still refer to it */
     graph_release(driver, graph);
     return CUDA_SUCCESS;
 }

@@ -24,6 +24,14 @@ struct kernel_work {
     void *pointer_to_first;
 };
 
+/* Graphs of which one runs, owned, by a value (graph_conditional.h). */
+struct conditional_work {
+    int type;
+    unsigned size;
+    unsigned value;
+    struct graph **bodies;
+};
+
 /* original: number of the node this is a copy of. twin: used while copying. */
 struct node {
     uint32_t kind;
@@ -43,7 +51,9 @@ struct node {
         struct host_params host;
         struct graph *child; /* owned */
         struct event *event;
-        struct graph_block *block; /* referenced; of alloc and free nodes */
+        struct conditional_work conditional;
+        struct memory_batch memory; /* operations: owned */
+        struct graph_block *block;  /* referenced; of alloc and free nodes */
     };
 };
 
@@ -55,6 +65,7 @@ struct graph {
     struct node_set nodes;
     unsigned references;
     unsigned execs;
+    struct held_object *held; /* user objects */
 };
 
 struct exec {
@@ -88,6 +99,10 @@ struct graph *graph_copy(struct driver *driver, const struct graph *graph);
 
 /* Does it, or a graph inside it, allocate or free? */
 bool graph_has_memory(const struct graph *graph);
+
+/* What every function begins with that adds a node: its arguments are right. */
+CUresult graph_add_check(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
+                         struct driver **driver);
 
 /* Add a node like `prototype` after those in `needs`; it becomes the owner of what that holds. */
 CUresult graph_add(struct driver *driver, struct graph *graph, const struct node *prototype,

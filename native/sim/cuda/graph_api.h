@@ -34,6 +34,9 @@ enum node_type {
     NODE_RECORD = 7,
     NODE_ALLOC = 10,
     NODE_FREE = 11,
+    NODE_MEMORY = 12,
+    NODE_CONDITIONAL = 13,
+    NODE_TYPES,
 };
 
 enum { EXEC_AUTO_FREE = 1, EXEC_UPLOAD = 2, EXEC_FLAGS = 15 };
@@ -98,6 +101,33 @@ struct child_params {
     int ownership;
 };
 
+/* CUstreamBatchMemOpParams. barrier: the flags of a barrier. */
+struct memory_operation {
+    int kind;
+    unsigned barrier;
+    CUdeviceptr address;
+    uint64_t value;
+    unsigned flags;
+    CUdeviceptr alias;
+    uint64_t pad;
+};
+
+struct memory_batch {
+    CUcontext context;
+    unsigned count;
+    struct memory_operation *operations;
+    unsigned flags;
+};
+
+/* bodies: the driver's array, told to the program. */
+struct conditional_params {
+    uint64_t handle;
+    int type;
+    unsigned size;
+    CUgraph *bodies;
+    CUcontext context;
+};
+
 struct pool_properties {
     int allocation, handles;
     struct {
@@ -127,6 +157,8 @@ struct node_params {
         CUevent event;
         struct alloc_params alloc;
         CUdeviceptr address;
+        struct conditional_params conditional;
+        struct memory_batch memory;
         unsigned char bytes[232];
     };
     long long last;
@@ -150,6 +182,7 @@ _Static_assert(sizeof(struct copy_params) == 200, "as the interface has it");
 _Static_assert(sizeof(struct copy_node_params) == 216, "as the interface has it");
 _Static_assert(sizeof(struct fill_params) == 40, "as the interface has it");
 _Static_assert(sizeof(struct alloc_params) == 120, "as the interface has it");
+_Static_assert(sizeof(struct memory_operation) == 48, "as the interface has it");
 _Static_assert(sizeof(struct node_params) == 256, "as the interface has it");
 
 #endif

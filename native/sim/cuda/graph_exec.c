@@ -1,5 +1,5 @@
 /* Executable graphs: a copy of a graph in the order it will run. */
-#include "cuda/graph.h"
+#include "cuda/graph_conditional.h"
 #include <stdlib.h>
 
 bool is_exec(const struct exec *exec)
@@ -43,7 +43,7 @@ API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsign
     if (result != CUDA_SUCCESS)
         return result;
     if (out == NULL || !is_graph(graph) || flags > EXEC_FLAGS ||
-        (graph->execs > 0 && graph_has_memory(graph)))
+        (graph->execs > 0 && graph_has_memory(graph)) || !conditional_bodies_valid(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct exec *exec = calloc(1, sizeof *exec);
     if (exec == NULL)

@@ -39,6 +39,12 @@ API CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
     return node_change_host(twin(exec, node), params);
 }
 
+API CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                const struct memory_batch *params)
+{
+    return node_change_memory(twin(exec, node), params);
+}
+
 API CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
 {
     return node_change_event(twin(exec, node), NODE_RECORD, event);

@@ -1,7 +1,10 @@
 /* Running an executable graph: its nodes one after another, as if each was put into the stream. */
 #include "cuda/capture.h"
 #include "cuda/graph.h"
+#include "cuda/host_call.h"
+#include "cuda/graph_conditional.h"
 #include "cuda/queue.h"
+#include "cuda/stream_memory.h"
 #include "cuda/tasks.h"
 
 /* Where the nodes of one launch go. */
@@ -22,6 +25,12 @@ static CUresult run_child(const struct place *place, const struct graph *graph)
         result = run_graph(place, &order);
     node_set_clear(&order);
     return result;
+}
+
+static CUresult run_chosen(const struct place *place, const struct conditional_work *work)
+{
+    const struct graph *body = conditional_chosen(work);
+    return body != NULL ? run_child(place, body) : CUDA_SUCCESS;
 }
 
 static struct sim_task kernel_task(const struct place *place, const struct kernel_work *kernel)
@@ -51,12 +60,14 @@ static CUresult perform(const struct place *place, struct node *node, struct sim
         *out = kernel_task(place, &node->kernel);
         return CUDA_SUCCESS;
     case NODE_COPY:
+        host_calls_wait(place->driver, place->stream, place->device);
         return copy_run(place->driver, place->device, &node->copy, out);
     case NODE_FILL:
+        host_calls_wait(place->driver, place->stream, place->device);
         return fill_run(place->driver, place->device, &node->fill, out);
     case NODE_HOST:
-        node->host.call(node->host.data);
-        return CUDA_SUCCESS;
+        return host_call_submit(place->driver, place->stream, place->device, node->host.call,
+                                node->host.data);
     case NODE_WAIT:
         *out = wait_task(place, node->event);
         return CUDA_SUCCESS;
@@ -75,6 +86,10 @@ static CUresult run(const struct place *place, struct node *node)
     struct sim_task task = NO_WORK;
     if (node->type == NODE_CHILD)
         return run_child(place, node->child);
+    if (node->type == NODE_CONDITIONAL)
+        return run_chosen(place, &node->conditional);
+    if (node->type == NODE_MEMORY)
+        return stream_memory_run(place->driver, place->stream, place->device, &node->memory);
     CUresult result = perform(place, node, &task);
     if (result == CUDA_SUCCESS)
         queue_submit(place->driver, place->stream, place->device, task,

@@ -1,5 +1,5 @@
 /* Nodes: what each kind does, and adding it to a graph. */
-#include "cuda/graph.h"
+#include "cuda/graph_conditional.h"
 #include "cuda/module.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
@@ -14,6 +14,10 @@ void node_release(struct driver *driver, struct node *node)
 {
     if (node->type == NODE_CHILD)
         graph_release(driver, node->child);
+    if (node->type == NODE_MEMORY)
+        free(node->memory.operations);
+    if (node->type == NODE_CONDITIONAL)
+        conditional_release(driver, &node->conditional);
     if (node->type == NODE_ALLOC || node->type == NODE_FREE)
         block_drop(driver, node->block);
     node->kind = NO_OBJECT;
@@ -61,9 +65,8 @@ CUresult graph_add(struct driver *driver, struct graph *graph, const struct node
     return CUDA_SUCCESS;
 }
 
-/* What every cuGraphAdd… begins with. */
-static CUresult checked(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
-                        struct driver **driver)
+CUresult graph_add_check(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
+                         struct driver **driver)
 {
     CUresult result = driver_get(driver);
     if (result != CUDA_SUCCESS)
@@ -94,7 +97,7 @@ API CUresult cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph graph, CUgraphNod
 {
     struct driver *driver;
     struct node node;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result == CUDA_SUCCESS)
         result = params != NULL ? node_of_kernel(params, &node) : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS ? graph_add(driver, graph, &node, needs, count, out) : result;
@@ -111,9 +114,8 @@ API CUresult cuGraphAddKernelNode(CUgraphNode *out, CUgraph graph, CUgraphNode c
 
 CUresult node_of_copy(const struct copy_params *params, struct node *out)
 {
-    enum { ARRAY = 3 };
-    if (params == NULL || params->from.memory == ARRAY || params->to.memory == ARRAY)
-        return CUDA_ERROR_INVALID_VALUE; /* arrays are not simulated in graphs */
+    if (params == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     *out = (struct node){.type = NODE_COPY, .copy = *params};
     return CUDA_SUCCESS;
 }
@@ -124,7 +126,7 @@ API CUresult cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph, CUgraphNode c
     struct driver *driver;
     struct node node;
     (void)context;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result == CUDA_SUCCESS)
         result = node_of_copy(params, &node);
     return result == CUDA_SUCCESS ? graph_add(driver, graph, &node, needs, count, out) : result;
@@ -144,7 +146,7 @@ API CUresult cuGraphAddMemsetNode(CUgraphNode *out, CUgraph graph, CUgraphNode c
     struct driver *driver;
     struct node node;
     (void)context;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result == CUDA_SUCCESS)
         result = node_of_fill(params, &node);
     return result == CUDA_SUCCESS ? graph_add(driver, graph, &node, needs, count, out) : result;
@@ -154,7 +156,7 @@ API CUresult cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, CUgraphNode con
                                 size_t count, const struct host_params *params)
 {
     struct driver *driver;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result != CUDA_SUCCESS)
         return result;
     if (params == NULL || params->call == NULL)
@@ -167,7 +169,7 @@ API CUresult cuGraphAddEmptyNode(CUgraphNode *out, CUgraph graph, CUgraphNode co
                                  size_t count)
 {
     struct driver *driver;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     struct node node = {.type = NODE_EMPTY};
     return result == CUDA_SUCCESS ? graph_add(driver, graph, &node, needs, count, out) : result;
 }
@@ -176,7 +178,7 @@ static CUresult add_event(CUgraphNode *out, CUgraph graph, CUgraphNode const *ne
                           enum node_type type, CUevent event)
 {
     struct driver *driver;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result != CUDA_SUCCESS)
         return result;
     if (event == NULL || event->kind != EVENT)
@@ -202,7 +204,7 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, CUgraphNode const *ne
                           const struct child_params *params)
 {
     struct driver *driver;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result != CUDA_SUCCESS)
         return result;
     bool move = params->ownership == 1;
@@ -228,7 +230,7 @@ API CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, CUgraphNode
 {
     struct driver *driver;
     struct node node;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result == CUDA_SUCCESS)
         result = node_of_alloc(driver, graph, needs, count, params, &node);
     if (result == CUDA_SUCCESS)
@@ -243,7 +245,7 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, CUgraphNode 
 {
     struct driver *driver;
     struct node node;
-    CUresult result = checked(out, graph, needs, count, &driver);
+    CUresult result = graph_add_check(out, graph, needs, count, &driver);
     if (result == CUDA_SUCCESS)
         result = node_of_free(driver, graph, address, &node);
     if (result == CUDA_SUCCESS)
@@ -252,6 +254,9 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, CUgraphNode 
         node.block->freed_by = *out;
     return result;
 }
+
+API CUresult cuGraphAddBatchMemOpNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs,
+                                      size_t count, const struct memory_batch *params);
 
 API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
                             struct node_params *params)
@@ -278,6 +283,10 @@ API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, CUgraphNode const *
         return cuGraphAddMemAllocNode(out, graph, needs, count, &params->alloc);
     case NODE_FREE:
         return cuGraphAddMemFreeNode(out, graph, needs, count, params->address);
+    case NODE_MEMORY:
+        return cuGraphAddBatchMemOpNode(out, graph, needs, count, &params->memory);
+    case NODE_CONDITIONAL:
+        return conditional_add(out, graph, needs, count, &params->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

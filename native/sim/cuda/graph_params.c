@@ -222,6 +222,8 @@ CUresult node_change_any(struct node *node, const struct node_params *params)
     case NODE_WAIT:
     case NODE_RECORD:
         return node_change_event(node, (enum node_type)params->type, params->event);
+    case NODE_MEMORY:
+        return node_change_memory(node, &params->memory);
     default: /* memory nodes and child graphs do not change */
         return CUDA_ERROR_INVALID_VALUE;
     }

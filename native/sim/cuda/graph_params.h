@@ -10,6 +10,7 @@ CUresult node_change_copy(struct node *node, const struct copy_params *params);
 CUresult node_change_fill(struct node *node, const struct fill_params *params);
 CUresult node_change_host(struct node *node, const struct host_params *params);
 CUresult node_change_event(struct node *node, enum node_type type, CUevent event);
+CUresult node_change_memory(struct node *node, const struct memory_batch *params);
 CUresult node_change_any(struct node *node, const struct node_params *params);
 
 #endif

@@ -23,7 +23,8 @@ API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, void *jit_o
                                    void *values, unsigned count)
 {
     void *image;
-    CUresult result = module_read(path, &image);
+    size_t bytes;
+    CUresult result = module_read(path, &image, &bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result =

@@ -202,8 +202,7 @@ API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count
     return cuModuleLoadData(out, image);
 }
 
-/* With a 0 behind it, as text needs. */
-CUresult module_read(const char *path, void **image)
+CUresult module_read(const char *path, void **image, size_t *bytes)
 {
     FILE *file = path == NULL ? NULL : fopen(path, "rbe");
     if (file == NULL)
@@ -219,13 +218,15 @@ CUresult module_read(const char *path, void **image)
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
     *image = text;
+    *bytes = (size_t)size;
     return CUDA_SUCCESS;
 }
 
 API CUresult cuModuleLoad(CUmodule *out, const char *path)
 {
     void *image;
-    CUresult result = module_read(path, &image);
+    size_t bytes;
+    CUresult result = module_read(path, &image, &bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result = cuModuleLoadData(out, image);

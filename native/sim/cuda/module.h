@@ -56,8 +56,8 @@ CUresult module_enter(struct driver *driver, struct module *module);
 /* A context ends, and with it what is loaded there; driver->mutex is held. */
 void module_leave_all(struct driver *driver, const struct context *context);
 
-/* The whole of a file, for the caller to free. */
-CUresult module_read(const char *path, void **image);
+/* The whole of a file, for the caller to free, with a 0 behind it, as text needs. */
+CUresult module_read(const char *path, void **image, size_t *bytes);
 
 CUresult module_unload(struct driver *driver, struct module *module);
 

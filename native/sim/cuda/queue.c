@@ -1,5 +1,7 @@
 #include "cuda/queue.h"
 #include "core/timeline.h"
+#include "cuda/green.h"
+#include "cuda/stream_memory.h"
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -47,10 +49,12 @@ CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **st
         *device = handle->device;
         return CUDA_SUCCESS;
     }
-    struct context *context = context_current(driver);
+    struct context *context = context_set(driver);
     if (context == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
-    *stream = NULL;
+    if (context->green != NULL && (uintptr_t)handle == per_thread_default)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *stream = context->green != NULL ? green_stream(context) : NULL;
     *device = context->device;
     return CUDA_SUCCESS;
 }
@@ -127,6 +131,7 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
 {
     const struct sim_queue *queue = queue_of(driver, device);
     uint64_t again = 0;
+    stream_memory_look(driver, device);
     pthread_mutex_lock(&driver->mutex);
     uint64_t now = lock_settled(driver, device);
     if (queue->submitted - queue->completed == depth(driver)) {
@@ -146,11 +151,23 @@ static uint64_t try_submit(struct driver *driver, struct stream *stream, int dev
     return again;
 }
 
+/* On the SMs it may have. A kernel that wants more of them takes longer by as much. */
+static struct sim_task confined(struct sim_task task, unsigned sms)
+{
+    if (sms == 0 || task.sms <= sms)
+        return task;
+    if (task.kind != SIM_MEMORY)
+        task.duration_ns = task.duration_ns * task.sms / sms;
+    task.sms = sms;
+    return task;
+}
+
 struct sim_reach queue_submit(struct driver *driver, struct stream *stream, int device,
                               struct sim_task task, struct event *event)
 {
     uint64_t again, position;
     task.lane = stream != NULL ? stream->lane : SIM_LEGACY_LANE;
+    task = confined(task, stream != NULL ? stream->sms : 0);
     while ((again = try_submit(driver, stream, device, &task, event, &position)) != 0)
         queue_sleep(again);
     return (struct sim_reach){position + 1, UINT64_C(1) << task.lane};
@@ -163,6 +180,7 @@ struct sim_task queue_waiting_for(const struct event *event)
 
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 {
+    stream_memory_look(driver, device);
     lock_settled(driver, device);
     bool reached = timeline_reached(driver->state, driver->process, driver->gpus[device], reach);
     sim_unlock(driver->state);
@@ -173,11 +191,35 @@ bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 static uint64_t left_until(struct driver *driver, int device, struct sim_reach reach)
 {
     unsigned gpu = driver->gpus[device];
+    stream_memory_look(driver, device);
     lock_settled(driver, device);
     bool reached = timeline_reached(driver->state, driver->process, gpu, reach);
     uint64_t end = reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
     sim_unlock(driver->state);
     return end;
+}
+
+static unsigned lane_of(struct sim_reach reach)
+{
+    return (unsigned)__builtin_ctzll(reach.lanes);
+}
+
+uint64_t queue_host_look(struct driver *driver, int device, struct sim_reach reach)
+{
+    unsigned gpu = driver->gpus[device];
+    lock_settled(driver, device);
+    bool begun =
+        timeline_host_begun(driver->state, driver->process, gpu, lane_of(reach), reach.end - 1);
+    uint64_t again = begun ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
+    sim_unlock(driver->state);
+    return again;
+}
+
+void queue_host_ended(struct driver *driver, int device, struct sim_reach reach)
+{
+    lock_settled(driver, device);
+    timeline_host_ended(driver->state, driver->process, driver->gpus[device], lane_of(reach));
+    sim_unlock(driver->state);
 }
 
 void queue_wait(struct driver *driver, int device, struct sim_reach reach)
@@ -221,6 +263,7 @@ struct sim_reach queue_event_reach(const struct event *event)
 bool queue_event_happened(struct driver *driver, struct event *event)
 {
     unsigned gpu = driver->gpus[event->device];
+    stream_memory_look(driver, event->device);
     pthread_mutex_lock(&driver->mutex);
     lock_settled(driver, event->device);
     if (event->end_ns == 0 &&

@@ -16,9 +16,12 @@ struct stream {
     struct context *context;
     unsigned flags;
     int priority;
+    struct stream_attributes attributes;
     uint64_t number;
     unsigned lane;
-    uint64_t end; /* one past the position of its last work */
+    unsigned sms;            /* that its kernels have at most; 0: all */
+    bool of_green_interface; /* made by cuGreenCtxStreamCreate */
+    uint64_t end;            /* one past the position of its last work */
     struct capture *capture;
     struct node_set *after;  /* while captured: what its next node comes after */
     struct edge_data *edges; /* as many as a query of `after` was last told of */
@@ -60,6 +63,11 @@ struct sim_task queue_waiting_for(const struct event *event);
 /* Wait for that work, or for everything queued now. */
 void queue_wait(struct driver *driver, int device, struct sim_reach reach);
 CUresult queue_finish(struct driver *driver, int device);
+
+/* For a function of the host that was queued: 0 if it may begin, or when to look again; and then
+ * that it has ended. */
+uint64_t queue_host_look(struct driver *driver, int device, struct sim_reach reach);
+void queue_host_ended(struct driver *driver, int device, struct sim_reach reach);
 
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach);
 

@@ -1,4 +1,6 @@
+#include "cuda/stream.h"
 #include "cuda/capture.h"
+#include "cuda/green.h"
 #include "cuda/ipc.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
@@ -7,6 +9,8 @@
 enum {
     EXTERNAL = 1,     /* to a capture: the event becomes a node, no edge */
     NON_BLOCKING = 1, /* with the legacy default stream */
+    LEAST = 0,        /* priority */
+    GREATEST = -5,
 };
 
 /* A stream handle of any kind, for a function that needs one. */
@@ -16,15 +20,14 @@ static CUresult plain(CUstream handle, struct driver **driver, struct stream **s
     return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, device) : result;
 }
 
-API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+int stream_priority(int wanted)
 {
-    struct driver *driver;
-    struct context *context;
-    CUresult result = driver_context(&driver, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (out == NULL || flags > 1)
-        return CUDA_ERROR_INVALID_VALUE;
+    return wanted > LEAST ? LEAST : wanted < GREATEST ? GREATEST : wanted;
+}
+
+CUresult stream_new(struct driver *driver, struct context *context, unsigned flags, int priority,
+                    CUstream *out)
+{
     struct stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -32,11 +35,27 @@ API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int prior
                               .device = context->device,
                               .context = context,
                               .flags = flags,
-                              .priority = priority,
+                              .priority = stream_priority(priority),
                               .number = driver_number(driver),
                               .lane = queue_lane(driver, (flags & NON_BLOCKING) == 0)};
+    if (context->green != NULL) {
+        stream->sms = context->green->sms;
+        context->green->lanes |= UINT64_C(1) << stream->lane;
+    }
     *out = stream;
     return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+{
+    struct driver *driver;
+    struct context *context;
+    CUresult result = driver_context(&driver, &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (out == NULL || flags > NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    return stream_new(driver, context_set(driver), flags, priority, out);
 }
 
 API CUresult cuStreamCreate(CUstream *out, unsigned flags)
@@ -53,7 +72,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
     CUresult result = plain(handle, &driver, &stream, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream == NULL)
+    if (stream != handle) /* a default stream */
         return CUDA_ERROR_INVALID_HANDLE;
     result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
@@ -163,13 +182,44 @@ API CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
 }
 ALSO(cuStreamGetId, cuStreamGetId_ptsz);
 
-API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
+CUresult stream_context(CUstream handle, const void *out, struct context **context)
 {
     struct driver *driver;
     struct stream *stream;
     CUresult result = property(handle, out, &stream);
-    if (result == CUDA_SUCCESS && driver_get(&driver) == CUDA_SUCCESS)
-        *out = stream != NULL ? stream->context : context_current(driver);
+    if (result == CUDA_SUCCESS)
+        result = driver_get(&driver);
+    if (result == CUDA_SUCCESS)
+        *context = stream != NULL ? stream->context : context_set(driver);
+    return result;
+}
+
+/* The first interface cannot name two contexts. */
+API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
+{
+    struct stream *stream;
+    struct context *context;
+    CUresult result = property(handle, out, &stream);
+    if (result == CUDA_SUCCESS && stream != NULL && stream->of_green_interface)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_SUCCESS)
+        result = stream_context(handle, out, &context);
+    if (result == CUDA_SUCCESS)
+        *out = context;
     return result;
 }
 ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz);
+
+API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
+{
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result == CUDA_SUCCESS && out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *out = device;
+    return result;
+}
+ALSO(cuStreamGetDevice, cuStreamGetDevice_ptsz);

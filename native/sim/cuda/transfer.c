@@ -1,7 +1,9 @@
 #include "cuda/transfer.h"
 #include "cuda/addresses.h"
+#include "cuda/array_contents.h"
+#include "cuda/block_copy.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
 #include "cuda/virtual.h"
 #include <string.h>
@@ -47,17 +49,22 @@ static int device_at(struct driver *driver, CUdeviceptr address)
     return device;
 }
 
-/* The work of `bytes` from one address to another, by where those are. From one device to another
- * is over the link. */
-static struct sim_task work_of(struct driver *driver, int device, CUdeviceptr to, CUdeviceptr from,
-                               uint64_t bytes)
+/* The work of `bytes` from one device to another, or the host (-1). Between devices it is over the
+ * link. */
+static struct sim_task work_between(struct driver *driver, int device, int to_device,
+                                    int from_device, uint64_t bytes)
 {
-    int to_device = device_at(driver, to), from_device = device_at(driver, from);
     if (bytes == 0 || (to_device < 0 && from_device < 0))
         return NO_WORK;
     if (to_device == from_device)
         return task_memory(driver, device, 2 * bytes);
     return task_copy(driver, device, to_device >= 0 ? SIM_COPY_TO_DEVICE : SIM_COPY_TO_HOST, bytes);
+}
+
+static struct sim_task work_of(struct driver *driver, int device, CUdeviceptr to, CUdeviceptr from,
+                               uint64_t bytes)
+{
+    return work_between(driver, device, device_at(driver, to), device_at(driver, from), bytes);
 }
 
 /* Does a synchronous copy return before it is done? What is small is staged on the way in. */
@@ -78,6 +85,7 @@ static CUresult copy(struct transfer transfer)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, NULL, device);
     if (task.kind != SIM_MEMORY)
         queue_wait(driver, device, queue_reach(driver, NULL, device));
     result = move(driver, &transfer);
@@ -102,6 +110,7 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, stream, device);
     if (transfer.bytes > 0)
         result = move(driver, &transfer);
     if (result == CUDA_SUCCESS)
@@ -111,25 +120,45 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
 
 /* A row of a block of bytes on one side. Host memory and unified addresses are told apart by what
  * is there. */
-static CUdeviceptr row_of(const struct copy_side *side, size_t y, size_t z)
+static CUdeviceptr row_of(struct driver *driver, const struct copy_side *side, size_t y, size_t z)
 {
-    enum { HOST = 1 };
-    CUdeviceptr start = side->memory == HOST ? (CUdeviceptr)(uintptr_t)side->host : side->device;
+    if (side->memory == BLOCK_ARRAY)
+        return (CUdeviceptr)(uintptr_t)array_row(driver, side, y, z);
+    CUdeviceptr start =
+        side->memory == BLOCK_HOST ? (CUdeviceptr)(uintptr_t)side->host : side->device;
     return start + ((side->z + z) * side->height + side->y + y) * side->pitch + side->x_bytes;
+}
+
+static int device_of_side(struct driver *driver, const struct copy_side *side)
+{
+    return side->memory == BLOCK_ARRAY ? array_device(side)
+                                       : device_at(driver, row_of(driver, side, 0, 0));
+}
+
+/* A graph may run after its arrays are gone. */
+static CUresult still_there(const struct copy_side *side, const struct copy_params *params)
+{
+    return side->memory == BLOCK_ARRAY ? array_covers(side, params) : CUDA_SUCCESS;
 }
 
 CUresult copy_run(struct driver *driver, int device, const struct copy_params *params,
                   struct sim_task *out)
 {
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = still_there(&params->from, params);
+    if (result == CUDA_SUCCESS)
+        result = still_there(&params->to, params);
+    if (result != CUDA_SUCCESS)
+        return result;
     for (size_t z = 0; z < params->depth; z++)
         for (size_t y = 0; y < params->height && result == CUDA_SUCCESS; y++) {
-            struct transfer row = {row_of(&params->to, y, z), row_of(&params->from, y, z),
-                                   params->width_bytes, ANYWHERE, ANYWHERE};
+            struct transfer row = {row_of(driver, &params->to, y, z),
+                                   row_of(driver, &params->from, y, z), params->width_bytes,
+                                   ANYWHERE, ANYWHERE};
             result = params->width_bytes > 0 ? move(driver, &row) : CUDA_SUCCESS;
         }
-    *out = work_of(driver, device, row_of(&params->to, 0, 0), row_of(&params->from, 0, 0),
-                   params->width_bytes * params->height * params->depth);
+    *out = work_between(driver, device, device_of_side(driver, &params->to),
+                        device_of_side(driver, &params->from),
+                        params->width_bytes * params->height * params->depth);
     return result;
 }
 

@@ -1,8 +1,6 @@
-/* What a GPU is doing. Sensors are not simulated: temperature, power and fans are left to the
- * stubs, which say that they are not supported. */
+/* What a GPU is doing, and the modes it is in. Fans are left to the stubs, which say that they are
+ * not supported, as on passively cooled cards. */
 #include "nvml/session.h"
-
-enum { CLOCK_MHZ = 1410 };
 
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
@@ -30,51 +28,34 @@ API nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *
 }
 ALSO(nvmlDeviceGetEncoderUtilization, nvmlDeviceGetDecoderUtilization);
 
-/* A property that is the same number for every simulated GPU. */
-static nvmlReturn_t constant(nvmlDevice_t device, unsigned *out, unsigned value)
-{
-    struct session *session;
-    const struct sim_gpu *gpu;
-    nvmlReturn_t result = session_gpu(device, out, &session, &gpu);
-    if (result == NVML_SUCCESS)
-        *out = value;
-    return result;
-}
-
 API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, unsigned *state)
 {
-    return constant(device, state, 0); /* P0, the highest */
+    return session_number(device, state, 0); /* P0, the highest */
 }
+ALSO(nvmlDeviceGetPerformanceState, nvmlDeviceGetPowerState);
 
 API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode)
 {
-    return constant(device, mode, 1);
+    return session_number(device, mode, 1);
 }
 
 API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode)
 {
-    return constant(device, mode, 0); /* default: any number of processes */
+    return session_number(device, mode, 0); /* default: any number of processes */
 }
 
 API nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned *active)
 {
-    return constant(device, active, 0);
+    return session_number(device, active, 0);
 }
 ALSO(nvmlDeviceGetDisplayActive, nvmlDeviceGetDisplayMode);
 
 API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
 {
-    return constant(device, count, 0);
+    return session_number(device, count, 0);
 }
 
 API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig)
 {
-    return constant(device, is_mig, 0);
+    return session_number(device, is_mig, 0);
 }
-
-API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned kind, unsigned *megahertz)
-{
-    (void)kind;
-    return constant(device, megahertz, CLOCK_MHZ);
-}
-ALSO(nvmlDeviceGetMaxClockInfo, nvmlDeviceGetClockInfo);

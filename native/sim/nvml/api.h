@@ -122,6 +122,14 @@ typedef struct {
     nvmlProcessUtilizationInfo_v1_t *procUtilArray;
 } nvmlProcessesUtilizationInfo_v1_t;
 
+/* value: a union of numbers, of which samples are unsigned ints. */
+typedef struct {
+    unsigned long long timeStamp;
+    unsigned value;
+    unsigned rest;
+} nvmlSample_t;
+
+_Static_assert(sizeof(nvmlSample_t) == 16, "documented layout");
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "documented layout");
 _Static_assert(sizeof(nvmlEventData_t) == 32, "documented layout");
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "documented layout");

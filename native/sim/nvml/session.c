@@ -36,6 +36,16 @@ nvmlReturn_t session_gpu(nvmlDevice_t device, const void *out, struct session **
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t session_number(nvmlDevice_t device, unsigned *out, unsigned value)
+{
+    struct session *session;
+    const struct sim_gpu *gpu;
+    nvmlReturn_t result = session_gpu(device, out, &session, &gpu);
+    if (result == NVML_SUCCESS)
+        *out = value;
+    return result;
+}
+
 nvmlReturn_t session_text(const char *text, char *out, unsigned size)
 {
     if (out == NULL)

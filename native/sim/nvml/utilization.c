@@ -15,16 +15,15 @@ static void find_epoch(void)
     epoch_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - sim_now();
 }
 
-/* A time of CLOCK_MONOTONIC as NVML stamps it: microseconds since 1970. The clocks are compared
- * once, so that a sample keeps its stamp and is not taken for a newer one. */
-static unsigned long long timestamp(uint64_t monotonic_ns)
+unsigned long long timestamp(uint64_t monotonic_ns)
 {
+    pthread_once(&epoch_once, find_epoch);
     return (epoch_ns + monotonic_ns) / 1000;
 }
 
-/* The last time of CLOCK_MONOTONIC with that stamp, or, before all of them, 0. */
-static uint64_t last_with(unsigned long long stamp)
+uint64_t last_with(unsigned long long stamp)
 {
+    pthread_once(&epoch_once, find_epoch);
     unsigned long long epoch = epoch_ns / 1000;
     if (stamp < epoch)
         return 0;

@@ -1,0 +1,3 @@
+#include "core/heap.h"
+
+heap_listener _Atomic heap_told;
