@@ -95,6 +95,12 @@ gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=p
 real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)
 	$(PYTHON) tests/native/fetch_real_libraries.py
 
+.PHONY: headers
+headers: $(VENV)/developing ## NVIDIA's headers, 12.8 to 13.5, and the census made anew from them (20 MB of packages)
+	$(BIN)/python tests/native/fetch_headers.py .headers
+	$(BIN)/python native/table/headers.py .headers
+	$(BIN)/python native/table/document.py
+
 .PHONY: fuzz
 SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target

@@ -2,6 +2,7 @@
 
 `<library>.hooks` has the hooked ones; `<library>.census` has all others known, class by class. Who
 is in neither is unknown: a new driver's function, which a person has to place.
+`<library>.arguments` does the same for values, fields and types of its header, in the same form.
 """
 
 import re
@@ -63,6 +64,16 @@ def expand(where: str, words: Iterable[str]) -> Iterator[str]:
         elif not base:
             raise SystemExit(f"{where}: {word} is a variant of nothing")
         yield word if word is base else base + word
+
+
+def placed(path: Path) -> dict[str, str]:
+    """The class of each name in a file of this form."""
+    return {symbol: each.name for each in parse_census(path) for symbol in each.symbols}
+
+
+def arguments(tables: Path, library: str) -> dict[str, str]:
+    """The class of each value, field and type that is placed."""
+    return placed(tables / f"{library}.arguments")
 
 
 def functions(hooked: Collection[str], census: Iterable[Unhooked]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""docs/hooks.md from the tables: what is hooked, and what is not and why.
+"""docs/hooks.md and docs/census.md from the tables: what is hooked, what is not and why, and that
+nothing of NVIDIA's headers is in neither.
 
-python native/table/document.py        writes it anew
+python native/table/document.py        writes them anew
 """
 
 import sys
@@ -11,13 +12,37 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = ROOT / "docs" / "hooks.md"
+CENSUS = ROOT / "docs" / "census.md"
+CENSUS_HEAD = """# Census of NVIDIA's headers
+
+Written by `python native/table/document.py` from `native/table`: change it there.
+
+What `cuda.h` and `nvml.h` declare is in `native/table/*.headers`, as names and numbers alone.
+`make headers` makes these files anew from the headers on the package index.
+
+A **function** is a name that a program can be linked with: macros are expanded, with and without
+default streams per thread (`CUDA_API_PER_THREAD_DEFAULT_STREAM`), and names that a header keeps for
+older programs count too. So do the headers for OpenGL, EGL and VDPAU that come with `cuda.h`, as
+they are on Linux: `cuWGLGetDevice` is on Windows alone.
+
+* *Hooked*: the shim has its own ([hooks](hooks.md)). *Explained*: it is the driver's own, and
+  [hooks](hooks.md#libcuda-not-hooked) says why. *Unknown*: neither.
+* **Values and fields** are enumerators, constants and fields of structs about memory, locations,
+  limits, handles, graph nodes, copies and launches; of `nvml.h`, fields about memory and processes.
+  Each is in a row of the tables below.
+* **Types** are all other enumerations and structs, placed as a whole in the same tables.
+
+A test fails for anything unknown, for a value or a field of the shim's own declarations that is not
+where the headers have it, and for a name that a program cannot be linked with in a container.
+"""
 HEAD = """# What the shim hooks, and what not
 
 Written by `python native/table/document.py` from `native/table`: change it there.
 
 The shim has code only for the functions that are *hooked*. All others are the driver's own, at its
-own speed. Each export of the recorded drivers (550 and 555) and each function that CUDA 13's
-bindings declare is in one of these tables; a test fails for one that is in none or in two.
+own speed. Each export of the recorded drivers (550 and 555) and each function that the headers of
+CUDA 12.8 to 13.5 declare ([the census](census.md)) is in one of these tables; a test fails for one
+that is in none or in two.
 """
 TITLES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
 KINDS = {
@@ -71,9 +96,43 @@ def document(generate: Any, census: Any) -> str:
     return "\n".join(lines)
 
 
+def census_rows(generate: Any, census: Any, headers: Any) -> Iterator[str]:
+    """One version of one header each."""
+    for library in generate.LIBRARIES:
+        rows = generate.parse_table(HERE / f"{library.name}.hooks")
+        hooked = {row.symbol for row in rows if row.exported}
+        explained = set(census.placed(HERE / f"{library.name}.census"))
+        arguments = set(census.arguments(HERE, library.name))
+        known = headers.parse(HERE / f"{library.name}.headers", census.expand)
+        for version, header in known.items():
+            functions, members, types = header.functions, header.names, header.types
+            sets = [functions, functions & hooked, functions & explained]
+            sets += [functions - hooked - explained, members, members - arguments]
+            sets += [types, types - arguments]
+            counts = " | ".join(str(len(one)) for one in sets)
+            yield f"| `{library.name}.h` {version} | {counts} |"
+
+
+def census_document(generate: Any, census: Any, headers: Any) -> str:
+    head = ("header", "functions", "hooked", "explained", "unknown")
+    head += ("values, fields", "unknown", "types", "unknown")
+    lines = [CENSUS_HEAD, f"| {' | '.join(head)} |\n|---|{'---:|' * (len(head) - 1)}"]
+    lines += census_rows(generate, census, headers)
+    for library in generate.LIBRARIES:
+        lines += [f"\n## {TITLES[library.name]}: values, fields and types\n"]
+        lines += ["| why | names |\n|---|---|"]
+        for each in census.parse_census(HERE / f"{library.name}.arguments"):
+            names = ", ".join(f"`{symbol}`" for symbol in each.symbols)
+            lines.append(f"| {each.name}: {each.reason} | {names} |")
+    lines.append("")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE))
     import census
     import generate
+    import headers
 
     TARGET.write_text(document(generate, census))
+    CENSUS.write_text(census_document(generate, census, headers))

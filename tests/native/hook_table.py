@@ -35,6 +35,12 @@ def hooked(library: str) -> list[str]:
     return [row.symbol for row in rows if row.exported]
 
 
+def declared(library: str) -> set[str]:
+    """The functions that any version of NVIDIA's headers of a library declares."""
+    versions = load("headers").parse(TABLE / f"{library}.headers", load("census").expand)
+    return {name for header in versions.values() for name in header.functions}
+
+
 def unhooked(library: str) -> dict[str, str]:
     """The class of each symbol that the census of a library leaves to the driver."""
     classes = load("census").parse_census(TABLE / f"{library}.census")

@@ -14,7 +14,8 @@ extern CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const C
 
 #define NEXT(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
-static int last_location; /* of a node that allocates */
+static int last_location;    /* of a node that allocates */
+static CUmemoryPool managed; /* the last pool that is, whose pages come when they are touched */
 
 static CUmemLocation known(int allocation, CUmemLocation location)
 {
@@ -39,7 +40,18 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     CUmemPoolProps asked = *properties;
     asked.location = known(properties->allocType, properties->location);
     asked.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    return NEXT(cuMemPoolCreate)(pool, &asked);
+    CUresult result = NEXT(cuMemPoolCreate)(pool, &asked);
+    if (result == CUDA_SUCCESS && properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        managed = *pool;
+    return result;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    CUresult result = NEXT(cuMemPoolGetAttribute)(pool, attribute, value);
+    if (pool == managed && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+        *(cuuint64_t *)value = 0;
+    return result;
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs,

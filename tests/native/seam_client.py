@@ -41,11 +41,11 @@ class Program(LimitedPools):
         self.streams = [self.stream(), self.stream()]
 
     def graph(
-        self, size: int, *, allocation: int = PINNED, place: int = ON_DEVICE, ordinal: int = 0
+        self, size: int, *, kind: int = PINNED, place: int = ON_DEVICE, ordinal: int = 0
     ) -> ctypes.c_void_p:
         """An executable graph that takes so much while it runs."""
         graph, node, last, made = (ctypes.c_void_p() for _ in range(4))
-        params = AllocNode(pool=PoolProps(allocation, 0, place, ordinal), size=size)
+        params = AllocNode(pool=PoolProps(kind, 0, place, ordinal), size=size)
         call = self.driver
         assert call.cuGraphCreate(ctypes.byref(graph), 0) == SUCCESS
         added = call.cuGraphAddMemAllocNode(

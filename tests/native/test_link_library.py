@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_table import hooked, recorded, unhooked
+from hook_table import declared, hooked, recorded, unhooked
 
 from gpumanager.sim.libraries import lay_out
 from vcuda_shim import LINK_CUDA, LINK_NVML, SIMULATED_DRIVER
@@ -130,6 +130,29 @@ def test_a_program_with_every_function_of_the_driver_links_and_starts(tmp_path: 
     finished = subprocess.run(
         [program], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_a_program_with_every_function_that_headers_declare_links_and_starts(
+    tmp_path: Path,
+) -> None:
+    """By CUDA 12.8 to 13.5: what the driver lacks is looked up when it is called, as without us."""
+    (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
+    (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+    libraries = lay_out(tmp_path / "lib", cuda, nvml)
+    names = sorted(declared("cuda") | declared("nvml"))
+    source = "".join(f"int {name}(void);\n" for name in names)
+    calls = " ".join(f"{name}();" for name in names)
+    source += f"int main(int count, char **words) {{ if (count > 1) {{ {calls} }} return !words; }}"
+
+    linking = [f"-L{libraries}", "-Wl,-z,lazy", "-lcuda", "-lnvidia-ml"]
+    program = compiled(tmp_path / "all", source, *linking)
+
+    environment = {"LD_LIBRARY_PATH": str(libraries)}
+    finished = subprocess.run(
+        [program], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert len(names) > 1150
     assert (finished.returncode, finished.stderr) == (0, "")
 
 

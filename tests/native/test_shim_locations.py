@@ -20,18 +20,18 @@ pytestmark = pytest.mark.namespaces
 
 PIECE = 256 * MIB
 FITS = LIMIT // PIECE
-MANAGED, NONE, DEVICE, HOST, DOMAIN, FUTURE = 2, 0, 1, 2, 6, 77
+MANAGED, NONE, DEVICE, NUMA_NODE, DOMAIN, FUTURE = 2, 0, 1, 3, 6, 77
 
 WANTED: Mapping[str, Mapping[str, int]] = {
     "locality domain 3 of device 0": {"place": DOMAIN, "ordinal": 3 << 8},
     "a location of the future": {"place": FUTURE, "ordinal": 12},
-    "an allocation type of the future": {"allocation": 3, "place": HOST},
+    "an allocation type of the future": {"kind": 3, "place": NUMA_NODE},
 }
 POOLS = {
     **WANTED,
-    "managed memory": {"allocation": MANAGED, "place": NONE},
-    "managed memory that prefers the host": {"allocation": MANAGED, "place": HOST},
-    "managed memory that prefers device 0": {"allocation": MANAGED, "place": DEVICE},
+    "managed memory": {"kind": MANAGED, "place": NONE},
+    "managed memory that prefers the host": {"kind": MANAGED, "place": NUMA_NODE},
+    "managed memory that prefers device 0": {"kind": MANAGED, "place": DEVICE},
 }
 UNKNOWN = {name: wanted for name, wanted in WANTED.items() if "future" in name}
 
@@ -40,8 +40,8 @@ from seam_client import *
 from virtual_client import Properties, Location
 program = Program({LIMIT})
 
-def create(*, allocation=PINNED, place=ON_DEVICE, ordinal=0):
-    handle, wanted = ctypes.c_uint64(), Properties(allocation, 0, Location(place, ordinal))
+def create(*, kind=PINNED, place=ON_DEVICE, ordinal=0):
+    handle, wanted = ctypes.c_uint64(), Properties(kind, 0, Location(place, ordinal))
     return program.driver.cuMemCreate(
         ctypes.byref(handle), ctypes.c_size_t({PIECE}), ctypes.byref(wanted), ctypes.c_uint64(0))
 """
@@ -116,8 +116,8 @@ tell(refused=refused, launched=launched, both=program.both())
 async def test_host_memory_is_charged_nothing(container: Container) -> None:
     told = await container.run(
         f"""{PROGRAM}
-host = program.made(place={HOST})
-results = [create(place={HOST}), program.alloc({2 * LIMIT}, None, host)[0]]
+host = program.made(place={NUMA_NODE})
+results = [create(place={NUMA_NODE}), program.alloc({2 * LIMIT}, None, host)[0]]
 tell(results=results, both=program.both())
 """
     )

@@ -29,6 +29,20 @@ static int enter(struct process *process, const struct pool *before, struct pool
                        process_memory_limit(process, device), mine, surely);
 }
 
+/* Pages of managed memory may come when they are touched: what was given out is charged, too. */
+static bool held(const struct pool *pool, uint64_t *bytes)
+{
+    CUmemoryPool handle = pool_of(pool->handle);
+    uint64_t used = 0;
+    if (REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) !=
+        CUDA_SUCCESS)
+        return false;
+    if (pool->managed)
+        REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    *bytes = used > *bytes ? used : *bytes;
+    return true;
+}
+
 /* Ask the driver what a pool holds and enter it. mine: of who has the pool's turn. */
 static int settle_once(struct process *process, uint64_t handle, struct pool_growth *mine,
                        bool surely)
@@ -38,9 +52,7 @@ static int settle_once(struct process *process, uint64_t handle, struct pool_gro
     if (pools_use(&process->pools, handle, &now) != 0)
         return 0;
     struct pool_answer answer = {.version = now.version, .looks = looks(process)};
-    if (now.device >= 0 &&
-        REAL(cuMemPoolGetAttribute)(pool_of(handle), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                    &answer.held) == CUDA_SUCCESS)
+    if (now.device >= 0 && held(&now, &answer.held))
         error = enter(process, &now, answer, mine, surely);
     else
         pools_leave(&process->pools, handle);
