@@ -8,6 +8,7 @@ import tenant
 
 HOLD = ("cuda-play", "hold", "--memory", "64MiB", "--seconds", "0.05")
 
+tenant.say("begins")
 ends, started, refused, slowest = time.monotonic() + float(sys.argv[1]), 0, 0, 0.0
 while time.monotonic() < ends:
     begun = time.monotonic()
