@@ -19,7 +19,7 @@ OVER_COMPAT: Final = "shim"
 CUDA_COMPAT: Final = (OVER_COMPAT, "image")
 LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
-BEHIND_THE_SHIM: Final = ("report", "end")
+BEHIND_THE_SHIM: Final = ("pause", "report", "end")
 """What may be done about a process that has GPU memory which no limit holds."""
 
 NOT_USED_YET: Final = {
@@ -90,4 +90,4 @@ class AgentSettings:
     """Microseconds that a GPU loses when it switches to another process. Nothing is published;
     third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
-    """What is done about processes with GPU memory that no limit holds: one of these."""
+    """What is done about containers that take more than limits allow: one of these."""

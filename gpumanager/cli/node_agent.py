@@ -201,6 +201,7 @@ class NodeAgent:
             driver=self._outside.volumes.version,
             calm=self._calm.come,
             switch_us=self._settings.gpu_switch_cost,
+            pauses=self._settings.behind_the_shim == "pause",
         )
 
 

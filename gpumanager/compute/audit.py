@@ -13,6 +13,10 @@ charges are right (binomial, at most), over the last minute. With a draw each ha
 container that pays nothing is found out within some seconds. One that pays for 30 % of the time
 and takes 60 has a bound of 9 s, and reaches it after 45.
 
+A container that was found out is not believed for a minute: what it takes is what draws named, or
+what it says where that is more. Else the launches of its neighbours, which last longer while it has
+the GPU, would pass for their own time.
+
 Draws of unknown processes, such as those that lived for a moment only, count for the containers of
 which a process has just ended. A process that is named again a second later has not ended.
 
@@ -43,6 +47,9 @@ FRESH_NS: Final = SECOND // 5
 """A sample that is older says nothing of now. Drivers take one each sixth of a second or less
 often; with those that take one a second most draws are lost, and nobody is charged too much."""
 
+DISBELIEVED_NS: Final = 60 * SECOND
+"""After something was collected last."""
+
 LASTING_NS: Final = SECOND
 """A process that nobody knows and that is named for longer has not left."""
 
@@ -71,14 +78,17 @@ class Payer:
 @dataclass(slots=True)
 class _Sum:
     """Of one container. charged: up to where it is counted. balance: taken and not paid, beyond
-    what is allowed. spread: the variance of what it is seen to win. lately: what it was charged.
-    paid: what it was charged, but for what we added. ahead: of that, for a launch that is going to
-    pay itself, and ahead_from: what was paid when we began to."""
+    what is allowed. spread: the variance of what it is seen to win. lately: what it was charged,
+    and won what draws stood for. believed_from: when its own word is enough again. paid: what it
+    was charged, but for what we added. ahead: of that, for a launch that is going to pay itself,
+    and ahead_from: what was paid when we began to."""
 
     charged: int
     balance: float
     spread: float = 0.0
     lately: float = 0.0
+    won: float = 0.0
+    believed_from: int = 0
     paid: int = 0
     ahead: int = 0
     ahead_from: int = 0
@@ -89,7 +99,9 @@ class _Sum:
         self.paid += paid
         back = 0 if one.unpaid else min(self.ahead, max(0, self.paid - self.ahead_from))
         self.ahead = self.ahead if one.unpaid else 0
-        self.lately = self.lately * math.exp(-span / CHARGED_NS) + max(0, paid)
+        keep = math.exp(-span / CHARGED_NS)
+        self.lately = self.lately * keep + max(0, paid)
+        self.won = self.won * keep + won
         part = min(1.0, self.lately / CHARGED_NS)
         keep = math.exp(-span / FORGETTING_NS)
         self.spread = self.spread * keep + span**2 * part * (1 - part)
@@ -142,6 +154,13 @@ class Audit:
             return {}
         return self._draw(answer, payers, now - before)
 
+    def seen(self, holder: Holder) -> float:
+        """The share that draws say that it takes; 0 of one that is believed."""
+        known = self._sums.get(holder)
+        if known is None or self._drawn is None or self._drawn >= known.believed_from:
+            return 0.0
+        return min(1.0, known.won / CHARGED_NS)
+
     def _draw(self, answer: Answer, payers: Sequence[Payer], span: int) -> Mapping[Holder, int]:
         percents = self._won(answer, payers)
         owed = {}
@@ -149,6 +168,7 @@ class Audit:
             known = self._sums[one.holder]
             if debt := known.enter(span, percents.get(one.holder, 0.0) / 100 * span, one):
                 owed[one.holder] = debt
+                known.believed_from = answer.asked_ns + DISBELIEVED_NS
                 self.collected[one.holder] = self.collected.get(one.holder, 0) + debt
         return owed
 

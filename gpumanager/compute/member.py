@@ -82,7 +82,10 @@ class Member:
         self.seen |= dict.fromkeys(reading.pids, now)
         granted = self.rates.mean(self.overdraft.at, now)
         rate = max(granted, reading.promise)  # who was away may have had the promise meanwhile
-        self.overdraft.look(now, reading.charged_ns - self.owed, rate, reading.burst_ns)
+        # what was lent is owed as of then, when it was due at another rate
+        owed = self.debt * (min(1.0, rate / self.debt_rate) if self.debt_rate > 0 else 1.0)
+        own = reading.charged_ns - self.owed
+        self.overdraft.look(now, own, rate, reading.burst_ns, owed)
         self.reading, self.debt = reading, 0
         awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(

@@ -15,6 +15,14 @@ takes 10 s.
 Launches of unknown cost are charged when they have ended, several at once: that is what the slack
 and the count are for, and it is forgotten with time.
 
+Who forges the meter as well is charged nothing by its own word, but NVML's samples show what it
+takes: what they say that it owes is charged here, too, whether its page takes it up or not.
+
+What can be done about such a container, short of ending it, is to pause it from outside: from
+`HELD_NS` on it is *held*, a second account without tolerance is kept, and the container is `paused`
+at each look that finds that above zero. It then gets what it was granted, and no more. A container
+that was held by mistake loses nothing of its GPU time: its limiter would not let it launch either.
+
 Pure: ns of CLOCK_MONOTONIC.
 """
 
@@ -32,6 +40,16 @@ several processes launched at one moment."""
 GROSS_NS: Final = 5 * SECOND
 """Charged in spite of it: nobody comes to so much by accident."""
 
+HELD_NS: Final = SECOND
+"""Charged in spite of it: from then on it is held to its rate from outside, by who wants that."""
+
+TERM_NS: Final = 60 * SECOND
+LONGEST_TERM_NS: Final = 3600 * SECOND
+"""It is held for so long: the first time, and at most. Each time it is four times as long."""
+
+RESET_NS: Final = SECOND
+"""Counters run backwards by less, where an estimate was too high. By more: somebody writes them."""
+
 FORGETTING_NS: Final = 60 * SECOND
 """Of what was counted, a third is remembered after as long."""
 
@@ -41,26 +59,56 @@ SAVED_NS: Final = SECOND
 
 @dataclass(slots=True)
 class Overdraft:
-    """Of one container on one GPU. at, charged: of the last look. spent: charged while the balance
-    was far above zero."""
+    """Of one container on one GPU. at: of the last look; charged: the most that its meter said.
+    spent: charged while the balance was far above zero. excess: as balance, without tolerance.
+    term: for how long it is held the next time.
+    """
 
     at: int
     charged: int
     balance: float = 0.0
     spent: float = 0.0
+    excess: float = 0.0
+    held_until: int = 0
+    term: int = TERM_NS
 
-    def look(self, now: int, charged: int, rate: float, burst: int) -> None:
-        """charged: by its meter, what we added included. rate: granted since the last look."""
+    def look(self, now: int, charged: int, rate: float, burst: int, owed: float = 0.0) -> None:
+        """charged: by its meter, without what we added. rate: granted since the last look. owed:
+        what was found since then that it did not pay, below 0 to get back."""
         elapsed, self.at = now - self.at, now
-        change, self.charged = charged - self.charged, charged
+        change = self._follow(charged) + owed
         self.spent *= math.exp(-elapsed / FORGETTING_NS)
         if self.balance > SLACK_NS:
             self.spent += max(0, change)
         self.balance = max(
             self.balance + change - TOLERANCE * rate * elapsed, -(burst + rate * SAVED_NS)
         )
+        # who is paused for a whole look, and need not have been for all of it, gets that back
+        self.excess = max(self.excess + change - rate * elapsed, -(burst + rate * elapsed))
+        if self.spent > HELD_NS and not self.held:
+            self.held_until = now + self.term
+            self.term = min(4 * self.term, LONGEST_TERM_NS)
+        if not self.held:
+            self.excess = min(self.excess, 0.0)
+
+    def _follow(self, charged: int) -> int:
+        """By how much it has grown. What was given back, and is charged again, counts once."""
+        self.charged = min(self.charged, charged + RESET_NS)
+        grown = max(0, charged - self.charged)
+        self.charged += grown
+        return grown
 
     @property
     def gross(self) -> bool:
         """Whether it is sure that this container does not hold to its limiter."""
         return self.spent > GROSS_NS
+
+    @property
+    def held(self) -> bool:
+        """Whether it is to be held to its rate from outside."""
+        return self.held_until > self.at
+
+    @property
+    def paused(self) -> bool:
+        """Whether it has had more than its rate, and is to wait."""
+        return self.held and self.excess > 0

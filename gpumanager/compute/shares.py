@@ -71,7 +71,8 @@ class SharedGpu:
         if slept is not None:  # up to then, as if each look had been taken
             self._work(slept, before, self._sleep.answer)
         grants = self._work(now, readings, answer)
-        tired = not self._strangers and all(one.resting for one in self._members.values())
+        members = self._members.values()  # who is paused moves nothing, and waits for a look
+        tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
         self._sleep.worked(now, grants if tired else None)
         return grants
 
@@ -194,6 +195,16 @@ class SharedGpu:
         return frozenset(who for who, one in self._members.items() if one.overdraft.gross)
 
     @property
+    def held(self) -> frozenset[Holder]:
+        """Who is to be held to its rate from outside."""
+        return frozenset(who for who, one in self._members.items() if one.overdraft.held)
+
+    @property
+    def paused(self) -> frozenset[Holder]:
+        """Those of them that had more than their rate, and are to wait."""
+        return frozenset(who for who, one in self._members.items() if one.overdraft.paused)
+
+    @property
     def believes_samples(self) -> bool:
         """Whether they tell of every process, and somebody works whom that concerns."""
         working = any(not member.resting for member in self._members.values())
@@ -215,7 +226,7 @@ class SharedGpu:
         claims = [member.claim() for member in members]
         shares = offers(claims, *self._to_offer(claims))
         self._note_lenders(claims, shares)
-        took = [member.took() for member in members]
+        took = [max(one.took(), self._audit.seen(who)) for who, one in self._members.items()]
         total = sum(took) + self._strangers
         working = sum(member.processes for member in members) + self._stranger_count
         promises = (claim.promise for claim in claims)
@@ -283,6 +294,14 @@ class Shares:
     @property
     def overdrawn(self) -> frozenset[Holder]:
         return frozenset[Holder]().union(*(shared.overdrawn for shared in self._gpus.values()))
+
+    @property
+    def held(self) -> frozenset[Holder]:
+        return frozenset[Holder]().union(*(shared.held for shared in self._gpus.values()))
+
+    @property
+    def paused(self) -> frozenset[Holder]:
+        return frozenset[Holder]().union(*(shared.paused for shared in self._gpus.values()))
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""

@@ -45,8 +45,9 @@ REASONS: Final = {
 
 
 class Policy(Enum):
-    """What is done about them."""
+    """What is done about them; pausing is the sharing's (`gpumanager.virtual.pausing`)."""
 
+    PAUSE = "pause"
     REPORT = "report"
     END = "end"
 

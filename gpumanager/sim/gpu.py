@@ -166,6 +166,13 @@ class SimulatedGpus:
             return None
         return tuple(Utilization(row.pid, row.percent, row.sample_ns) for row in rows[0:count])
 
+    def continue_stopped(self) -> int:
+        """Processes that were stopped inside of the driver, where no kernel stops any; how many.
+
+        To be called again and again: until then everybody waits for them.
+        """
+        return int(_sim.lib.stopped_continue(self._open))
+
     def _position(self, gpu: GpuUUID) -> int:
         for position, known in enumerate(self.machine.topology.gpus):
             if known.uuid == gpu:

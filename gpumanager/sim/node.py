@@ -27,6 +27,9 @@ from gpumanager.sim.reasons import why
 from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
 from gpumanager.sim.runner import ALLOCATION, GPUS, Finished, PodRunner
 
+STOPPED_SECONDS: Final = 0.01
+"""Between two looks for programs that were stopped inside of the driver."""
+
 REGISTERED_SECONDS: Final = 60.0
 
 T = TypeVar("T")
@@ -56,6 +59,7 @@ class SimulatedNode:
         self._containers: list[ContainerProcess] = []
         self._gpus: SimulatedGpus | None = None
         self._runtime: SimulatedRuntime | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._parts: tuple[NodeDisk, SimulatedKubelet, AgentProcess] | None = None
 
     @property
@@ -111,6 +115,13 @@ class SimulatedNode:
     async def _furnish(self, disk: NodeDisk) -> None:
         """In a thread, which nobody can stop: what it writes must not come after the removal."""
         self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
+        self._watch = asyncio.create_task(self._continue_stopped(self._gpus))
+
+    async def _continue_stopped(self, gpus: SimulatedGpus) -> None:
+        """As a kernel, that stops nobody inside of a driver."""
+        while True:
+            gpus.continue_stopped()
+            await asyncio.sleep(STOPPED_SECONDS)
 
     async def stop(self) -> None:
         """End every process, close every socket, remove every file; one failing, still the rest."""
@@ -121,6 +132,8 @@ class SimulatedNode:
                 last_first.callback(disk.remove)
                 if self._gpus is not None:
                     last_first.callback(self._gpus.close)
+                if self._watch is not None:
+                    last_first.callback(self._watch.cancel)
                 if self._runtime is not None:
                     last_first.push_async_callback(self._runtime.stop)
                 last_first.push_async_callback(kubelet.stop)
@@ -129,7 +142,8 @@ class SimulatedNode:
                 last_first.push_async_callback(container.close)
 
     def _forget(self) -> None:
-        self._containers, self._gpus, self._runtime, self._parts = [], None, None, None
+        self._containers, self._gpus, self._runtime = [], None, None
+        self._parts = self._watch = None
 
     async def start_agent(self) -> None:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""

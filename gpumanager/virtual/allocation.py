@@ -173,6 +173,11 @@ class ServedAllocation:
         """Whether any process of it is known."""
         return bool(self._seats)
 
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Those that are known."""
+        return tuple(owner for owner, _ in self._seats.all())
+
     def readings(self, now_ns: int) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
         missing."""

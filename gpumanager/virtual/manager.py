@@ -45,8 +45,9 @@ from gpumanager.virtual.measuring import (
 from gpumanager.virtual.original import driver_numbers
 from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
 from gpumanager.virtual.overheads import plain
+from gpumanager.virtual.pausing import Pausing
 from gpumanager.virtual.peers import Neighbours, PeerCheck
-from gpumanager.virtual.processes import POLL_SECONDS, Deaths
+from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import (
     EACH_SAMPLE_SECONDS,
@@ -87,7 +88,8 @@ class VirtualSockets:
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. calm: returns when nobody waits for us whom a few
     milliseconds would keep; it is awaited before what takes those. switch_us: what a GPU loses when
-    it switches to another process.
+    it switches to another process. pauses: whether containers that do not hold to their limiters
+    are paused.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class VirtualSockets:
         pass_seconds: float = PASS_SECONDS,
         calm: Callable[[], Awaitable[None]] = at_once,
         switch_us: int = SWITCH_US,
+        pauses: bool = False,
     ) -> None:
         self._calm = calm
         self._sweep_seconds = sweep_seconds
@@ -116,7 +119,8 @@ class VirtualSockets:
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
-        self._sharing = Sharing(switch_us)
+        self._sharing = Sharing(switch_us, pauses=pauses)
+        self._pausing = Pausing(self.directory, neighbours)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
@@ -138,7 +142,8 @@ class VirtualSockets:
             served.write(limits)
             return directory
         try:
-            self._served[allocation] = self._serve(directory, allocation, limits)
+            served = self._served[allocation] = self._serve(directory, allocation, limits)
+            self._pausing.go_on(allocation, served.processes)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
         finally:
@@ -149,6 +154,7 @@ class VirtualSockets:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
+        self._pausing.go_on(allocation, self._processes(allocation))
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
@@ -162,7 +168,8 @@ class VirtualSockets:
 
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
-        for served in self._served.values():
+        for allocation, served in self._served.items():
+            self._pausing.go_on(allocation, served.processes)
             served.close()
         self._served.clear()
         self._let_go()
@@ -246,6 +253,7 @@ class VirtualSockets:
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         self._sharing.tick(now_ns, self._served.values(), bared)
+        self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def glance_now(self, now_ns: int) -> None:
         """Between two looks, one at the meters of those whose share is lent."""
@@ -255,6 +263,10 @@ class VirtualSockets:
         """The GPUs, by their bare UUIDs, whose time is shared by processes."""
         seated = (served for served in self._served.values() if served.seated)
         return frozenset[GpuUUID]().union(*(served.limited_gpus for served in seated))
+
+    def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
+        served = self._served.get(allocation)
+        return served.processes if served else ()
 
     def _spread_sizes(self) -> None:
         for served in self._served.values():

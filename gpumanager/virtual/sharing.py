@@ -35,9 +35,11 @@ SWITCH_US: Final = 50
 
 
 class Sharing:
-    """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost."""
+    """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost. pauses: whether
+    containers that do not hold to their limiters are paused."""
 
-    def __init__(self, switch_us: int = SWITCH_US) -> None:
+    def __init__(self, switch_us: int = SWITCH_US, *, pauses: bool = False) -> None:
+        self._pauses = pauses
         self._switching = switch_us / (SLICE_US + switch_us)
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
@@ -45,6 +47,8 @@ class Sharing:
         self._said_overdrawn: frozenset[Holder] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
         """Containers that do not hold to their limiters, at the last look."""
+        self.paused: frozenset[AllocationID] = frozenset()
+        """Those of them that are to wait until the next look."""
 
     @cached_property
     def _shares(self) -> "Shares":
@@ -91,13 +95,18 @@ class Sharing:
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
-        overdrawn = self._shares.overdrawn
+        overdrawn = self._shares.held if self._pauses else self._shares.overdrawn
         self.overdrawn = frozenset(AllocationID(name) for name, _ in overdrawn)
+        paused = self._shares.paused if self._pauses else ()
+        self.paused = frozenset(AllocationID(name) for name, _ in paused)
         for holder in sorted(overdrawn - self._said_overdrawn):
             log.warning(
                 "%s: it launches on its GPU %d although its GPU time is used up: it does not hold "
-                "to its limiter, and neighbours may get less than they were promised",
+                "to its limiter, %s",
                 *holder,
+                "and is paused from outside whenever it has had more than it was granted"
+                if self._pauses
+                else "and neighbours may get less than they were promised",
             )
         self._said_overdrawn |= overdrawn
 

@@ -26,6 +26,9 @@ unsigned account_sample(const struct sim_state *state, const struct sim_process 
                         unsigned gpu, uint64_t *ended_ns);
 uint64_t account_busy_ns(const struct sim_process *process, unsigned gpu);
 
+/* Of processes that were stopped while they held the lock. */
+unsigned stopped_continue(struct sim_state *state);
+
 /* The timeline, for tests that bring their own clock. */
 uint64_t sim_lock(struct sim_state *state);
 void sim_unlock(struct sim_state *state);

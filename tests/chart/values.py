@@ -91,7 +91,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.stateDirectory": PATH,
     "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
-    "agent.behindTheShim": one_of("report", "end"),
+    "agent.behindTheShim": one_of("pause", "report", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},
     "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 1},

@@ -41,6 +41,51 @@ def test_a_launch_of_half_a_minute_is_paid_for_and_no_overdraft() -> None:
     assert not overdraft.gross
 
 
+@pytest.mark.parametrize(("rate", "takes"), [(0.3, 0.5), (0.1, 1.0), (0.6, 0.9)])
+def test_who_is_paused_whenever_it_is_to_be_gets_its_rate(rate: float, takes: float) -> None:
+    overdraft, took = Overdraft(0, 0), [0.0]
+    for look in range(1, 6001):
+        share = 0.0 if overdraft.paused else takes
+        took.append(took[-1] + share * TICK)
+        overdraft.look(look * TICK, round(took[-1]), rate, BURST)
+
+    assert (took[6000] - took[4000]) / (2000 * TICK) == pytest.approx(rate, abs=0.005)
+
+
+def test_who_forges_its_meter_gets_no_more_than_its_rate() -> None:
+    """It stands still; samples show what it takes, every half second."""
+    overdraft, took, owed = Overdraft(0, 0), [0.0], 0.0
+    for look in range(1, 6001):
+        share = 0.0 if overdraft.paused else 0.5
+        took.append(took[-1] + share * TICK)
+        owed += share * TICK
+        found, owed = (owed, 0.0) if look % 5 == 0 else (0.0, owed)
+        overdraft.look(look * TICK, 0, 0.3, BURST, found)
+
+    assert 0.2 < (took[6000] - took[4000]) / (2000 * TICK) < 0.31
+
+
+def test_who_was_paused_and_holds_to_its_limiter_again_is_let_go() -> None:
+    overdraft = looked(0.3, 0.5, 20)
+    assert overdraft.held
+    now, charged = overdraft.at, overdraft.charged
+
+    for look in range(1, 3001):
+        overdraft.look(now + look * TICK, charged + round(0.29 * look * TICK), 0.3, BURST)
+
+    assert not overdraft.held
+
+
+def test_what_is_given_back_and_charged_again_counts_once() -> None:
+    """An estimate was too high, again and again."""
+    overdraft = Overdraft(0, 0)
+    for look in range(1, 3001):
+        charged = round(0.29 * look * TICK) + (look % 2) * SECOND // 2
+        overdraft.look(look * TICK, charged, 0.3, BURST)
+
+    assert not overdraft.held
+
+
 @pytest.mark.parametrize(
     "containers",
     [
@@ -58,6 +103,7 @@ def test_containers_with_limiters_are_never_overdrawn(containers: tuple[Containe
         node.tick()
 
     assert not node.shares.overdrawn
+    assert not node.shares.held
 
 
 def reading(name: str, promise: float, charged: int, now: int, *, starves: bool) -> Reading:

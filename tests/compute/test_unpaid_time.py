@@ -183,6 +183,17 @@ def test_who_pays_nothing_is_found_out_within_a_few_seconds() -> None:
     assert gpu.audit.collected == {("a", 0): round(cheat.owed)}
 
 
+def test_who_was_found_out_is_seen_to_take_what_it_takes() -> None:
+    """Else a neighbour's launches, which last longer beside it, would pass for its own time."""
+    cheat, other = Tenant("a", 0.6, 0.0), Tenant("b", 0.3)
+    gpu = Gpu([cheat, other])
+
+    gpu.run(60)
+
+    assert gpu.audit.seen(("a", 0)) == pytest.approx(cheat.took / gpu.now, abs=0.15)
+    assert gpu.audit.seen(("b", 0)) == 0
+
+
 def test_who_pays_for_nearly_all_is_left_alone() -> None:
     gpu = Gpu([Tenant("a", 0.6, 1 - GROSS), Tenant("b", 0.3)])
 

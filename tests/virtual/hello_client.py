@@ -83,12 +83,12 @@ def exchange(path: Path, message: bytes) -> Answer | None:
         return receive(connection)
 
 
-def patient_exchange(path: Path) -> Answer:
+def patient_exchange(path: Path, message: bytes | None = None) -> Answer:
     """As the shim does: who finds the queue full tries again, and so does who is hung up on because
     it got no turn to speak before its time was over."""
     while True:
         with suppress(BlockingIOError, ConnectionError):
-            answer = exchange(path, hello())
+            answer = exchange(path, message or hello())
             if answer is not None:
                 return answer
         time.sleep(0.01)
