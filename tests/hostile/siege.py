@@ -30,6 +30,7 @@ from typing import Any, Final
 import random_attacks
 from hostile_node import HostileNode, hostile, make_plain
 
+from gpumanager.settings import BEHIND_THE_SHIM
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.pods import Pod
 from gpumanager.sim.results import ContainerResult
@@ -401,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(31))
     parser.add_argument("--without", default="", metavar="NAME,…", help="leave these out")
     parser.add_argument("--only", metavar="NAME,…", help="these attackers alone")
-    parser.add_argument("--behind-the-shim", choices=("report", "end"), default="report")
+    parser.add_argument("--behind-the-shim", choices=BEHIND_THE_SHIM, default=BEHIND_THE_SHIM[0])
     given = parser.parse_args(arguments)
     names = chosen(given.only, given.without)
     print(f"seed {given.seed}, {given.seconds:g} s, {len(names)} attackers", flush=True)
