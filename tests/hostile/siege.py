@@ -40,6 +40,8 @@ BLOCKS, HELD_MIB, CHURNED_MIB = 8, 1600, 128
 """Of an honest container: 2 GiB, most of which is in use."""
 NEWCOMER: Final = "newcomers"
 
+PEACE_SECONDS: Final = 120.0
+"""At most, without attacks."""
 START_SECONDS: Final = 10.0
 END_SECONDS: Final = 300.0
 SHORT: Final = 1.0
@@ -407,7 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = chosen(given.only, given.without)
     print(f"seed {given.seed}, {given.seconds:g} s, {len(names)} attackers", flush=True)
     flags = {"behind-the-shim": given.behind_the_shim}
-    peace = asyncio.run(run(given.seconds, given.seed, (), flags))
+    peace = asyncio.run(run(min(given.seconds, PEACE_SECONDS), given.seed, (), flags))
     siege = asyncio.run(run(given.seconds, given.seed, names, flags))
     print("\n".join(table(peace, siege, names)))
     troubles = [*peace.troubles, *siege.troubles, *compare(peace, siege)]
