@@ -16,7 +16,8 @@ READ_SECONDS: Final = 300.0
 class NodeKeeper:
     """Compares the node with what it should say.
 
-    changed: called when more is known of the node. clock: seconds since the epoch.
+    changed: called when more is known of the node. clock: seconds since the epoch, which somebody
+    may set. elapsed: seconds, never back.
     """
 
     def __init__(
@@ -26,12 +27,14 @@ class NodeKeeper:
         *,
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._changed = changed
         self._api = api
         self._name = name
         self._path = f"/api/v1/nodes/{name}"
         self._clock = clock
+        self._elapsed = elapsed
         self._node: Node | None = None
         self._types: frozenset[str] = frozenset()
         """Of which conditions the node was read."""
@@ -44,7 +47,7 @@ class NodeKeeper:
 
     def tasks(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[Task]:
         seen = self._types >= self._conditions.keys()
-        if self._node is None or not seen or self._clock() - self._read_at >= READ_SECONDS:
+        if self._node is None or not seen or self._elapsed() - self._read_at >= READ_SECONDS:
             yield Task(("node", "read", len(self._conditions)), f"node {self._name}", self._read)
         if self._node is None:
             return
@@ -62,7 +65,7 @@ class NodeKeeper:
 
     async def _read(self) -> None:
         self._take(await self._api.get(self._path))
-        self._read_at = self._clock()
+        self._read_at = self._elapsed()
         self._changed()
 
     def _take(self, item: Any) -> None:

@@ -24,8 +24,8 @@ WORTH_ANOTHER: Final = frozenset({401, 408, 429, *range(500, 600)})
 class Said:
     """A notice that waits. pod: the kubelet's UID; None: it is about the node.
 
-    at: seconds since the epoch. once: not counted up where it exists already. subject: None while
-    the pod is not known.
+    at: seconds since the epoch. since: seconds, never back. once: not counted up where it exists
+    already. subject: None while the pod is not known.
     """
 
     pod: PodUID | None
@@ -33,6 +33,7 @@ class Said:
     reason: str
     message: str
     at: float
+    since: float
     once: bool = False
     subject: Subject | None = None
 
@@ -52,6 +53,7 @@ class Notices:
         pods: PodStore,
         *,
         clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
         sieve: Sieve | None = None,
     ) -> None:
         self.lost = 0
@@ -59,6 +61,7 @@ class Notices:
         self._node = node
         self._pods = pods
         self._clock = clock
+        self._elapsed = elapsed
         self._sieve = sieve or Sieve()
         self._queue: deque[Said] = deque()
 
@@ -80,7 +83,8 @@ class Notices:
             self._queue.popleft()
             self.lost += 1
         subject = subject or self._subject(pod)
-        said = Said(pod, warning, reason, message, self._clock(), once, subject)
+        at, since = self._clock(), self._elapsed()
+        said = Said(pod, warning, reason, message, at, since, once, subject)
         self._queue.append(said)
 
     def tasks(self) -> Iterator[Task]:
@@ -90,7 +94,7 @@ class Notices:
             if subject is not None:
                 what = f"event {said.reason} of {subject.name}"
                 yield Task(("event", said), what, partial(self._write, said, subject))
-            elif self._clock() - said.at > UNKNOWN_SECONDS:
+            elif self._elapsed() - said.since > UNKNOWN_SECONDS:
                 self._let_go(said)
 
     def _subject(self, uid: PodUID | None) -> Subject | None:
@@ -101,7 +105,7 @@ class Notices:
 
     async def _write(self, said: Said, subject: Subject) -> None:
         notice = Notice(subject, said.warning, said.reason, said.message)
-        if not self._sieve.lets_through(notice, said.at):
+        if not self._sieve.lets_through(notice, said.since):
             self._let_go(said)
             return
         try:
@@ -110,7 +114,7 @@ class Notices:
             if error.status not in WORTH_ANOTHER:
                 self._let_go(said)
             raise
-        self._sieve.passed(notice, said.at)
+        self._sieve.passed(notice, said.since)
         if said in self._queue:  # not pushed out meanwhile
             self._queue.remove(said)
 

@@ -23,7 +23,7 @@ _PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$
 
 
 class PodKeeper:
-    """recycle: whether pods are deleted at all. clock: seconds since the epoch."""
+    """recycle: whether pods are deleted at all. clock: seconds, never back."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class PodKeeper:
         notices: Notices,
         *,
         recycle: bool = True,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.corrected = self.recycled = 0
         self._api = api

@@ -70,9 +70,9 @@ class NodeCluster:
         self._wake = asyncio.Event()
         self._facts: Facts | None = None
         self.watch = PodWatch(api, node, changed=self._wake.set, clock=clock)
-        self.notices = Notices(api, node, self.watch.store)
-        self.node = NodeKeeper(api, node, changed=self._wake.set)
-        self.pods = PodKeeper(api, self.watch.store, self.notices, recycle=recycle)
+        self.notices = Notices(api, node, self.watch.store, elapsed=clock)
+        self.node = NodeKeeper(api, node, changed=self._wake.set, elapsed=clock)
+        self.pods = PodKeeper(api, self.watch.store, self.notices, recycle=recycle, clock=clock)
         self.writer = Writer(clock=clock)
 
     def condition(self, condition: Condition) -> None:

@@ -12,7 +12,7 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.sim.gpu import TenantAccount
 from gpumanager.sim.pods import Container, Pod
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
-from gpumanager.virtual.mapping import RegionBroken
+from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import DeviceUsage
 
@@ -82,10 +82,10 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
 
 
 def _counted(allocation: Path) -> tuple[DeviceUsage, ...]:
-    """What its books say; nothing where the container has made nonsense of them."""
+    """What its books say; nothing where the container made nonsense of them, or the disk fails."""
     try:
         return read_usage(allocation).devices
-    except RegionBroken:
+    except (RegionBroken, RegionUnreadable):
         return ()
 
 

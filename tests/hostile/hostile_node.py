@@ -6,6 +6,7 @@ mounts, the environment and the socket that any container has. What it prints is
 
 import asyncio
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +21,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
+from gpumanager.virtual.books import BOOKS, boot_id, new_books
 from vcuda_shim._shim import ffi, lib
 
 TENANTS: Final = Path(__file__).parent / "tenants"
@@ -64,6 +66,13 @@ def hostile(name: str, program: str, *words: object, **asks: Any) -> Pod:
     """A pod that runs a program of `tenants/`."""
     command = (sys.executable, str(TENANTS / program), *map(str, words))
     return pod(name, command, environment=((LAYOUT_VARIABLE, json.dumps(layout())),), **asks)
+
+
+def make_plain(directory: Path) -> None:
+    """The books of an allocation as an agent of before has them: a file."""
+    descriptor = new_books(boot_id())
+    (directory / "books").write_bytes(os.pread(descriptor, BOOKS.size, 0))
+    os.close(descriptor)
 
 
 class HostileNode:

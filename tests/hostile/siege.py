@@ -1,11 +1,16 @@
-"""One GPU under all attacks at once, and five honest containers on it.
+"""A node under all attacks at once, and honest containers on it.
 
-    python tests/hostile/siege.py --seconds 600 [--seed N] [--peace]
+    python tests/hostile/siege.py --seconds 600 [--seed N] [--without NAME,…] [--only NAME,…]
 
-Nobody honest is refused, ended, or gets more than a point less than its promise, or than in the
-same run without attacks where that was less; that run goes first, with --peace alone. The agent is
-the same process afterwards, and has not grown. Shares are by the simulated GPU's own account, over
-all the time.
+Five honest containers and the attackers fill one GPU; whatever has no room there attacks from a
+second one. A sixth honest container starts processes all the time. Held is: nobody honest is
+refused, ended, or gets more than a point less than its promise, or than in the same run without
+attacks where that was less; the agent is the same process afterwards, has not grown, and answers
+its probes. Shares are by the simulated GPU's own account, over the time of the attacks. The
+exit status is 1 where that does not hold.
+
+Not here: the extender, which runs on no node and takes no part in what a node promised
+(test_extender_strangers.py).
 """
 
 import argparse
@@ -15,62 +20,167 @@ import os
 import random
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import random_attacks
-from hostile_node import HostileNode, hostile
+from hostile_node import HostileNode, hostile, make_plain
 
+from gpumanager.settings import BEHIND_THE_SHIM
+from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.pods import Pod
 from gpumanager.sim.results import ContainerResult
 
 SHARES: Final = (10, 10, 15, 20, 30)
 BLOCKS, HELD_MIB, CHURNED_MIB = 8, 1600, 128
 """Of an honest container: 2 GiB, most of which is in use."""
+NEWCOMER: Final = "newcomers"
 
+PEACE_SECONDS: Final = 120.0
+"""At most, without attacks."""
 START_SECONDS: Final = 10.0
 END_SECONDS: Final = 300.0
 SHORT: Final = 1.0
 """Percent of the GPU's time."""
 GROWN: Final = 32 << 20
 GROWN_DESCRIPTORS: Final = 64
-MACHINE: Final = "single"
+GROWN_THREADS: Final = 8
+PROBE_SECONDS: Final = 10.0
+"""The kubelet ends an agent that fails six probes, 10 s apart."""
+MACHINE: Final = str(Path(__file__).with_name("siege.yaml"))
 POLITE: Final = ("nice", "-n", "19")
 """The attackers' CPU: in a cluster their cgroup holds them, here nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
+class Attacker:
+    """A program of `tenants/`, in a container of its own.
+
+    words: of its command line; SECONDS, PORT, VICTIM and SEED are known when it starts. each: it
+    is run again and again, for so many seconds at most; 0: it goes on by itself. old: its
+    container is of an agent of before, whose books were a file.
+    """
+
+    name: str
+    does: str
+    words: tuple[object, ...]
+    each: float = 0
+    old: bool = False
+
+
+SECONDS, PORT, VICTIM, SEED = "SECONDS", "PORT", "VICTIM", "SEED"
+ON_PAGES: Final = ("random_moves.py", SEED, SECONDS, "pages")
+OLD: Final = (
+    Attacker("old-cut", "cuts its books, a file of before", ("truncate_old_books.py",), old=True),
+    Attacker("old-pages", "the same as pages, on such a file", ON_PAGES, 5, old=True),
+)
+ATTACKERS: Final = (
+    Attacker("pages", "random words, seals, holes, locks", ON_PAGES),
+    Attacker("socket", "random bytes at its socket", ("random_moves.py", SEED, SECONDS, "hello")),
+    Attacker("overflow", "launches, meter near 2^64", ("write_meter.py", SECONDS, "overflow")),
+    Attacker("zero", "launches, meter at 0", ("write_meter.py", SECONDS, "zero")),
+    Attacker("clock", "launches, limiter's time at 0", ("write_meter.py", SECONDS, "clock")),
+    Attacker("frame", "an honest process in its slots", ("frame.py", SECONDS, VICTIM)),
+    Attacker("junk", "nonsense at its socket", ("flood.py", 10**9, "junk", SECONDS)),
+    Attacker("calls", "HELLO without end", ("flood.py", 10**9, "hello", SECONDS)),
+    Attacker("locks", "all slots locked, then HELLO", ("lock_all_slots.py", SECONDS)),
+    Attacker("processes", "100 processes with slots", ("many_processes.py", 100, 5), 20),
+    Attacker("measured", "asks to be measured", ("ask_to_be_measured.py", 0.5), 20),
+    Attacker("root", "all on its pages, as root", ("change_pages.py", "root", 0.1), 20),
+    Attacker("limits", "raises its limits, takes 2 GiB", ("rewrite_limits.py", 1), 20),
+    Attacker("bare", "as root without capabilities", ("change_pages.py", "bare", 0.1), 20),
+    Attacker("nobody", "as nobody", ("change_pages.py", "nobody", 0.1), 20),
+    Attacker("held", "bytes in its books, then HELLO", ("hold_books.py", "/none"), 3),
+    Attacker("lives", "closes all, dies, HELLO", ("two_lives.py", "/none"), 3),
+    Attacker("before", "HELLO of an old shim", ("old_hello.py",), 20),
+    Attacker("forbidden", "takes all without getpid, kill", ("forbidden_calls.py",), 20),
+    Attacker("bound", "takes all, in a sandbox", ("sandbox.py", "bound"), 20),
+    Attacker("clean", "… without environment", ("sandbox.py", "clean", "pids"), 20),
+    Attacker("elsewhere", "… with the driver elsewhere", ("sandbox.py", "elsewhere"), 20),
+    *(
+        Attacker(f"crowd-{kind}", "300 connections", ("http_crowd.py", PORT, 300, kind))
+        for kind in ("idle", "head", "body", "deaf")
+    ),
+    *OLD,
+)
+TASKS: Final = {
+    "annotations": "pods that say odd things",
+    "environment": "pods with odd variables",
+    "doors": "requests at the agent's port",
+}
+Known = Mapping[object, tuple[object, ...]]
+"""What stands for words of an attacker's command line."""
+NAMES: Final = (*(one.name for one in ATTACKERS), *TASKS)
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
-    """What the agent takes of its host, in bytes and open files."""
+    """What the agent takes of its host, in bytes, open files and threads."""
 
     pid: int
     memory: int
     descriptors: int
+    threads: int
 
     @classmethod
-    def look(cls, pid: int) -> "Agent":
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        count = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - no files to look at
-        return cls(pid, pages * os.sysconf("SC_PAGE_SIZE"), count)
+    def look(cls, node: HostileNode) -> "Agent":
+        """Raises OSError where it has ended."""
+        proc = Path(f"/proc/{node.node.agent.pid}")
+        pages = int((proc / "statm").read_text().split()[1])
+        counts = (len(os.listdir(proc / name)) for name in ("fd", "task"))  # noqa: PTH208
+        return cls(node.node.agent.pid, pages * os.sysconf("SC_PAGE_SIZE"), *counts)
 
     def __str__(self) -> str:
-        return f"{self.memory >> 20} MiB, {self.descriptors} descriptors"
+        counts = f"{self.descriptors} descriptors, {self.threads} threads"
+        return f"{self.memory >> 20} MiB, {counts}, pid {self.pid}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Probes:
+    """What the kubelet's probes met; seconds: the slowest answer."""
+
+    asked: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class Outcome:
-    """Of one run. shares: what each honest container got, by name; None for nothing."""
+    """Of one run. shares: percent of the GPU that each honest container got, by name."""
 
-    shares: Mapping[str, float | None]
-    troubles: Sequence[str]
+    shares: Mapping[str, float] = field(default_factory=dict)
+    results: Mapping[str, ContainerResult] = field(default_factory=dict)
+    agent: Sequence[Agent] = ()
+    probes: Probes = field(default_factory=Probes)
+    said: Mapping[str, list[str]] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
 
 
 def honest(seconds: float) -> Iterator[Pod]:
     for index, share in enumerate(SHARES):
-        words = ("honest.py", seconds, HELD_MIB, CHURNED_MIB)
-        yield hostile(f"honest-{index}-{share}", *words, cores=share, memory=BLOCKS)
+        name = f"honest-{index}-{share}"
+        words = ("honest.py", seconds, HELD_MIB, CHURNED_MIB, name)
+        yield hostile(name, *words, cores=share, memory=BLOCKS)
+
+
+def attacker(one: Attacker, known: Known) -> Pod:
+    words = [word for words in one.words for word in known.get(words, (words,))]
+    if one.each:
+        words = ["again.py", *known[SECONDS], one.each, *words]
+    pod = hostile(f"attacker-{one.name}", str(words[0]), *words[1:], cores=1, memory=3)
+    (main,) = pod.containers
+    return replace(pod, containers=(replace(main, command=(*POLITE, *main.command)),))
+
+
+def command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 def victim(node: HostileNode) -> tuple[int, int]:
@@ -80,109 +190,230 @@ def victim(node: HostileNode) -> tuple[int, int]:
     return pid, int(stat.rpartition(")")[2].split()[19])
 
 
-def attackers(seconds: float, seed: int, framed: tuple[int, int]) -> Iterator[Pod]:
-    programs: tuple[tuple[object, ...], ...] = (
-        ("random_moves.py", seed, seconds, "pages"),
-        ("random_moves.py", seed + 1, seconds, "hello"),
-        ("write_meter.py", seconds, "overflow"),
-        ("write_meter.py", seconds, "zero"),
-        ("write_meter.py", seconds, "clock"),
-        ("frame.py", seconds, *framed),
-        ("flood.py", int(2000 * seconds), "junk"),
-        ("flood.py", int(2000 * seconds), "hello"),
-        ("lock_all_slots.py", seconds),
-        ("many_processes.py", 100, seconds),
-        ("ask_to_be_measured.py", seconds),
-        ("change_pages.py", "root", seconds),
-    )
-    for index, (program, *words) in enumerate(programs):
-        one = hostile(f"attacker-{index}", str(program), *words, cores=1, memory=3)
-        (main,) = one.containers
-        yield replace(one, containers=(replace(main, command=(*POLITE, *main.command)),))
+class Account:
+    """GPU time of the honest containers, by the simulated driver, from now on."""
+
+    def __init__(self, node: HostileNode, names: Sequence[str]) -> None:
+        self._node = node
+        self._namespaces = {
+            word: one.mount_namespace
+            for one in node.node.gpus.processes()
+            for word in command_line(one.pid)
+            if word in names
+        }
+        self._begun, self._before = time.monotonic(), self._busy()
+
+    def _busy(self) -> dict[int, int]:
+        return {
+            one.mount_namespace: sum(gpu.busy_ns for gpu in one.devices.values())
+            for one in self._node.node.gpus.tenants()
+        }
+
+    def shares(self) -> dict[str, float]:
+        """Percent of one GPU since the beginning."""
+        took, busy = time.monotonic() - self._begun, self._busy()
+        return {
+            name: (busy[one] - self._before[one]) / took / 1e7
+            for name, one in sorted(self._namespaces.items())
+        }
 
 
-def judge(node: HostileNode, result: ContainerResult, seconds: float) -> Iterator[str]:
-    name, said = result.pod.name, node.said[result.pod.name]
+async def probe(place: Path, probes: Probes) -> None:
+    """As the kubelet does, but each second."""
+    while True:
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(place)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: agent\r\n\r\n")
+                well = (await reader.read(4096)).startswith(b"HTTP/1.1 200")
+                writer.close()
+        except (OSError, TimeoutError):
+            well = False
+        probes.asked, probes.failed = probes.asked + 1, probes.failed + (not well)
+        probes.seconds = max(probes.seconds, time.monotonic() - begun)
+        await asyncio.sleep(1)
+
+
+def judge(name: str, result: ContainerResult, said: Sequence[str]) -> Iterator[str]:
     if result.exit_code != 0:
         yield f"{name} ended with {result.exit_code}: {said[-3:]}"
     elif not said or not said[-1].startswith("ended refused 0 "):
         yield f"{name} was refused: {said[:3]}"
     if result.measured.memory_peak > result.memory_limit:
-        yield f"{name} held {result.measured.memory_peak >> 20} MiB in {seconds} s"
+        yield f"{name} held {result.measured.memory_peak >> 20} MiB"
 
 
-def judge_agent(before: Agent, after: Agent) -> Iterator[str]:
-    if after.pid != before.pid:
+def judge_agent(looks: Sequence[Agent], probes: Probes, log: str) -> Iterator[str]:
+    before, after = looks[0], looks[-1]
+    if len({one.pid for one in looks}) > 1:
         yield "the agent was started again"
     if after.memory > before.memory + GROWN:
         yield f"the agent has grown: {before}, then {after}"
     if after.descriptors > before.descriptors + GROWN_DESCRIPTORS:
         yield f"the agent has more descriptors: {before}, then {after}"
+    if after.threads > before.threads + GROWN_THREADS:
+        yield f"the agent has more threads: {before}, then {after}"
+    if probes.failed:
+        yield f"{probes.failed} of {probes.asked} probes of the agent failed"
+    for words in ("Traceback", "has stopped"):
+        if words in log:
+            yield f"the agent's log says {words!r}: {log[log.index(words) :][:500]}"
 
 
-async def besiege(
-    node: HostileNode, stack: contextlib.AsyncExitStack, seconds: float, seed: int
-) -> list["asyncio.Task[int]"]:
-    """All attacks at once; the tasks among them end by themselves."""
-    for one in attackers(seconds, seed, victim(node)):
-        await stack.enter_async_context(node.beside(one))
+async def admit_old(node: HostileNode, names: Sequence[str], known: Known) -> list[Pod]:
+    """Containers that an agent of before has begun: admitted, not yet running."""
+    pods = [attacker(one, known) for one in OLD if one.name in names]
+    for pod in pods:
+        assert await node.node.admit(pod) is None
+    if pods:
+        await node.node.agent.kill()
+        directories = (node.node.disk.virtual / "alloc").iterdir()
+        for path in (path for path in directories if not path.name.startswith(".")):
+            make_plain(path)
+        await node.node.start_agent()
+    return pods
+
+
+@contextlib.asynccontextmanager
+async def besieged(
+    node: HostileNode, old: Sequence[Pod], seconds: float, seed: int, names: Sequence[str]
+) -> AsyncIterator[list[str]]:
+    """All attacks at once; the lines it yields tell what came of those that are tasks."""
+    told: list[str] = []
     chance = random.Random(seed)
-    names = ("annotations", "environment", "doors")
-    return [
-        asyncio.create_task(random_attacks.ATTACKS[name](node, chance, seconds)) for name in names
-    ]
+    tasks: dict[str, asyncio.Task[int]] = {}
+    running = [asyncio.create_task(node.node.run_admitted(pod)) for pod in old]
+    known: Known = {SECONDS: (seconds,), SEED: (seed,), PORT: (node.port,), VICTIM: victim(node)}
+    async with contextlib.AsyncExitStack() as stack:
+        for one in ATTACKERS:
+            if one.name in names and not one.old:
+                await stack.enter_async_context(node.beside(attacker(one, known)))
+        for name in TASKS:  # last: their pods would take the room beside the honest
+            if name in names:
+                attack = random_attacks.ATTACKS[name]
+                tasks[name] = asyncio.create_task(attack(node, chance, seconds))
+        try:
+            yield told
+            for name, attacking in tasks.items():
+                (outcome,) = await asyncio.gather(attacking, return_exceptions=True)
+                if isinstance(outcome, BaseException):
+                    told.append(f"{name}: {outcome!r}")
+                node.said[f"attacker-{name}"].append(f"{outcome} tries")
+            await asyncio.sleep(START_SECONDS)  # for their last words
+        finally:
+            left = (*tasks.values(), *running)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
 
-async def run(seconds: float, seed: int, *, peace: bool) -> Outcome:
-    flags: dict[str, Any] = {"query-port": random_attacks.free_port(), "behind-the-shim": "end"}
-    async with HostileNode(MACHINE, **flags) as node, contextlib.AsyncExitStack() as stack:
-        running = [await stack.enter_async_context(node.beside(one)) for one in honest(seconds)]
-        await asyncio.sleep(START_SECONDS)
-        tasks = [] if peace else await besiege(node, stack, seconds, seed)
-        await asyncio.sleep(START_SECONDS)
-        before = Agent.look(node.node.agent.pid)
-        async with asyncio.timeout(seconds + END_SECONDS):
-            results = [result for one in running for result in await one]
-        after = Agent.look(node.node.agent.pid)
-        accounts = node.node.gpus.tenants()
-        busy = (sum(gpu.busy_ns for gpu in one.devices.values()) / 1e9 for one in accounts)
-        print("seconds of the GPU, of each:", sorted(round(one, 1) for one in busy if one))
-        tries = await asyncio.gather(*tasks, return_exceptions=True)
-        troubles = [words for one in results for words in judge(node, one, seconds)]
-        troubles += [
-            *judge_agent(before, after),
-            *(str(t) for t in tries if not isinstance(t, int)),
+async def run(seconds: float, seed: int, names: Sequence[str], flags: Mapping[str, Any]) -> Outcome:
+    """names: of the attackers; none for peace."""
+    outcome = Outcome()
+    whole = seconds + 4 * START_SECONDS
+    async with contextlib.AsyncExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "probe.sock"
+        ports: dict[str, Any] = {"query-port": random_attacks.free_port(), "probe-socket": place}
+        node = await stack.enter_async_context(HostileNode(MACHINE, **ports, **flags))
+        attacking = seconds + START_SECONDS
+        old = await admit_old(node, names, {SECONDS: (attacking,), SEED: (seed,)})
+        pods = {pod.name: pod for pod in honest(whole)}
+        starts = hostile(NEWCOMER, "newcomers.py", whole, cores=1, memory=4)
+        running = [
+            await stack.enter_async_context(node.beside(one)) for one in (*pods.values(), starts)
         ]
-        print(f"{'peace' if peace else 'siege'}: agent {before}, then {after}; tries {tries}")
-        for pod_name, lines in node.said.items():
-            print(f"  {pod_name}: {len(lines)} lines, the last: {lines[-1:]}")
-        return Outcome({one.pod.name: one.measured.share for one in results}, troubles)
+        await asyncio.sleep(START_SECONDS)
+        looks = [Agent.look(node)]
+        probing = asyncio.create_task(probe(place, outcome.probes))
+        try:
+            async with besieged(node, old, attacking, seed, names) as told:
+                await asyncio.sleep(START_SECONDS)
+                account = Account(node, tuple(pods))
+                for _ in range(2):
+                    looks.append(Agent.look(node))
+                    await asyncio.sleep(seconds / 2)
+                looks.append(Agent.look(node))
+                outcome.shares = account.shares()
+            async with asyncio.timeout(END_SECONDS):
+                results = [result for one in running for result in await one]
+        except (OSError, AgentDied) as error:
+            outcome.troubles.append(f"the agent has ended: {error}: {node.node.agent.last_words()}")
+            return outcome
+        finally:
+            probing.cancel()
+        outcome.results = {one.pod.name: one for one in results}
+        outcome.agent, outcome.said = looks, node.said
+        log = node.node.disk.agent_log.read_text(errors="replace")
+        outcome.troubles += [
+            *told,
+            *(
+                w
+                for name, one in outcome.results.items()
+                for w in judge(name, one, node.said[name])
+            ),
+            *judge_agent(looks[1:], outcome.probes, log),
+        ]
+        return outcome
 
 
 def compare(peace: Outcome, siege: Outcome) -> Iterator[str]:
     for name, alone in peace.shares.items():
-        attacked = siege.shares[name]
-        print(f"  {name}: {alone} % without attacks, {attacked} % under them")
-        promise = float(name.rpartition("-")[2])
-        if min(alone or 0, promise) - (attacked or 0) > SHORT:
-            yield f"{name} is short: {attacked} % after {alone} %"
+        attacked = siege.shares.get(name, 0.0)
+        if min(alone, float(name.rpartition("-")[2])) - attacked > SHORT:
+            yield f"{name} is short: {attacked:.1f} % after {alone:.1f} %"
+
+
+def table(peace: Outcome, siege: Outcome, names: Sequence[str]) -> Iterator[str]:
+    yield f"{'honest':14} promised  alone  attacked  exit  last words"
+    for name, result in siege.results.items():
+        last = "".join(siege.said[name][-1:])
+        cores = result.container.cores
+        shares = (
+            f"{one.shares[name]:.1f}" if name in one.shares else "-" for one in (peace, siege)
+        )
+        alone, attacked = shares
+        yield f"{name:14} {cores:8} {alone:>6} {attacked:>9}  {result.exit_code!s:>4}  {last}"
+    yield f"\n{'attacker':14} {'does':34} last words"
+    does = {**{one.name: one.does for one in ATTACKERS}, **TASKS}
+    for name in names:
+        last = "".join(siege.said[f"attacker-{name}"][-1:])
+        yield f"{name:14} {does[name]:34} {last[:120]}"
+    yield ""
+    moments = ("before", "start", "middle", "end")
+    for name, outcome in (("without attacks", peace), ("with", siege)):
+        for moment, look in zip(moments, outcome.agent, strict=False):
+            yield f"agent {name}, {moment}: {look}"
+        probes = outcome.probes
+        failed = f"{probes.failed} failed, slowest {probes.seconds:.2f} s"
+        yield f"probes {name}: {probes.asked}, {failed}"
+
+
+def chosen(only: str | None, without: str) -> tuple[str, ...]:
+    """Raises SystemExit where a name is of nobody."""
+    left_out = without.split(",") if without else []
+    named = only.split(",") if only is not None else list(NAMES)
+    if unknown := {*left_out, *named} - {*NAMES}:
+        sys.exit(f"no attacker {', '.join(sorted(unknown))}: known are {', '.join(NAMES)}")
+    return tuple(name for name in NAMES if name in named and name not in left_out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=secrets.randbits(31))
-    parser.add_argument("--peace", action="store_true", help="without attacks alone")
+    parser.add_argument("--without", default="", metavar="NAME,…", help="leave these out")
+    parser.add_argument("--only", metavar="NAME,…", help="these attackers alone")
+    parser.add_argument("--behind-the-shim", choices=BEHIND_THE_SHIM, default=BEHIND_THE_SHIM[0])
     given = parser.parse_args(arguments)
-    print(f"seed {given.seed}, {given.seconds:g} s", flush=True)
-    peace = asyncio.run(run(given.seconds, given.seed, peace=True))
-    troubles = [*peace.troubles]
-    if given.peace:
-        print(peace.shares)
-    else:
-        siege = asyncio.run(run(given.seconds, given.seed, peace=False))
-        troubles += [*siege.troubles, *compare(peace, siege)]
-    print("\n".join(troubles) or "nobody was harmed")
+    names = chosen(given.only, given.without)
+    print(f"seed {given.seed}, {given.seconds:g} s, {len(names)} attackers", flush=True)
+    flags = {"behind-the-shim": given.behind_the_shim}
+    peace = asyncio.run(run(min(given.seconds, PEACE_SECONDS), given.seed, (), flags))
+    siege = asyncio.run(run(given.seconds, given.seed, names, flags))
+    print("\n".join(table(peace, siege, names)))
+    troubles = [*peace.troubles, *siege.troubles, *compare(peace, siege)]
+    print("\n".join(["", *troubles]) if troubles else "\nnobody was harmed")
     return 1 if troubles else 0
 
 

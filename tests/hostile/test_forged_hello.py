@@ -47,7 +47,7 @@ async def test_a_tenant_that_locks_all_slots_is_refused_after_a_few() -> None:
         async with node.beside(evil):
             await until(lambda: bool(node.said["evil"]))
             (good,) = await node.run(hostile("good", "say_hello.py"))
-        assert node.said["evil"] == ["locked out -28"]
+        assert node.said["evil"][0] == "locked out -28"
         assert good.exit_code == 0
         assert node.said["good"][0].startswith("status 0")
 
@@ -57,7 +57,7 @@ async def test_a_flood_is_a_line_in_the_log(kind: str) -> None:
     async with HostileNode() as node:
         quiet = len(log_of(node))
         await node.run(hostile("evil", "flood.py", 3000, kind))
-        assert node.said["evil"] == ["done"]
+        assert node.said["evil"][0].startswith("done 3000 ")
         assert len(log_of(node)) < quiet + 50
 
 

@@ -7,17 +7,15 @@ itself a whole GPU, or left a set-uid program on the host. A full disk ended age
 """
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hostile_node import HostileNode, hostile, layout, pod
+from hostile_node import HostileNode, hostile, layout, make_plain, pod
 
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.books import BOOKS, boot_id, new_books
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.region import read_usage
 
@@ -86,13 +84,6 @@ async def test_containers_of_an_older_agent_go_on_and_cannot_end_this_one() -> N
 
         assert node.said["old"] == ["0 descriptors 2", "again 0", "truncated", "lost -11"]
         await node.run(pod("honest", HOLD))
-
-
-def make_plain(directory: Path) -> None:
-    """The books as an agent of before has them: a file."""
-    descriptor = new_books(boot_id())
-    (directory / "books").write_bytes(os.pread(descriptor, BOOKS.size, 0))
-    os.close(descriptor)
 
 
 async def test_a_restarted_agent_gets_the_books_back(tmp_path: Path) -> None:

@@ -149,6 +149,17 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
     assert len(signer.requests) == 2
 
 
+async def test_after_a_refusal_a_clock_that_is_set_back_delays_nothing(cluster: Cluster) -> None:
+    signer, source = await asked(cluster)
+    await signer.say({"conditions": [{"type": "Denied", "message": "not you"}]})
+    with pytest.raises(CertificateTrouble, match="not you"):
+        await source.look(cluster.clock())
+
+    cluster.clock.move(seconds=-5 * 3600)
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+
+
 async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
     cluster: Cluster,
 ) -> None:

@@ -50,7 +50,8 @@ class RequestedCertificate:
             return self._held
 
     async def _renew(self, now: datetime) -> Identity:
-        if self._not_before is not None and now < self._not_before:
+        # Later than AGAIN from now: the clock was ahead when it refused.
+        if self._not_before is not None and now < self._not_before <= now + AGAIN:
             raise CertificateTrouble(f"{self._signer} refused; it is asked again in some minutes")
         if self._asked is None:
             self._asked = await self._ask()

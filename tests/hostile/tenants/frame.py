@@ -15,8 +15,13 @@ welcome = tenant.hello()
 assert welcome is not None
 page = tenant.books(welcome.books)
 at = tenant.LAYOUT["slots"] + SLOT * FIRST
-tenant.write(page, at + 8, start)
-tenant.write(page, at, pid, size=4)
-tenant.write(page, tenant.LAYOUT["slot_limit"], 1024, size=4)
-tenant.say("framed")
-time.sleep(seconds)
+end, written = time.monotonic() + seconds, 0
+while time.monotonic() < end:
+    tenant.write(page, at + 8, start)
+    tenant.write(page, at, pid, size=4)
+    tenant.write(page, tenant.LAYOUT["slot_limit"], 1024, size=4)
+    written += 1
+    if written == 1:
+        tenant.say("framed")
+    time.sleep(0.01)
+tenant.say("written", written)

@@ -1,6 +1,6 @@
 """An honest program: holds most of its memory, allocates and frees, and launches all the time.
 
-    honest.py SECONDS HELD_MIB CHURNED_MIB
+    honest.py SECONDS HELD_MIB CHURNED_MIB [NAME]: the name is for who looks at the process
 
 Prints what it was refused, and how many kernels it launched.
 """

@@ -8,6 +8,7 @@ with a body of which next to nothing comes. deaf: they ask, and take no answer.
 
 import asyncio
 import sys
+from collections import Counter
 
 FIRST = {
     "idle": b"",
@@ -17,6 +18,9 @@ FIRST = {
 }
 
 
+made: Counter[str] = Counter()
+
+
 async def hold(port: int, kind: str, source: str, come: asyncio.Event) -> None:
     while True:
         try:
@@ -24,6 +28,7 @@ async def hold(port: int, kind: str, source: str, come: asyncio.Event) -> None:
                 "127.0.0.1", port, local_addr=(source, 0), limit=1
             )
             come.set()
+            made[kind] += 1
             writer.write(FIRST[kind])
             while kind in ("head", "body"):
                 await asyncio.sleep(1)
@@ -40,13 +45,14 @@ async def hold(port: int, kind: str, source: str, come: asyncio.Event) -> None:
 async def main(port: int, count: int, kind: str) -> None:
     come = [asyncio.Event() for _ in range(count)]
     sources = [f"127.0.0.{2 + number % 8}" for number in range(count)]
-    holding = [
-        asyncio.create_task(hold(port, kind, source, one))
-        for source, one in zip(sources, come, strict=True)
-    ]
-    await asyncio.gather(*(one.wait() for one in come))
-    print(f"{count} {kind} connections", flush=True)
-    await asyncio.gather(*holding)
+    async with asyncio.TaskGroup() as holding:
+        for source, one in zip(sources, come, strict=True):
+            holding.create_task(hold(port, kind, source, one))
+        await asyncio.gather(*(one.wait() for one in come))
+        print(f"{count} {kind} connections", flush=True)
+        while True:
+            await asyncio.sleep(5)
+            print(f"{made[kind]} connections made", flush=True)
 
 
 asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

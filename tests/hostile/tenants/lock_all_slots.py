@@ -19,9 +19,14 @@ fcntl.fcntl(welcome.books, fcntl.F_OFD_SETLK, lock)
 if os.fork() == 0:
     begun, calls = time.monotonic(), 0
     while time.monotonic() < begun + float(sys.argv[1]):
-        answer = tenant.hello()
+        try:
+            answer = tenant.hello()
+            status = str(answer.status) if answer is not None else "hung up"
+        except OSError as error:  # hung up before all was said
+            status = str(error)
         calls += 1
         if calls == 1:
-            tenant.say("locked out", answer.status if answer is not None else "hung up")
+            tenant.say("locked out", status)
+    tenant.say("calls", calls)
     os._exit(0)
 os.wait()

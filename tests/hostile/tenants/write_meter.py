@@ -22,10 +22,13 @@ child = os.fork()
 if child == 0:
     os.execvp("cuda-play", ["cuda-play", "launch", "--kernel", "2ms", "--seconds", str(seconds)])
 end = time.monotonic() + seconds
+written = 0
 while time.monotonic() < end and os.waitpid(child, os.WNOHANG)[0] == 0:
     if how == "clock":
         tenant.write(page, meters + clock, 0)
     else:
         for word in words:
             tenant.write(page, meters + word, VALUES[how])
+    written += 1
     time.sleep(0.0005)
+tenant.say("written", written)
