@@ -48,6 +48,7 @@ struct law {
 #ifdef LAW_AIMD
 
 enum { BEAT_MS = 100, REST = 3, DIVISOR = 3, EFFECTIVE_PERMILLE = 875, ENOUGH_PERMILLE = 800 };
+enum { KEEPS_LAST = 0 };
 
 static void steer(struct law *law, long used)
 {
@@ -65,6 +66,7 @@ static void steer(struct law *law, long used)
 #else
 
 enum { BEAT_MS = 120, LEAST_DISTANCE = 5, STEP_DIVISOR = 2560 };
+enum { KEEPS_LAST = 1 };
 
 static void steer(struct law *law, long used)
 {
@@ -123,7 +125,9 @@ static int nvml_open(void)
     return nvml.start() != NVML_SUCCESS || nvml.device(0, &nvml.gpu) != NVML_SUCCESS ? -1 : 0;
 }
 
-/* Percent that NVML shows for this process in the last second; 0 if it shows nothing. */
+/* Percent that NVML shows for this process in the last second; 0 if it lists no sample of that.
+ * When NVML answers with an error one law holds the last figure against the limit
+ * (vcuda-controller). */
 static long used_percent(void)
 {
     nvmlProcessUtilizationSample_t samples[SAMPLES];
@@ -131,10 +135,11 @@ static long used_percent(void)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned long long since = (unsigned long long)(now.tv_sec - 1) * 1000000 + now.tv_nsec / 1000;
+    static long percent;
     if (nvml.usage(nvml.gpu, samples, &count, since) != NVML_SUCCESS)
-        return 0;
-    unsigned long long newest = 0;
-    long percent = 0;
+        return KEEPS_LAST ? percent : 0;
+    unsigned long long newest = since;
+    percent = 0;
     for (unsigned i = 0; i < count; i++)
         if (samples[i].pid == (unsigned)getpid() && samples[i].timeStamp >= newest) {
             newest = samples[i].timeStamp;

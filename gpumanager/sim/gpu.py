@@ -59,7 +59,7 @@ class DeviceAccount:
     bytes_peak: int
     refused: int
     busy_ns: int
-    first_launch_ns: int
+    first_work_ns: int
     last_end_ns: int
     launches: int
     sm_ns: int
@@ -266,7 +266,7 @@ def _device_account(usage: Any) -> DeviceAccount:
         bytes_peak=usage.peak_bytes,
         refused=usage.refused,
         busy_ns=usage.busy_ns,
-        first_launch_ns=usage.first_launch_ns,
+        first_work_ns=usage.first_work_ns,
         last_end_ns=usage.last_end_ns,
         launches=usage.launches,
         sm_ns=usage.sm_ns,

@@ -21,8 +21,8 @@ from gpumanager.virtual.usage import DeviceUsage
 class Measured:
     """Over all GPUs of the container, in bytes and percent.
 
-    memory_denied: allocations refused at the limit. share: mean over the GPUs it launched on; None
-    if it launched nothing. throttled, throttled_seconds: launches that were made to wait for their
+    memory_denied: allocations refused at the limit. share: mean over the GPUs it had work on; None
+    without work. throttled, throttled_seconds: launches that were made to wait for their
     share, and how long all of them together.
     """
 
@@ -69,8 +69,7 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
     shares = [
         share
         for device in devices
-        if (share := share_of(device.busy_ns, device.first_launch_ns, device.last_end_ns))
-        is not None
+        if (share := share_of(device.busy_ns, device.first_work_ns, device.last_end_ns)) is not None
     ]
     return Measured(
         memory_peak=sum(device.bytes_peak for device in devices),
@@ -89,9 +88,9 @@ def _counted(allocation: Path) -> tuple[DeviceUsage, ...]:
         return ()
 
 
-def share_of(busy: int, first_launch: int, last_end: int) -> float | None:
-    """Percent of the time between the first launch and the end of the last kernel."""
-    return 100 * busy / (last_end - first_launch) if last_end > first_launch else None
+def share_of(busy: int, first_work: int, last_end: int) -> float | None:
+    """Percent of the time between the first kernel, fill or copy and the end of the last."""
+    return 100 * busy / (last_end - first_work) if last_end > first_work else None
 
 
 def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:

@@ -130,9 +130,11 @@ struct vcuda_meter {
     VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
     VCUDA_ATOMIC(uint64_t) turn;       /* limiter: who launched last, and when (core/turn.h) */
     VCUDA_ATOMIC(uint64_t)
-    waiting_since;                     /* limiter: whoever waits for its turn longest, 0: nobody;
-                                          CLOCK_MONOTONIC, ns, as the next */
-    VCUDA_ATOMIC(uint64_t) held_until; /* limiter: no turn for others until then */
+    waiting_served; /* limiter: GPU time that the waiting process which has had
+                       least has had, in ns; 0: nobody waits (core/turn.h) */
+    VCUDA_ATOMIC(uint64_t)
+    held_until;                        /* limiter: no turn for others until then; CLOCK_MONOTONIC,
+                                          ns, as the next */
     VCUDA_ATOMIC(uint64_t) turn_since; /* limiter: when that one's burst began */
     VCUDA_ATOMIC(uint64_t)
     drained_at; /* limiter: when all that was charged has ended, without
@@ -159,7 +161,10 @@ struct vcuda_logged {
 struct vcuda_logbook {
     VCUDA_ATOMIC(uint64_t) last;       /* ticket */
     VCUDA_ATOMIC(uint64_t) charged_ns; /* of the meter's: for all launches ever logged here */
-    uint8_t reserved[48];
+    VCUDA_ATOMIC(uint64_t)
+    served_ns; /* limiter: what whoever launched last had had (core/turn.h);
+                  the meter is full */
+    uint8_t reserved[40];
     struct vcuda_logged of[VCUDA_LOGGED]; /* each in the place of its ticket */
 };
 

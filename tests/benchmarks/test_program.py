@@ -12,11 +12,13 @@ from compute.grid import cases, chosen, compared
 from compute.runner import Runner
 
 from gpumanager.sim.machine import (
+    BEHAVIOURS,
     DEFAULT_BEHAVIOUR,
     REAL,
     DriverBehaviour,
     UtilizationSamples,
 )
+from gpumanager.sim.stage import Tenant, play
 
 
 def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +99,21 @@ async def test_a_baseline_holds_kernels_back_and_lets_graphs_go(tmp_path: Path) 
         held, free = [await runner.run(case, library) for case in (kernels, graphs)]
         assert 10 < held.verdicts[0].tenants["a"].share < 70
         assert free.verdicts[0].tenants["a"].share > 99
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("driver", BEHAVIOURS.values(), ids=BEHAVIOURS)
+async def test_vcuda_controllers_loop_refills_tokens_after_an_idle_second(
+    tmp_path: Path, driver: DriverBehaviour
+) -> None:
+    """Its share is 0 when the process has used more than its limit for some beats. The process then
+    waits, and only NVML's answer that it uses nothing makes the share grow again."""
+    tenant = Tenant("a", 10, "kernel=2ms blocks=10000 threads=256 for=20s")
+
+    played = await play([tenant], 20, driver=driver, limiter=build(tmp_path)["delta"])
+
+    used = [played.share("a", second, second + 4) for second in range(0, 20, 4)]
+    assert all(0 < share < 1 for share in used), used
 
 
 @pytest.mark.namespaces

@@ -60,7 +60,7 @@ class SimulatedGpu:
         out: Any = ffi.new("struct sim_tenant[]", lib.SIM_TENANTS)
         count = lib.account_tenants(self._state, out, lib.SIM_TENANTS)
         uses = [ffi.new("struct sim_usage *", out[n].gpus[0]) for n in range(count)]  # copies
-        return sorted(uses, key=lambda use: use.first_launch_ns)
+        return sorted(uses, key=lambda use: use.first_work_ns)
 
 
 class GpuNode:

@@ -17,7 +17,8 @@ import json, time, pynvml
 from pynvml import *
 def newer(handle, stamp):
     try:
-        return nvmlDeviceGetProcessUtilization(handle, stamp)
+        rows = nvmlDeviceGetProcessUtilization(handle, stamp)
+        return [row for row in rows if row.timeStamp > stamp]
     except NVMLError_NotFound:
         return []
 nvmlInit()
@@ -195,6 +196,20 @@ def test_without_newer_samples_utilisation_of_processes_is_not_found(box: SimBox
     )
 
     assert answer == "not found\n"
+
+
+def test_processes_without_newer_samples_are_listed_with_old_ones(box: SimBox) -> None:
+    clients = [box.client() for _ in range(2)]
+    for client in clients:
+        client("init()")
+
+    rows = look(
+        box,
+        "[[s.pid, s.smUtil, s.timeStamp] for s in"
+        " nvmlDeviceGetProcessUtilization(h, (int(time.time()) + 3600) * 10**6)]",
+    )
+
+    assert rows == [[client.pid, 0, 0] for client in clients]
 
 
 def test_levels_and_numa_nodes_are_the_machines() -> None:

@@ -9,6 +9,8 @@ import time
 import pytest
 from sim_box import Client, SimBox
 
+from gpumanager.sim.results import share_of
+
 MS = 1_000_000
 SLICE = 2 * MS
 
@@ -121,7 +123,27 @@ def test_the_account_says_when_work_began_and_ended(box: SimBox, client: Client)
     account = box.gpus.tenants()[0].devices[box.uuid]
 
     assert (account.busy_ns, account.launches) == (60 * MS, 2)
-    assert account.last_end_ns - account.first_launch_ns >= 60 * MS
+    assert account.last_end_ns - account.first_work_ns >= 60 * MS
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "cuda.cuMemsetD8_v2(word(held[0]), 0, word(1 << 26))",
+        "cuda.cuMemcpyDtoD_v2(word(held[0] + (1 << 26)), word(held[0]), word(1 << 26))",
+    ],
+    ids=["fill", "copy"],
+)
+def test_a_process_that_only_fills_or_copies_has_a_share(
+    box: SimBox, client: Client, work: str
+) -> None:
+    client(f"[alloc(1 << 27), {work}, sync()]")
+
+    account = box.gpus.tenants()[0].devices[box.uuid]
+    share = share_of(account.busy_ns, account.first_work_ns, account.last_end_ns)
+
+    assert account.launches == 0
+    assert share == pytest.approx(100)
 
 
 def test_a_stream_without_work_is_not_held_up_by_another(client: Client) -> None:

@@ -21,22 +21,32 @@ def terms(percent: int) -> Any:
 
 
 class Sibling:
-    """Always has a launch to make, of the same cost, and asks again when it is told to."""
+    """Always has a launch to make, of the same cost, and asks again when it is told to.
 
-    def __init__(self, meter: Any, slot: int, cost: int, percent: int) -> None:
-        self.meter, self.slot, self.cost, self.terms = meter, slot, cost, terms(percent)
+    batch: launches after which it waits until they have ended; 0: never.
+    """
+
+    def __init__(self, container: Any, slot: int, cost: int, percent: int, batch: int = 0) -> None:
+        self.meter, self.latest = container
+        self.slot, self.cost, self.terms = slot, cost, terms(percent)
+        self.batch = batch
         self.at = START + slot
+        self.served = ffi.new("uint64_t *")
         self.wait = self._wait()
         self.launched: list[int] = []
 
     def _wait(self) -> Any:
-        return ffi.new("struct turn_wait *", {"slot": self.slot, "begun": self.at})
+        served = lib.turn_served(self.latest, self.served, self.terms)
+        return ffi.new("struct turn_wait *", (self.slot, self.at, served))
 
     def ask(self) -> bool:
         pause = lib.turn_admit(self.meter, self.terms, self.wait, self.at, self.cost)
         if pause == 0:
             self.launched.append(self.at)
+            lib.turn_serve(self.latest, self.served, self.wait, self.cost)
             self.at += 1000
+            if self.batch and len(self.launched) % self.batch == 0:
+                self.at = max(self.at, self.meter.drained_at)
             self.wait = self._wait()
         self.at += min(pause, 50 * MILLISECOND)
         return bool(pause == 0)
@@ -46,9 +56,14 @@ class Sibling:
         return max(after - before for before, after in pairwise(times))
 
 
+def container() -> Any:
+    """Its meter, and what whoever launched last had had."""
+    return ffi.new("struct vcuda_meter *"), ffi.new("uint64_t *")
+
+
 def crowd(count: int, cost: int, percent: int) -> list[Sibling]:
-    meter = ffi.new("struct vcuda_meter *")
-    return [Sibling(meter, slot, cost, percent) for slot in range(count)]
+    shared = container()
+    return [Sibling(shared, slot, cost, percent) for slot in range(count)]
 
 
 def run(siblings: list[Sibling], seconds: float) -> None:
@@ -71,6 +86,41 @@ def test_siblings_share_evenly_and_nobody_waits_for_many_turns(
     counts = [len(one.launched) for one in siblings]
     assert max(counts) <= 1.1 * min(counts) + 1
     assert max(one.longest_gap() for one in siblings) <= 2 * count * turn
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((2 * MILLISECOND, 1), (2 * MILLISECOND, 10)),
+        ((2 * MILLISECOND, 1), (20 * MILLISECOND, 0)),
+        ((MILLISECOND // 5, 10), (150 * MILLISECOND, 1)),
+        ((500 * MILLISECOND, 1), (MILLISECOND, 0)),
+    ],
+)
+@pytest.mark.parametrize("percent", [20, 50, 80])
+def test_unlike_siblings_share_evenly(
+    one: tuple[int, int], other: tuple[int, int], percent: int
+) -> None:
+    shared = container()
+    siblings = [
+        Sibling(shared, slot, cost, percent, batch)
+        for slot, (cost, batch) in enumerate((one, other))
+    ]
+
+    run(siblings, 60)
+
+    shares = [100 * len(each.launched) * each.cost / (60 * SECOND) for each in siblings]
+    assert shares == pytest.approx([percent / 2] * 2, abs=1 + 100 / 60)
+
+
+def test_a_process_that_begins_late_is_not_owed_what_the_others_had_before() -> None:
+    first, late = crowd(2, 2 * MILLISECOND, 50)
+    run([first], 60)
+    late.at = first.at
+
+    run([first, late], 70)
+
+    assert len(late.launched) * late.cost <= 5 * SECOND * 0.5 + lib.TURN_BURSTS * BURST
 
 
 @pytest.mark.parametrize("percent", [10, 50, 90])

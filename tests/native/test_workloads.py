@@ -159,7 +159,7 @@ def test_the_first_launch_is_not_before_its_time(box: SimBox) -> None:
 
     told = report(box, "kernel=1ms for=300ms", "--start", str(start))
 
-    assert box.gpus.tenants()[0].devices[box.uuid].first_launch_ns >= start
+    assert box.gpus.tenants()[0].devices[box.uuid].first_work_ns >= start
     assert told["begin_ns"] >= start
 
 

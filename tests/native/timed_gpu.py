@@ -61,6 +61,6 @@ def line_up():
     def shares(self) -> list[float]:
         """Percent that each container had between its first launch and the end of its last."""
         return [
-            float(100 * one.busy_ns / (one.last_end_ns - one.first_launch_ns))
+            float(100 * one.busy_ns / (one.last_end_ns - one.first_work_ns))
             for one in self.gpu.tenants()
         ]

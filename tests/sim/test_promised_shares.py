@@ -114,6 +114,33 @@ async def test_processes_of_one_container_share_its_part_evenly(
     assert 100 * played.share("a", until=1) == pytest.approx(cores, abs=4)
 
 
+TEN_AT_ONCE = "pattern=burst count=10 every=1us"
+UNLIKE = {
+    "sync and ten at once": (50, "kernel=2ms pattern=sync", f"kernel=2ms {TEN_AT_ONCE}"),
+    "short": (50, "kernel=200us pattern=sync", f"kernel=200us {TEN_AT_ONCE}"),
+    "at a high share": (80, "kernel=2ms pattern=sync", f"kernel=2ms {TEN_AT_ONCE}"),
+    "short and long": (50, "kernel=50us", "kernel=20ms"),
+    "much longer than a burst": (50, "kernel=2ms pattern=sync", "kernel=150ms"),
+}
+
+
+@pytest.mark.parametrize(("cores", "one", "other"), UNLIKE.values(), ids=UNLIKE)
+async def test_unlike_processes_of_one_container_get_within_two_points_of_each_other(
+    cores: int, one: str, other: str
+) -> None:
+    texts = {"a": one, "b": other}
+    tenants = [
+        Tenant(name, cores, f"{text} {WHOLE_GPU} for=8s", container="c")
+        for name, text in texts.items()
+    ]
+
+    played = await play(tenants, 8)
+
+    got = [100 * played.share(name, since=2) for name in texts]
+    assert sum(got) == pytest.approx(cores, abs=1)
+    assert got[0] == pytest.approx(got[1], abs=2)
+
+
 STREAMS = (
     (30, "kernel=1ms,9ms streams=4", 2.0),
     (60, "kernel=50us,200us streams=3", 2.5),

@@ -78,7 +78,7 @@ class Company:
         limits = [
             Limit(gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us) for gpu in self._shared
         ]
-        return await self._manager.open(AllocationID(tenant.name), limits)
+        return await self._manager.open(AllocationID(tenant.container or tenant.name), limits)
 
     async def _start(
         self, tenant: Tenant, number: int, surroundings: Surroundings, clock: Clock, begin: int

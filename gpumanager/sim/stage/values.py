@@ -18,6 +18,7 @@ class Tenant:
     cores, ceiling: percent of the GPU promised, and at most (None: no more than promised). start:
     seconds after the stage's. processes: that each do the workload. burst_us: how much unused time
     may be saved up; 0 for the shim's own choice. changes: promises made later, by the second.
+    container: shared by the tenants that name it, whose promises are alike; by default its own.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Tenant:
     processes: int = 1
     burst_us: int = 0
     changes: tuple[tuple[float, int], ...] = ()
+    container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ static bool has_turn(uint64_t turn, uint32_t slot)
     return turn == 0 || (turn & TURN_SLOT_MASK) == slot;
 }
 
-/* Has somebody waited longer? */
-static bool younger(const struct vcuda_meter *meter, const struct turn_wait *wait)
+/* Does a process wait that has had less? */
+static bool yields(const struct vcuda_meter *meter, const struct turn_wait *wait)
 {
-    uint64_t oldest = get(&meter->waiting_since);
-    return oldest != 0 && oldest < wait->begun;
+    uint64_t least = get(&meter->waiting_served);
+    return least != 0 && least < wait->served;
 }
 
 /* At a high share a burst takes long to be refused; then it ends by its time. */
@@ -36,17 +36,17 @@ static bool in_burst(const struct vcuda_meter *meter, struct limiter_terms terms
 static int64_t lead(const struct vcuda_meter *meter, struct limiter_terms terms,
                     const struct turn_wait *wait, bool own, uint64_t now)
 {
-    if (!(own && in_burst(meter, terms, wait, now)) && younger(meter, wait))
+    if (!(own && in_burst(meter, terms, wait, now)) && yields(meter, wait))
         return -(int64_t)(terms.burst_ns / 2);
     return own || terms.lead_ns < 0 ? terms.lead_ns : 0;
 }
 
 static void enlist(struct vcuda_meter *meter, struct turn_wait *wait)
 {
-    uint64_t oldest = get(&meter->waiting_since);
+    uint64_t least = get(&meter->waiting_served);
     wait->refused = true;
-    while ((oldest == 0 || wait->begun < oldest) &&
-           !atomic_compare_exchange_weak_explicit(&meter->waiting_since, &oldest, wait->begun,
+    while ((least == 0 || wait->served < least) &&
+           !atomic_compare_exchange_weak_explicit(&meter->waiting_served, &least, wait->served,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
 }
@@ -59,7 +59,7 @@ static void take(struct vcuda_meter *meter, const struct turn_wait *wait, uint64
     uint64_t turn = get(&meter->turn);
     bool own = has_turn(turn, wait->slot);
     if (wait->refused || !own) {
-        set(&meter->waiting_since, 0);
+        set(&meter->waiting_served, 0);
         set(&meter->turn_since, now);
     }
     if (!own) {
@@ -92,7 +92,7 @@ static bool impatient(const struct vcuda_meter *meter, uint64_t turn, struct tur
  * next looks sooner than the others, who wait for it. */
 static uint64_t look(const struct vcuda_meter *meter, const struct turn_wait *wait, uint64_t now)
 {
-    uint64_t last = younger(meter, wait) ? TURN_LOOK_NS : TURN_LOOK_NEXT_NS;
+    uint64_t last = yields(meter, wait) ? TURN_LOOK_NS : TURN_LOOK_NEXT_NS;
     uint64_t pause = (now - wait->begun) / 4;
     return pause < TURN_LOOK_FIRST_NS ? TURN_LOOK_FIRST_NS : (pause < last ? pause : last);
 }
@@ -105,6 +105,29 @@ static uint64_t stand_back(const struct vcuda_meter *meter, struct limiter_terms
     uint64_t behind = terms.lead_ns < 0 ? (uint64_t)-terms.lead_ns : 0;
     uint64_t soon = (pause > behind ? pause - behind : 0) + look(meter, wait, now);
     return behind > 0 && soon < pause ? soon : pause;
+}
+
+static void raise(VCUDA_ATOMIC(uint64_t) * word, uint64_t least)
+{
+    uint64_t known = get(word);
+    while (known < least && !atomic_compare_exchange_weak_explicit(
+                                word, &known, least, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+uint64_t turn_served(const VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
+                     struct limiter_terms terms)
+{
+    uint64_t credit = get(served) == 0 ? 0 : TURN_BURSTS * terms.burst_ns;
+    raise(served, get(latest) > credit ? get(latest) - credit : 1);
+    return get(served);
+}
+
+void turn_serve(VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
+                const struct turn_wait *wait, uint64_t cost)
+{
+    raise(latest, wait->served);
+    atomic_fetch_add_explicit(served, cost, memory_order_relaxed);
 }
 
 uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,

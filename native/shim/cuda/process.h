@@ -58,6 +58,7 @@ struct process {
     struct graph_memory graphs;
     atomic_uint captures; /* of streams, under way: at most (capturing.h) */
     struct in_flight in_flight[VCUDA_DEVICES];
+    _Atomic uint64_t served[VCUDA_DEVICES]; /* of the container's GPU time (turn_served()) */
     struct census censuses[VCUDA_DEVICES];
     struct timing timing;
     struct pointers collectives;  /* handles (collective.h) */

@@ -184,6 +184,8 @@ static uint64_t name_of(CUstream stream)
 static void pay(struct launch *launch, uint64_t key)
 {
     struct process *process = launch->process;
+    _Atomic uint64_t *latest = &process->session.books.page->logbooks[launch->device].served_ns;
+    _Atomic uint64_t *served = &process->served[launch->device];
     struct wait wait = {
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
@@ -199,6 +201,7 @@ static void pay(struct launch *launch, uint64_t key)
     wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
     wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
     wait.turn.begun = wait.passed = wait.now;
+    wait.turn.served = turn_served(latest, served, wait.terms);
     see_elapsed(launch, &wait, false);
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         wait.turn.urgent = waiting_urgent(&wait);
@@ -210,6 +213,7 @@ static void pay(struct launch *launch, uint64_t key)
         see_elapsed(launch, &wait, true);
     }
     count_wait(&wait);
+    turn_serve(latest, served, &wait.turn, wait.asked);
     if (collective_any(process))
         waiting_gang_count(launch, &wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);

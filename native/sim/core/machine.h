@@ -91,13 +91,14 @@ struct sim_machine {
 
 /* One tenant on one GPU. Times are nanoseconds of CLOCK_MONOTONIC; 0: never.
  * busy_ns: GPU time received, in which it had the GPU and something ran. sm_ns: the same, times the
- * SMs that worked. launches: of kernels. refused: allocations beyond the physical memory. */
+ * SMs that worked. first_work_ns, last_end_ns: of kernels, fills and copies within the device.
+ * launches: of kernels. refused: allocations beyond the physical memory. */
 struct sim_usage {
     uint64_t bytes;
     uint64_t peak_bytes;
     uint64_t refused;
     uint64_t busy_ns;
-    uint64_t first_launch_ns;
+    uint64_t first_work_ns;
     uint64_t last_end_ns;
     uint64_t launches;
     uint64_t sm_ns;

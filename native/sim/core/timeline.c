@@ -205,12 +205,15 @@ void timeline_prepare(struct sim_state *state, const struct sim_process *process
         memset(state->work[slot_of(state, process)][gpu], 0, sizeof state->work[0][0]);
 }
 
-static void count_launch(struct sim_state *state, const struct sim_process *process, unsigned gpu)
+/* Fills and copies within the device are GPU time, too, but no launches. */
+static void count_work(struct sim_state *state, const struct sim_process *process, unsigned gpu,
+                       enum sim_kind kind)
 {
     struct sim_usage *usage = process_usage(state, process, gpu);
-    usage->launches++;
-    if (usage->first_launch_ns == 0)
-        usage->first_launch_ns = state->timelines[gpu].clock_ns;
+    bool launch = kind == SIM_KERNEL || kind == SIM_COLLECTIVE;
+    usage->launches += launch;
+    if (usage->first_work_ns == 0 && (launch || kind == SIM_MEMORY))
+        usage->first_work_ns = state->timelines[gpu].clock_ns;
 }
 
 int timeline_submit(struct sim_state *state, struct sim_process *process, unsigned gpu,
@@ -224,8 +227,7 @@ int timeline_submit(struct sim_state *state, struct sim_process *process, unsign
     if (collective && state->collective_count == 0)
         align_gpus(state);
     *position = work_add(&queue, task);
-    if (task->kind == SIM_KERNEL || collective)
-        count_launch(state, process, gpu);
+    count_work(state, process, gpu, task->kind);
     dispatch(state, gpu); /* what takes no time is done at once on a GPU that is free */
     return 0;
 }

@@ -1,6 +1,5 @@
 /* How much each process used a GPU, as the driver samples it: core/period.h. */
 #include "nvml/occupants.h"
-#include <errno.h>
 #include <time.h>
 
 enum { SAMPLES_V1 = 0x1000018 };
@@ -32,7 +31,22 @@ uint64_t last_with(unsigned long long stamp)
     return (stamp + 1) * 1000 - 1 - epoch_ns;
 }
 
-/* Of a GPU, those with a later stamp; NVML_ERROR_NOT_FOUND if there are none. */
+/* Nobody has a newer sample: then real drivers list the processes on the GPU all the same, with
+ * samples older than was asked for (Syllo/nvtop#110) or empty rows (tkestack/vcuda-controller#8).
+ * Example: a limiter keeps a process from launching for a second, and has to see 0 % now. */
+static nvmlReturn_t rows_of_idle(nvmlDevice_t device, const void *needed,
+                                 struct sim_utilization out[SIM_PROCESSES], unsigned *rows)
+{
+    struct sim_occupant idle[OCCUPANTS];
+    nvmlReturn_t result = occupants_get(device, needed, idle, rows);
+    if (result != NVML_SUCCESS)
+        return result;
+    for (unsigned i = 0; i < *rows; i++)
+        out[i] = (struct sim_utilization){.pid = idle[i].pid};
+    return *rows > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}
+
+/* Of a GPU, those with a later stamp. NVML_ERROR_NOT_FOUND if no process is on it either. */
 static nvmlReturn_t samples_get(nvmlDevice_t device, const void *needed, unsigned long long after,
                                 struct sim_utilization out[SIM_PROCESSES], unsigned *samples)
 {
@@ -43,10 +57,18 @@ static nvmlReturn_t samples_get(nvmlDevice_t device, const void *needed, unsigne
         return result;
     pthread_once(&epoch_once, find_epoch);
     int found = account_utilization(session->state, device->gpu, last_with(after), out);
-    if (found <= 0)
-        return found == -ENOTSUP ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_NOT_FOUND;
+    if (found < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (found == 0)
+        return rows_of_idle(device, needed, out, samples);
     *samples = (unsigned)found;
     return NVML_SUCCESS;
+}
+
+/* 0: never. */
+static unsigned long long stamp_of(const struct sim_utilization *row)
+{
+    return row->sample_ns == 0 ? 0 : timestamp(row->sample_ns);
 }
 
 API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
@@ -60,7 +82,7 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         result = occupants_fit(samples, count, out);
     for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
         out[i] = (nvmlProcessUtilizationSample_t){.pid = (unsigned)found[i].pid,
-                                                  .timeStamp = timestamp(found[i].sample_ns),
+                                                  .timeStamp = stamp_of(&found[i]),
                                                   .smUtil = found[i].percent};
     return result;
 }
@@ -77,9 +99,8 @@ API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     if (result == NVML_SUCCESS)
         result = occupants_fit(samples, &list->processSamplesCount, list->procUtilArray);
     for (unsigned i = 0; result == NVML_SUCCESS && i < samples; i++)
-        list->procUtilArray[i] =
-            (nvmlProcessUtilizationInfo_v1_t){.timeStamp = timestamp(found[i].sample_ns),
-                                              .pid = (unsigned)found[i].pid,
-                                              .smUtil = found[i].percent};
+        list->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = stamp_of(&found[i]),
+                                                                   .pid = (unsigned)found[i].pid,
+                                                                   .smUtil = found[i].percent};
     return result;
 }
