@@ -44,6 +44,7 @@ PEACE_SECONDS: Final = 120.0
 """At most, without attacks."""
 START_SECONDS: Final = 10.0
 END_SECONDS: Final = 300.0
+NEW_POD_SECONDS: Final = 5.0
 SHORT: Final = 1.0
 """Percent of the GPU's time."""
 GROWN: Final = 32 << 20
@@ -108,6 +109,7 @@ ATTACKERS: Final = (
     *OLD,
 )
 TASKS: Final = {
+    "new-pods": "the same as pages, in pods anew",
     "annotations": "pods that say odd things",
     "environment": "pods with odd variables",
     "doors": "requests at the agent's port",
@@ -275,6 +277,22 @@ async def admit_old(node: HostileNode, names: Sequence[str], known: Known) -> li
     return pods
 
 
+async def new_pods(node: HostileNode, chance: random.Random, seconds: float) -> int:
+    """The agent pauses whoever writes nonsense into its meter; a new pod begins anew."""
+    ends, tried = time.monotonic() + seconds, 0
+    while time.monotonic() < ends:
+        words = ("random_moves.py", chance.getrandbits(31), NEW_POD_SECONDS, "pages")
+        one = hostile(f"new-{tried}", *map(str, words), cores=1, memory=1)
+        if await node.node.admit(one) is None:
+            running = asyncio.create_task(node.node.run_admitted(one))
+            await asyncio.wait({running}, timeout=2 * NEW_POD_SECONDS)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            tried += 1
+        await asyncio.sleep(0.1)
+    return tried
+
+
 @contextlib.asynccontextmanager
 async def besieged(
     node: HostileNode, old: Sequence[Pod], seconds: float, seed: int, names: Sequence[str]
@@ -283,15 +301,16 @@ async def besieged(
     told: list[str] = []
     chance = random.Random(seed)
     tasks: dict[str, asyncio.Task[int]] = {}
-    running = [asyncio.create_task(node.node.run_admitted(pod)) for pod in old]
+    running = {pod.name: asyncio.create_task(node.node.run_admitted(pod)) for pod in old}
     known: Known = {SECONDS: (seconds,), SEED: (seed,), PORT: (node.port,), VICTIM: victim(node)}
     async with contextlib.AsyncExitStack() as stack:
         for one in ATTACKERS:
             if one.name in names and not one.old:
-                await stack.enter_async_context(node.beside(attacker(one, known)))
+                pod = attacker(one, known)
+                running[pod.name] = await stack.enter_async_context(node.beside(pod))
         for name in TASKS:  # last: their pods would take the room beside the honest
             if name in names:
-                attack = random_attacks.ATTACKS[name]
+                attack = new_pods if name == "new-pods" else random_attacks.ATTACKS[name]
                 tasks[name] = asyncio.create_task(attack(node, chance, seconds))
         try:
             yield told
@@ -301,8 +320,14 @@ async def besieged(
                     told.append(f"{name}: {outcome!r}")
                 node.said[f"attacker-{name}"].append(f"{outcome} tries")
             await asyncio.sleep(START_SECONDS)  # for their last words
+            for name, program in running.items():
+                code = (
+                    program.result()[0].exit_code if program.done() else "none: it was ended here"
+                )
+                if code != 0:
+                    node.said[name].append(f"exit {code}; before: {''.join(node.said[name][-1:])}")
         finally:
-            left = (*tasks.values(), *running)
+            left = (*tasks.values(), *running.values())
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
