@@ -64,6 +64,8 @@ NATIVE = (
     "vcuda_shim/lib/shim/libnvidia-ml.so.1",
     "vcuda_shim/lib/driver/libcuda.so.555.58.02",
     "vcuda_shim/lib/driver/libnvidia-ml.so.555.58.02",
+    "vcuda_shim/lib/driver-cuda-13/libcuda.so.615.71.09",
+    "vcuda_shim/lib/driver-cuda-13/libnvidia-ml.so.615.71.09",
     "vcuda_shim/lib/clock/libsimclock.so",
     "vcuda_shim/bin/cuda-play",
     "vcuda_shim/bin/cuda-work",

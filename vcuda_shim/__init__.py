@@ -18,6 +18,9 @@ LINK_NVML: Final = SHIM_NVML.with_name("libnvidia-ml.so")
 SIMULATED_DRIVER: Final = _HERE / "lib" / "driver"
 """Folder of the simulated driver: `libcuda.so.<version>`, `libnvidia-ml.so.<version>`."""
 
+SIMULATED_DRIVER_13: Final = _HERE / "lib" / "driver-cuda-13"
+"""The same of a release that knows CUDA 13."""
+
 SIM_CLOCK: Final = _HERE / "lib" / "clock" / "libsimclock.so"
 """For LD_PRELOAD: the program lives by the page of time that its variable SIM_CLOCK names."""
 

@@ -3,7 +3,8 @@
     lib/shim/libcuda.so.1, libnvidia-ml.so.1     the shims, put in place of the driver's libraries
     lib/shim/libcuda.so, libnvidia-ml.so         what programs are linked with in a container
     lib/shim-aarch64/…, lib/shim-x86_64/…        the same for a named machine; only when asked for
-    lib/driver/libcuda.so.<version>, …           the simulated driver, laid out like a real one
+    lib/driver/libcuda.so.555.58.02, …           the simulated driver, laid out like a real one
+    lib/driver-cuda-13/libcuda.so.615.71.09, …   the same, of a newer release
     lib/clock/libsimclock.so                     a clock for programs of a simulation, to preload
     bin/*                                        small CUDA programs to run in pods
     _shim.*.so                                   cffi: the shim's layouts and pure units
@@ -34,8 +35,9 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "native"
-DRIVER_VERSION = "555.58.02"
-"""What the simulated driver calls itself; the release whose exports it copies."""
+DRIVERS = {"driver": "555.58.02", "driver-cuda-13": "615.71.09"}
+"""The folders of the simulated driver, and the release that each calls itself; their exports:
+native/sim/table/generate.py."""
 
 CFLAGS = [
     "-std=c11",
@@ -215,18 +217,17 @@ def build_driver(out: Path, work: Path) -> None:
         ("cuda", "libcuda.so", "libcuda.so.1", ["-Wl,-Bsymbolic"]),
         ("nvml", "libnvidia-ml.so", "libnvidia-ml.so.1", []),
     ):
-        shared_library(
-            out / "lib" / "driver" / f"{library}.{DRIVER_VERSION}",
-            [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")],
-            [
-                *includes(NATIVE / "include", sim, generated),
-                f"-Wl,-soname,{soname}",
-                f"-Wl,--version-script,{generated / (name + '.map')}",
-                *binding,
-                "-ldl",
-                "-lm",
-            ],
-        )
+        together = generated / f"{name}.o"
+        files = [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")]
+        folders = includes(NATIVE / "include", sim, generated)
+        run([*compiler(), *CFLAGS, *folders, "-r", "-nostdlib", "-o", together, *files])
+        for folder, release in DRIVERS.items():
+            exports = f"-Wl,--version-script,{generated / f'{name}-{release}.map'}"
+            shared_library(
+                out / "lib" / folder / f"{library}.{release}",
+                [together],
+                [f"-Wl,-soname,{soname}", exports, *binding, "-ldl", "-lm"],
+            )
 
 
 def build_clock(out: Path, _work: Path) -> None:

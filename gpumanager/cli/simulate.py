@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ import click
 
 from gpumanager.cli.simulate_progress import Progress
 from gpumanager.cli.simulate_report import as_json, machines_table, print_report
-from gpumanager.errors import GpuManagerError
+from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
@@ -25,6 +27,7 @@ from gpumanager.sim.pods import Pod, read_pods
 from gpumanager.sim.results import ContainerResult
 
 DEFAULT_MACHINE: Final = "dgx-a100"
+_CUDA_VERSION: Final = re.compile(r"([1-9][0-9])\.([0-9])")
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,6 +50,12 @@ def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
     default=DEFAULT_MACHINE,
     show_default=True,
     help="The node's hardware; see --list-machines.",
+)
+@click.option(
+    "--cuda-version",
+    metavar="N.N",
+    help="What the node's driver speaks instead of what the machine says; from 13.0 on it is a "
+    "release that knows CUDA 13.4.",
 )
 @click.option("--json", "as_text", is_flag=True, help="The result as JSON.")
 @click.option(
@@ -74,8 +83,10 @@ def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
 )
 def command(
     pods: Sequence[Path],
+    *,
     machine: str,
-    as_text: bool,  # noqa: FBT001
+    cuda_version: str | None,
+    as_text: bool,
     seed: int,
     timeout: float,
 ) -> None:
@@ -96,6 +107,8 @@ def command(
             "gpumanager simulate --machine t4x4 examples/half-a-gpu.yaml"
         )
     described = load_machine(machine)
+    if cuda_version is not None:
+        described = replace(described, cuda_version=_cuda_version(cuda_version))
     wanted = read_pods(pods)
     try:
         results = asyncio.run(simulate(described, wanted, seed, timeout))
@@ -105,6 +118,14 @@ def command(
         click.echo(json.dumps(as_json(described, results), indent=2))
     else:
         print_report(described, results)
+
+
+def _cuda_version(text: str) -> int:
+    """13040 for 13.4, as a driver says it; raises InputError."""
+    match = _CUDA_VERSION.fullmatch(text)
+    if match is None:
+        raise InputError("--cuda-version", f"expected such as 13.4, found {text!r}")
+    return 1000 * int(match[1]) + 10 * int(match[2])
 
 
 async def simulate(

@@ -41,6 +41,9 @@ LEVELS: Final = {
 LIBRARIES: Final = Path("usr/lib", f"{platform.machine()}-linux-gnu")
 """Where Debian's packages put the driver, under the root."""
 
+CUDA_13: Final = 13000
+"""From this version on a machine has the newer one of the two simulated releases."""
+
 SONAMES: Final = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml.so.1"}
 
 
@@ -201,11 +204,11 @@ class SimulatedGpus:
         return TenantAccount(row.mount_namespace, row.serial, devices)
 
 
-def install_driver(root: Path) -> Path:
+def install_driver(root: Path, cuda_version: int) -> Path:
     """Lay the simulated driver under `root` as a package would; returns the libraries' folder."""
     folder = root / LIBRARIES
     folder.mkdir(parents=True, exist_ok=True)
-    for file in _driver_files():
+    for file in driver_files(cuda_version):
         _link_or_copy(file, folder / file.name)
         name = file.name[: file.name.index(".so") + len(".so")]
         _symlink(folder / SONAMES[name], file.name)
@@ -213,12 +216,13 @@ def install_driver(root: Path) -> Path:
     return folder
 
 
-def _driver_files() -> list[Path]:
-    files = sorted(vcuda_shim.SIMULATED_DRIVER.glob("lib*.so.*.*"))
+def driver_files(cuda_version: int) -> list[Path]:
+    """libcuda and libnvidia-ml, in this order, of the release for that version of CUDA."""
+    newer = cuda_version >= CUDA_13
+    folder = vcuda_shim.SIMULATED_DRIVER_13 if newer else vcuda_shim.SIMULATED_DRIVER
+    files = sorted(folder.glob("lib*.so.*.*"))
     if len(files) != len(SONAMES):
-        raise GpuManagerError(
-            f"{vcuda_shim.SIMULATED_DRIVER}: no simulated driver; build it: pip install ."
-        )
+        raise GpuManagerError(f"{folder}: no simulated driver; build it: pip install .")
     return files
 
 
@@ -286,7 +290,7 @@ def _description(machine: Machine) -> Any:
         raise InputError(machine.name, f"a queue of {machine.driver.queue_depth}; at most {most}")
     for name in DriverBehaviour.__slots__:
         setattr(described.driver, name, getattr(machine.driver, name))
-    described.driver_version = _driver_version().encode()
+    described.driver_version = _driver_version(machine).encode()
     for position, gpu in enumerate(gpus):
         _describe_gpu(described.gpus[position], gpu, machine)
         for other in range(position):
@@ -294,8 +298,8 @@ def _description(machine: Machine) -> Any:
     return described
 
 
-def _driver_version() -> str:
-    return _driver_files()[0].name.partition(".so.")[2]
+def _driver_version(machine: Machine) -> str:
+    return driver_files(machine.cuda_version)[0].name.partition(".so.")[2]
 
 
 def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:

@@ -122,7 +122,7 @@ def _locked(base: Path) -> int:
 def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
     """Put GPUs and driver in place; the caller closes the GPUs."""
     gpus = SimulatedGpus.create(disk.base, machine)
-    install_driver(disk.root)
+    install_driver(disk.root, machine.cuda_version)
     write_cache(disk)
     for directory in (disk.kubelet, disk.virtual, disk.checkpoint, disk.volumes):
         directory.mkdir(exist_ok=True)

@@ -12,13 +12,12 @@ from sim_box import PAGED, machine
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
-from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SIMULATED_DRIVER
 
 CONTEXT = 304 * MIB
 LIMIT = 2 * GIB
@@ -60,14 +59,16 @@ class Meter:
 class MeasuredNode:
     """One simulated GPU whose contexts take memory, a manager that measures, one container."""
 
-    def __init__(self, work: Path, driver: DriverBehaviour = PAGED) -> None:
-        gpus = SimulatedGpus.create(work / "host", machine(1, context_bytes=CONTEXT, driver=driver))
+    def __init__(
+        self, work: Path, driver: DriverBehaviour = PAGED, cuda_version: int = 12050
+    ) -> None:
+        described = machine(1, context_bytes=CONTEXT, driver=driver, cuda_version=cuda_version)
+        gpus = SimulatedGpus.create(work / "host", described)
         self.work, self.gpus = work, gpus
         self.gpu = gpus.machine.topology.gpus[0].uuid
         self.meter = Meter(gpus)
         self.manager = self.new_manager()
-        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        cuda, nvml = driver_files(cuda_version)
         self._libraries = lay_out(work / "lib", cuda, nvml)
 
     async def stop(self) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 from shim_container import GPU, Container
 
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._sim import ffi, lib
 
 PHYSICAL = 16 * GIB
@@ -20,11 +20,18 @@ LIMIT = 2 * GIB
 class SimulatedGpu:
     """One simulated GPU, and its own account of who used it."""
 
-    def __init__(self, directory: Path, memory_bandwidth: int = 0, **driver: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        memory_bandwidth: int = 0,
+        cuda_version: int = 12050,
+        **driver: int,
+    ) -> None:
         """driver: its behaviour, as struct sim_driver has it."""
         directory.mkdir()
         machine: Any = ffi.new("struct sim_machine *")
-        machine.gpu_count, machine.cuda_version = 1, 12050
+        machine.gpu_count, machine.cuda_version = 1, cuda_version
+        self.cuda_version = cuda_version
         machine.driver_version = b"555.58.02"
         machine.driver.page_bytes, machine.driver.slab_most_bytes = 2 << 20, 1 << 20
         for name, value in driver.items():
@@ -61,8 +68,7 @@ class GpuNode:
 
     def __init__(self, work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> None:
         self._work, self._gpu, self._manager = work, gpu, manager
-        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        cuda, nvml = driver_files(gpu.cuda_version)
         self._libraries = lay_out(work / "lib", cuda, nvml)
 
     async def container(self, name: str, cores: int, memory: int = LIMIT) -> Container:

@@ -12,7 +12,8 @@ from shim_client import OUT_OF_MEMORY, cuda
 
 MIB = 1 << 20
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8
-ON_DEVICE, ON_HOST = 1, 2
+PINNED, MANAGED = 1, 2
+ON_DEVICE, ON_HOST = 1, 3  # of the host: a NUMA node, which drivers of CUDA 12 know too
 
 
 class PoolProps(ctypes.Structure):
@@ -48,16 +49,29 @@ class Pools:
         return pool
 
     def make(
-        self, *, place: int = ON_DEVICE, ordinal: int = 0, largest: int = 0, handles: int = 0
+        self,
+        *,
+        place: int = ON_DEVICE,
+        ordinal: int = 0,
+        largest: int = 0,
+        handles: int = 0,
+        kind: int = PINNED,
     ) -> tuple[int, ctypes.c_void_p]:
         pool = ctypes.c_void_p()
-        props = PoolProps(1, handles, place, ordinal, None, largest)
+        props = PoolProps(kind, handles, place, ordinal, None, largest)
         return self.driver.cuMemPoolCreate(ctypes.byref(pool), ctypes.byref(props)), pool
 
     def made(self, **wanted: int) -> ctypes.c_void_p:
         result, pool = self.make(**wanted)
         assert result == 0, result
         return pool
+
+    def of(
+        self, place: int, ordinal: int = 0, kind: int = PINNED, function: str = "cuMemGetMemPool"
+    ) -> tuple[int, int | None]:
+        """The pool of a place and kind of memory: the current one, or what the function gives."""
+        pool, location = ctypes.c_void_p(), (ctypes.c_int * 2)(place, ordinal)
+        return getattr(self.driver, function)(ctypes.byref(pool), location, kind), pool.value
 
     def stream(self) -> ctypes.c_void_p:
         stream = ctypes.c_void_p()

@@ -40,6 +40,7 @@ def machine(
     reserved_bytes: int = 0,
     capability: int = 7,
     driver: DriverBehaviour = IDEAL,
+    cuda_version: int = 12050,
 ) -> Machine:
     """GPUs of 16 GiB in pairs under one switch, each pair on its own NUMA node."""
     gpus = [
@@ -58,7 +59,7 @@ def machine(
         [None if a == b else Bond(level(a, b), nvlinks) for b in range(count)] for a in range(count)
     ]
     model = GpuModel("Tesla T4", 40, (capability, 5), 1024, context_bytes, reserved_bytes)
-    return Machine("box", topology(gpus, bonds), {"T4": model}, driver=driver)
+    return Machine("box", topology(gpus, bonds), {"T4": model}, cuda_version, driver)
 
 
 def level(a: int, b: int) -> Level:
@@ -116,7 +117,7 @@ class SimBox:
         self.machine = described
         self.directory = directory
         self.gpus = SimulatedGpus.create(directory, described)
-        self.libraries = install_driver(directory)
+        self.libraries = install_driver(directory, described.cuda_version)
         self._clients: list[Client] = []
 
     @property

@@ -9,13 +9,13 @@ from sim_box import PAGED
 
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.sim.container.values import BindMount
-from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.gpu import SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
+from vcuda_shim import SHIM_CUDA
 
 PHYSICAL = Bytes(16 * GIB)
 
@@ -43,8 +43,7 @@ class SimulatedNode:
     ) -> None:
         self.gpus = SimulatedGpus.create(work, one_gpu(context_bytes, cuda_version=cuda_version))
         self._work, self._manager = work, manager
-        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        cuda, nvml = driver_files(cuda_version)
         self.libraries = lay_out(work / "lib", cuda, nvml)
         shutil.copy2(shim, self.libraries / SHIM_CUDA.name)
 

@@ -13,12 +13,12 @@ from shim_container import INCLUDE, Container
 from sim_box import SimBox, machine, sim_box
 
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SIMULATED_DRIVER
 
 LIBRARIES = ("cuda", "nvml")
 RESULTS = {"cuda": "CUresult", "nvml": "nvmlReturn_t"}
@@ -174,7 +174,7 @@ def test_in_a_process_that_is_not_managed_each_call_goes_straight_to_its_own_fun
 @pytest.fixture
 def box() -> Iterator[SimBox]:
     """With GPUs that have all that hooks are about."""
-    described = machine()
+    described = machine(cuda_version=13040)
     models = dict.fromkeys(described.models, HOPPER)
     with sim_box(replace(described, models=models)) as made:
         yield made
@@ -185,8 +185,7 @@ async def containers(
     box: SimBox, work: Path, manager: VirtualSockets
 ) -> tuple[Container, Container]:
     """One behind the shim, one with the bare driver."""
-    (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-    (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+    cuda, nvml = driver_files(box.machine.cuda_version)
     nodes = sorted(box.gpus.device_directory.iterdir())
     devices = tuple(BindMount(str(node), f"/dev/{node.name}") for node in nodes)
     limits = [Limit(gpu.uuid, Bytes(8 * GIB), 100, 100) for gpu in box.machine.topology.gpus]

@@ -1,6 +1,7 @@
 """Pools behind the shim, over the simulated driver: charged for what they hold, to the byte."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from one_gpu import LIMIT, GpuNode, SimulatedGpu
@@ -12,6 +13,14 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
 
 pytestmark = pytest.mark.namespaces
+
+
+@pytest.fixture
+def gpu(work: Path) -> Iterator[SimulatedGpu]:
+    """Whose driver knows CUDA 13."""
+    simulated = SimulatedGpu(work / "dev", cuda_version=13040)
+    yield simulated
+    simulated.close()
 
 
 @pytest.fixture

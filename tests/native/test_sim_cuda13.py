@@ -15,7 +15,7 @@ ON_SECOND_DEVICE = (
 
 @pytest.fixture
 def box() -> Iterator[SimBox]:
-    with sim_box(machine(capability=9)) as made:
+    with sim_box(machine(capability=9, cuda_version=13040)) as made:
         yield made
 
 
@@ -65,3 +65,53 @@ def test_memory_is_bound_on_its_own_device_alone(client: Client) -> None:
     ]
 
     assert bound == [1, 1, 0]
+
+
+BATCH = (
+    "(lambda to, size, attributes, first: cuda.cuMemcpyBatchAsync_v2("
+    "to, (ctypes.c_uint64 * 2)(*(ctypes.addressof(kept['text']) + n for n in (0, 4))),"
+    " size, ctypes.c_size_t(2), attributes, first, ctypes.c_size_t(1), {stream}))"
+    "((ctypes.c_uint64 * 2)(held[-1] + 4, held[-1]), (ctypes.c_size_t * 2)(4, {last}),"
+    " (ctypes.c_int * 6)({order}), (ctypes.c_size_t * 1)({first}))"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "result"),
+    [
+        ({}, 0),
+        ({"order": 0}, 1),
+        ({"order": 4}, 1),
+        ({"first": 1}, 1),
+        ({"stream": "None"}, 1),
+        ({"last": 1 << 20}, 1),
+    ],
+)
+def test_a_batch_of_copies_is_made_or_refused_for_what_is_wrong(
+    client: Client, asked: dict[str, object], result: int
+) -> None:
+    client("[alloc(4096), keep('text', ctypes.create_string_buffer(b'evenmost')) and 0]")
+    client("cuda.cuStreamCreate(ctypes.byref(kept.setdefault('stream', ctypes.c_void_p())), 0)")
+    words = {"stream": "kept['stream']", "order": 1, "first": 0, "last": 4} | asked
+
+    assert client(BATCH.format(**words)) == result
+    if result == 0:
+        read = "cuda.cuMemcpyDtoH_v2(kept['text'], word(held[-1]), ctypes.c_size_t(8))"
+        assert client(f"[{read}, kept['text'].value.decode()]") == [0, "mosteven"]
+
+
+def test_events_and_streams_answer_to_their_newer_names(client: Client) -> None:
+    client("[record('begin'), spin(2_000_000), record('end'), sync()]")
+    client("cuda.cuStreamCreate(ctypes.byref(kept.setdefault('stream', ctypes.c_void_p())), 0)")
+
+    elapsed = client(
+        "(lambda time: [cuda.cuEventElapsedTime_v2(ctypes.byref(time), events['begin'],"
+        " events['end']), time.value])(ctypes.c_float())"
+    )
+    device = client(
+        "(lambda device: [cuda.cuStreamGetDevice(kept['stream'], ctypes.byref(device)),"
+        " device.value])(ctypes.c_int(-1))"
+    )
+
+    assert elapsed == [0, client("elapsed('begin', 'end')")]
+    assert device == [0, 0]

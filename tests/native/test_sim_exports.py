@@ -3,18 +3,17 @@
 import ctypes
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 from sim_box import SimBox, machine, sim_box
 
-import vcuda_shim
+from gpumanager.sim.gpu import driver_files
 
 TABLE = Path(__file__).parents[2] / "native" / "sim" / "table"
-CUDA = next(vcuda_shim.SIMULATED_DRIVER.glob("libcuda.so.*"))
-NVML = next(vcuda_shim.SIMULATED_DRIVER.glob("libnvidia-ml.so.*"))
+CUDA, NVML = driver_files(12050)
+CUDA_13, NVML_13 = driver_files(13040)
 
 FACTS = [
     # asked in the real 555.58.02: name, version, flags, the export it answered with
@@ -33,6 +32,14 @@ FACTS = [
     ("cuMemcpyHtoD", 7000, 2, "cuMemcpyHtoD_v2_ptds"),
     ("cuStreamSynchronize", 7000, 3, "cuStreamSynchronize_ptsz"),
 ]
+
+NVML_VERSION = """
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+name = ctypes.create_string_buffer(80)
+assert (nvml.nvmlInit_v2(), nvml.nvmlSystemGetDriverVersion(name, 80)) == (0, 0)
+print(name.value.decode())
+"""
 
 ASK = """
 import ctypes, json, sys
@@ -55,7 +62,7 @@ print(json.dumps([answers, addresses]))
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[SimBox]:
-    with sim_box(replace(machine(), cuda_version=13050)) as made:
+    with sim_box(machine(cuda_version=13040)) as made:
         yield made
 
 
@@ -87,8 +94,25 @@ def ask(
 
 
 def test_exactly_the_names_of_the_tables_are_exported() -> None:
-    assert exported(CUDA) == {row[0] for row in rows("cuda.txt")}
-    assert exported(NVML) == {row[0] for row in rows("nvml.txt")}
+    assert exported(CUDA_13) == {row[0] for row in rows("cuda.txt")}
+    assert exported(NVML_13) == {row[0] for row in rows("nvml.txt")}
+
+
+def test_the_older_release_lacks_what_newer_versions_of_cuda_added() -> None:
+    added = {
+        row[0]
+        for row in rows("cuda.txt")
+        if row[1] != "data" and any(int(since) > 12050 for since in row[2:] if since != "-")
+    }
+
+    assert exported(CUDA_13) - exported(CUDA) == added
+    assert {"cuEventElapsedTime_v2", "cuMemGetDefaultMemPool", "cuMemcpyBatchAsync_v2_ptsz"} < added
+    assert exported(NVML) == exported(NVML_13)
+
+
+def test_a_release_calls_itself_by_the_name_of_its_file() -> None:
+    with sim_box(machine(cuda_version=13040)) as newer:
+        assert newer.python(NVML_VERSION) == "615.71.09\n"
 
 
 def test_no_two_functions_of_libcuda_share_an_address() -> None:
@@ -150,7 +174,7 @@ def test_every_row_of_the_table_is_found_at_its_version_and_not_before(box: SimB
 
 
 def test_a_driver_of_cuda_12_has_no_entry_points_of_cuda_13() -> None:
-    with sim_box(replace(machine(), cuda_version=12050)) as older:
+    with sim_box() as older:
         answers, addresses = ask(older, [("cuCtxSynchronize", 13000, 0)], ["cuCtxSynchronize"])
 
     assert answers == [[0, addresses["cuCtxSynchronize"], 0, 0]]

@@ -275,3 +275,19 @@ def test_a_retired_account_starts_anew(box: SimBox) -> None:
     assert retired.devices[box.uuid].bytes_peak == GIB
     assert box.gpus.retire(tenant.mount_namespace) is None
     assert box.gpus.tenants() == []
+
+
+CROWD = """[keep('die_with_me', ctypes.CDLL(None).prctl) and 0,
+keep('crowd', [child for child in (os.fork() for _ in range(300)) if child or
+os._exit(kept['die_with_me'](1, 9) or init() or __import__('signal').pause() or 0)]) and init()][1]
+""".replace("\n", " ")
+
+
+def test_more_than_256_processes_use_a_gpu_at_once(box: SimBox) -> None:
+    client = box.client()
+
+    assert client(CROWD) == 0
+
+    assert soon(lambda: len(box.gpus.processes()) == 301, within=60)
+    client("[os.kill(child, 9) for child in kept['crowd']]")
+    assert soon(lambda: len(box.gpus.processes()) == 1, within=60)

@@ -1,16 +1,24 @@
 """Memory pools of the simulated driver: what they hold, reuse, give back, and share."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sim_box import SimBox
+from sim_box import SimBox, machine, sim_box
 
 from gpumanager.units import MIB
 
 HERE = Path(__file__).resolve().parent
 CHUNK = 32 * MIB
+
+
+@pytest.fixture
+def box() -> Iterator[SimBox]:
+    """Whose driver knows CUDA 13."""
+    with sim_box(machine(cuda_version=13040)) as made:
+        yield made
 
 
 def told(box: SimBox, script: str) -> Any:

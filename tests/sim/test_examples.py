@@ -253,6 +253,21 @@ def test_a_failing_command_is_a_result_and_no_error(tmp_path: Path) -> None:
     assert "executable file not found in $PATH" in finished.stderr
 
 
+def test_the_driver_of_a_simulation_speaks_the_version_that_is_asked_for(tmp_path: Path) -> None:
+    ask = (
+        "import ctypes; version = ctypes.c_int();"
+        "ctypes.CDLL('libcuda.so.1').cuDriverGetVersion(ctypes.byref(version));"
+        "print('speaks', version.value)"
+    )
+    described = yaml.safe_load((EXAMPLES / "half-a-gpu.yaml").read_text())
+    described["spec"]["containers"][0] |= {"command": [sys.executable, "-c", ask]}
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(described))
+
+    finished = simulate("--machine", "single", "--cuda-version", "13.4", tmp_path / "pod.yaml")
+
+    assert "speaks 13040" in finished.stderr
+
+
 def test_time_that_runs_out_is_status_1_and_names_what_still_ran(tmp_path: Path) -> None:
     """However slow the machine is: more time where the container had not begun in it."""
     described = yaml.safe_load((EXAMPLES / "half-a-gpu.yaml").read_text())

@@ -9,7 +9,7 @@
 
 enum {
     SIM_GPUS = 16,
-    SIM_PROCESSES = 256,
+    SIM_PROCESSES = 1024,
     SIM_TENANTS = 256,
     SIM_NAME_SIZE = 96,
     SIM_SAMPLES = 8, /* periods of utilisation that are remembered */

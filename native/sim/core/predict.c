@@ -4,6 +4,9 @@
 #include "core/timeline.h"
 #include "core/work.h"
 
+/* Nobody knows when a function of the host will have ended: who waits for it looks so often. */
+#define HOST_LOOK_NS UINT64_C(20000)
+
 /* The last work of a lane before position `end`; there is one. */
 static uint64_t last_before(const struct work_queue *queue, unsigned lane, uint64_t end)
 {
@@ -105,6 +108,8 @@ static uint64_t lane_wait(const struct sim_state *state, const struct work_queue
     }
     if ((queue->queue->copying >> lane & 1) != 0)
         return left;
+    if ((queue->queue->hosting >> lane & 1) != 0)
+        return left + HOST_LOOK_NS;
     uint64_t event = reach_wait(state, queue, gpu, work_awaited_event(queue, lane));
     return left + larger(event, reach_wait(state, queue, gpu, work_awaited_lanes(queue, lane)));
 }

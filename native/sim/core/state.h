@@ -68,6 +68,7 @@ struct sim_queue {
     uint64_t blocked;
     uint64_t running;
     uint64_t copying;
+    uint64_t hosting;
     uint64_t progress;
     uint64_t demand;
     uint64_t period_busy_ns;

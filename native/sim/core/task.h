@@ -14,6 +14,7 @@ enum sim_kind {
     SIM_COPY_TO_HOST,
     SIM_GATE,       /* a marker that does not end before it is opened */
     SIM_COLLECTIVE, /* a kernel that spins until all of its group have begun (collective.h) */
+    SIM_HOST, /* a function of the host, from when it may begin until it is said to have ended */
 };
 
 /* Lanes: of the legacy stream, and the first of those for blocking and for other streams. */

@@ -259,6 +259,21 @@ unsigned timeline_lane(const struct sim_state *state, const struct sim_process *
     return work_at(&queue, position)->lane;
 }
 
+bool timeline_host_begun(const struct sim_state *state, const struct sim_process *process,
+                         unsigned gpu, unsigned lane, uint64_t position)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    return work_host_begun(&queue, lane, position);
+}
+
+void timeline_host_ended(struct sim_state *state, const struct sim_process *process, unsigned gpu,
+                         unsigned lane)
+{
+    struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
+    work_host_ended(&queue, lane);
+    dispatch(state, gpu); /* what followed it may begin at once */
+}
+
 void timeline_forget(struct sim_state *state, const struct sim_process *process)
 {
     unsigned slot = slot_of(state, process);

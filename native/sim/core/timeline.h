@@ -45,8 +45,9 @@ bool timeline_reached(const struct sim_state *state, const struct sim_process *p
                       unsigned gpu, struct sim_reach reach);
 
 /* When to look again: a time that is not after the end of that work, and after the time up to which
- * the GPU is settled. For plain sequences of kernels, this process's and its competitors', that
- * need not share the SMs it is the end, as far as REAP_PERIOD_NS ahead: a competitor may die. */
+ * the GPU is settled; behind a function of the host 20 us later. For plain sequences of kernels,
+ * this process's and its competitors', that need not share the SMs it is the end, as far as
+ * REAP_PERIOD_NS ahead: a competitor may die. */
 uint64_t timeline_predict(const struct sim_state *state, const struct sim_process *process,
                           unsigned gpu, struct sim_reach reach);
 
@@ -63,6 +64,13 @@ static inline uint64_t timeline_slice(const struct sim_state *state)
 {
     return state->machine.driver.slice_ns != 0 ? state->machine.driver.slice_ns : SIM_SLICE_NS;
 }
+
+/* May a function of the host begin that was queued there? Then tell when it has ended. The GPU must
+ * be settled up to now. */
+bool timeline_host_begun(const struct sim_state *state, const struct sim_process *process,
+                         unsigned gpu, unsigned lane, uint64_t position);
+void timeline_host_ended(struct sim_state *state, const struct sim_process *process, unsigned gpu,
+                         unsigned lane);
 
 /* A process is gone, and what it had queued with it. The GPUs must be settled. */
 void timeline_forget(struct sim_state *state, const struct sim_process *process);

@@ -92,6 +92,10 @@ static void start(const struct work_queue *self, unsigned lane)
         start_copy(self, lane);
         return;
     }
+    if (head->kind == SIM_HOST) {
+        queue->hosting |= bit(lane);
+        return;
+    }
     uint64_t length = head->kind == SIM_COLLECTIVE ? LONGEST_NS : head->duration_ns;
     head->finish = queue->progress + (length << FRACTION);
     queue->running |= bit(lane);
@@ -121,7 +125,8 @@ static struct sim_work *enter(const struct work_queue *self, const struct sim_ta
         work->duration_ns = 1; /* so that each ends after it began */
     if (work->kind == SIM_COLLECTIVE)
         work->collective = collective_join(self->state, task);
-    work->crossing = is_copy(work) || (work->after != 0 && !ended(self, work->after - 1)) ||
+    work->crossing = is_copy(work) || work->kind == SIM_HOST ||
+                     (work->after != 0 && !ended(self, work->after - 1)) ||
                      (before(work->lane) & queue->filled) != 0;
     if (work->kind == SIM_GATE)
         work->crossing = true;
@@ -298,6 +303,18 @@ void work_end_copies(const struct work_queue *self)
         queue->copying &= ~bit(lane);
         end_head(self, lane);
     }
+    announce(self);
+}
+
+bool work_host_begun(const struct work_queue *self, unsigned lane, uint64_t position)
+{
+    return (self->queue->hosting & bit(lane)) != 0 && self->queue->lanes[lane].head == position;
+}
+
+void work_host_ended(const struct work_queue *self, unsigned lane)
+{
+    self->queue->hosting &= ~bit(lane);
+    end_head(self, lane);
     announce(self);
 }
 

@@ -14,6 +14,9 @@
  * A kernel of a collective (collective.h) spins from when its process first has the GPU until the
  * last one of its group has begun; from then on it takes its length.
  *
+ * A function of the host wants neither SM nor turn; how long it takes is not known. Its process
+ * says when it has ended.
+ *
  * Copies between host and device want no SM and no turn: a copy engine of the GPU, one for each
  * direction, takes them one after another as they become ready, whoever's they are.
  */
@@ -63,6 +66,10 @@ uint64_t work_next_end(const struct work_queue *self, uint64_t sm_count);
 /* Let what runs proceed for `step` nanoseconds, which end at the GPU's clock, and what then is done
  * end. 0: what takes no time. */
 void work_proceed(const struct work_queue *self, uint64_t step, uint64_t sm_count);
+
+/* May the function of the host at that position begin? Then it has begun, until it has ended. */
+bool work_host_begun(const struct work_queue *self, unsigned lane, uint64_t position);
+void work_host_ended(const struct work_queue *self, unsigned lane);
 
 /* When the first of the copies under way ends; there is one. */
 uint64_t work_next_copy(const struct work_queue *self);

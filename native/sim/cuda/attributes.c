@@ -1,6 +1,6 @@
-#include "cuda/driver.h"
+#include "cuda/location.h"
 
-enum { FIRST_ATTRIBUTE = 1, LAST_ATTRIBUTE = 143 };
+enum { FIRST_ATTRIBUTE = 1, LAST_BEFORE_13 = 143, LAST_ATTRIBUTE = 161 };
 
 /* Device attributes by number that are not 0 and the same for every model: limits of the recent
  * architectures, and features. */
@@ -55,16 +55,24 @@ static const int constants[LAST_ATTRIBUTE + 1] = {
     [82] = 65536,                                     /* registers per multiprocessor */
     [83] = 1,                                         /* managed memory */
     [89] = 1,                                         /* managed memory, concurrently */
+    [91] = 1,                                         /* same addresses of registered memory */
     [95] = 1,                                         /* cooperative launch */
     [97] = 101376,                                    /* shared memory per block, opted in */
+    [99] = 1,                                         /* host memory is registered */
     [102] = 1,                                        /* virtual memory management */
     [103] = 1,                                        /* memory shared by file descriptor */
     [106] = 32,                                       /* blocks per multiprocessor */
     [112] = 1,                                        /* sparse arrays */
     [115] = 1,                                        /* memory pools */
+    [119] = 1,                                        /* pools are shared by file descriptor */
+    [121] = 1,                                        /* arrays mapped later */
     [122] = 1,                                        /* memory operations of 64 bit */
     [123] = 1,                                        /* and the fourth condition */
-    [124] = 1,                                        /* arrays mapped later */
+    [125] = 1,                                        /* events of other processes */
+    [141] = 1,                                        /* physical memory of a NUMA node */
+    [142] = 1,                                        /* pools of a NUMA node */
+    [144] = 1,                                        /* pools of the host */
+    [145] = 1,                                        /* physical memory of the host */
 };
 
 /* Those that depend on the GPU; false for any other. */
@@ -92,6 +100,15 @@ static bool of_gpu(const struct sim_gpu *gpu, int attribute, int *value)
     case 76:
         *value = (int)gpu->capability_minor;
         return true;
+    case 89:
+        *value = concurrent_managed(gpu);
+        return true;
+    case 149:
+        *value = (int)location_domains(gpu);
+        return true;
+    case 157: /* of one locality domain */
+        *value = (int)(gpu->sm_count / location_domains(gpu));
+        return true;
     case 132: /* multicast objects: since Hopper */
         *value = gpu->capability_major >= 9;
         return true;
@@ -110,7 +127,8 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     CUresult result = driver_device(device, &driver, &gpu);
     if (result != CUDA_SUCCESS)
         return result;
-    if (value == NULL || attribute < FIRST_ATTRIBUTE || attribute > LAST_ATTRIBUTE)
+    int last = driver_knows(driver, CUDA_13_0) ? LAST_ATTRIBUTE : LAST_BEFORE_13;
+    if (value == NULL || attribute < FIRST_ATTRIBUTE || attribute > last)
         return CUDA_ERROR_INVALID_VALUE;
     if (!of_gpu(gpu, attribute, value))
         *value = constants[attribute];

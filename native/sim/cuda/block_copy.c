@@ -3,7 +3,7 @@
 #include "cuda/addresses.h"
 #include "cuda/array_contents.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 #include "cuda/tasks.h"
 
 /* CUDA_MEMCPY2D, and the two structs of the 32-bit API. */
@@ -192,6 +192,8 @@ CUresult block_copy_async(struct copy_params params, CUstream handle)
         result = node_of_copy(&params, &node);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_node(driver, stream, &node);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS && !empty(&params))
         result = copy_run(driver, device, &params, &task);
     if (result == CUDA_SUCCESS)

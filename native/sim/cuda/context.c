@@ -92,6 +92,7 @@ void context_close(struct driver *driver, struct context *context)
     queue_finish(driver, context->device);
     pthread_mutex_lock(&driver->mutex);
     memory_free_all(driver, context);
+    host_memory_free_all(driver, context);
     arrays_free_all(driver, context);
     module_leave_all(driver, context);
     context->kind = NO_OBJECT;

@@ -1,6 +1,7 @@
 #include "cuda/driver.h"
 #include "core/device_nodes.h"
 #include "core/process.h"
+#include "cuda/location.h"
 #include "cuda/pool.h"
 #include "cuda/visible_devices.h"
 #include <stdlib.h>
@@ -23,8 +24,17 @@ static struct driver *own_page(void)
     return driver_page;
 }
 
+static __thread bool forbidden;
+
+void driver_forbid(bool now)
+{
+    forbidden = now;
+}
+
 CUresult driver_get(struct driver **out)
 {
+    if (forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     struct driver *driver = own_page();
     /* Pairs with the release in start(): what cuInit wrote is seen. */
     if (driver == NULL || !atomic_load_explicit(&driver->ready, memory_order_acquire))
@@ -63,7 +73,11 @@ static void set_up_pools(struct driver *driver)
 {
     for (unsigned device = 0; device < driver->device_count; device++) {
         struct pool *pool = &driver->default_pools[device];
-        *pool = (struct pool){.kind = POOL, .device = (int)device, .standard = true, .file = -1};
+        *pool = (struct pool){.kind = POOL,
+                              .device = (int)device,
+                              .standard = true,
+                              .location = {LOCATION_DEVICE, (int)device},
+                              .file = -1};
         pool_permit_own(pool);
         driver->pools[device] = &driver->default_pools[device];
     }

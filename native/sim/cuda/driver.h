@@ -47,13 +47,16 @@ struct context {
     uint64_t stack_bytes; /* and for stacks, at launches */
 };
 
-/* A memory pool (pool.h). device: -1 for one in the host's memory. */
+/* A memory pool (pool.h). device: -1 for one in the host's memory, and for managed memory that
+ * prefers none. */
 struct pool {
     uint32_t kind;
     int device;
     bool standard; /* the device's own, which cannot be destroyed */
     bool imported;
-    int file; /* its memory, if it can be exported or was imported; else -1 */
+    bool managed;
+    CUmemLocation location; /* as location_resolve() has it */
+    int file;               /* its memory, if it can be exported or was imported; else -1 */
     uint64_t file_end;
     uint64_t max_size; /* 0: no bound of its own */
     uint64_t release_threshold;
@@ -113,6 +116,10 @@ struct allocation {
     bool managed;
     struct advice advice;
     bool committed;
+    bool host;       /* memory of the host that a program allocated or registered (host_memory.c) */
+    bool registered; /* of these: it was the program's own */
+    bool sync_memops; /* an attribute that programs set, and nothing else */
+    unsigned host_flags;
     struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */
     struct opened *opened;   /* memory of another process, or NULL (ipc.c) */
     int file;                /* what other processes reach it by; 0 for none */
@@ -171,7 +178,9 @@ struct driver {
     struct pool default_pools[SIM_GPUS];
     struct pool *pools[SIM_GPUS]; /* the current ones */
     struct pool *made_pools;      /* by the program, the latest first; destroyed ones in use too */
+    struct pool_place *pool_places;
     struct address_map memory;
+    struct address_map host_memory;
     struct slab *slabs;
     struct reservations reservations;
     struct physical_table physicals;
@@ -185,6 +194,10 @@ struct driver {
     atomic_uint pending_count;
     struct condition *conditions; /* handles of conditional nodes */
     pthread_mutex_t launching; /* before `mutex`: a graph that allocates is, or memory is trimmed */
+    pthread_mutex_t host_mutex;   /* alone, or before the shared state's */
+    struct host_call *host_calls; /* the first submitted first (host_call.h) */
+    unsigned host_pending;        /* and one that runs, and those about to be in the list */
+    bool host_thread;             /* there is one that calls them */
     pthread_mutex_t captures_mutex;
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
@@ -194,6 +207,9 @@ struct driver {
 
 /* This process's driver; CUDA_ERROR_NOT_INITIALIZED before cuInit. */
 CUresult driver_get(struct driver **out);
+
+/* From now on this thread's calls are not permitted, or are again. */
+void driver_forbid(bool forbidden);
 
 /* The driver and a device of it. */
 CUresult driver_device(CUdevice device, struct driver **driver, const struct sim_gpu **gpu);

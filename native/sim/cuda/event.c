@@ -158,3 +158,4 @@ API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
     *milliseconds = (float)((double)shown(driver, start, end) / 1e6);
     return CUDA_SUCCESS;
 }
+ALSO(cuEventElapsedTime, cuEventElapsedTime_v2);

@@ -2,7 +2,8 @@
  * synchronous ones too, as documented. */
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
+#include "cuda/memory.h"
 #include "cuda/tasks.h"
 #include <string.h>
 
@@ -33,7 +34,8 @@ static CUresult write_checked(struct driver *driver, const struct fill *fill)
     uint64_t bytes;
     if (fill->to % fill->width == 0 &&
         !__builtin_mul_overflow((uint64_t)fill->count, (uint64_t)fill->width, &bytes) &&
-        addresses_access(&driver->memory, fill->to, bytes) == 0) {
+        (host_memory_has(driver, fill->to, bytes) ||
+         addresses_access(&driver->memory, fill->to, bytes) == 0)) {
         write_elements(fill);
         result = CUDA_SUCCESS;
     }
@@ -78,6 +80,8 @@ static CUresult fill_async(struct fill fill, CUstream handle)
         result = queue_stream(driver, handle, &stream, &device);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_fill(driver, stream, &fill);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS && fill.count > 0)
         result = write_checked(driver, &fill);
     if (result == CUDA_SUCCESS)

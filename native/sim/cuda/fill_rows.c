@@ -1,6 +1,6 @@
 /* cuMemsetD2D*: rows of elements, so many bytes apart; and fills of the 32-bit API. */
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
 
 static bool valid(const struct fill_params *rows)
 {
@@ -23,6 +23,8 @@ static CUresult fill_rows(struct fill_params rows, CUstream handle)
         result = valid(&rows) ? node_of_fill(&rows, &node) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_node(driver, stream, &node);
+    if (result == CUDA_SUCCESS)
+        host_calls_wait(driver, stream, device);
     if (result == CUDA_SUCCESS)
         result = fill_run(driver, device, &rows, &task);
     if (result == CUDA_SUCCESS)

@@ -155,7 +155,9 @@ API CUresult cuFuncGetModule(CUmodule *out, CUfunction function)
 
 API CUresult cuFuncGetName(const char **out, CUfunction function)
 {
-    if (out == NULL || !is_function(function))
+    if (out == NULL || function == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     *out = function->name;
     return CUDA_SUCCESS;

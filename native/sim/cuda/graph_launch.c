@@ -1,6 +1,7 @@
 /* Running an executable graph: its nodes one after another, as if each was put into the stream. */
 #include "cuda/capture.h"
 #include "cuda/graph_conditional.h"
+#include "cuda/host_call.h"
 #include "cuda/queue.h"
 #include "cuda/stream_memory.h"
 #include "cuda/tasks.h"
@@ -58,12 +59,14 @@ static CUresult perform(const struct place *place, struct node *node, struct sim
         *out = kernel_task(place, &node->kernel);
         return CUDA_SUCCESS;
     case NODE_COPY:
+        host_calls_wait(place->driver, place->stream, place->device);
         return copy_run(place->driver, place->device, &node->copy, out);
     case NODE_FILL:
+        host_calls_wait(place->driver, place->stream, place->device);
         return fill_run(place->driver, place->device, &node->fill, out);
     case NODE_HOST:
-        node->host.call(node->host.data);
-        return CUDA_SUCCESS;
+        return host_call_submit(place->driver, place->stream, place->device, node->host.call,
+                                node->host.data);
     case NODE_WAIT:
         *out = wait_task(place, node->event);
         return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 /* Nodes that allocate and free. Within one graph an address is given out again where its free is
  * certain to have come before. */
 #include "cuda/graph.h"
+#include "cuda/location.h"
 
 /* A block of that size that is freed, in this graph, before anything that follows `needs`. */
 static struct graph_block *reusable(const struct graph *graph, const struct node_set *needs,
@@ -17,23 +18,24 @@ static struct graph_block *reusable(const struct graph *graph, const struct node
     return NULL;
 }
 
-static bool valid(const struct driver *driver, const struct alloc_params *params)
+static bool valid(const struct driver *driver, const struct alloc_params *params, int *device)
 {
-    enum { PINNED = 1, DEVICE = 1 };
-    return params != NULL && params->bytes > 0 && params->pool.allocation == PINNED &&
-           params->pool.handles == 0 && params->pool.location.type == DEVICE &&
-           params->pool.location.id >= 0 &&
-           (unsigned)params->pool.location.id < driver->device_count;
+    enum { PINNED = 1 };
+    if (params == NULL || params->bytes == 0 || params->pool.allocation != PINNED ||
+        params->pool.handles != 0)
+        return false;
+    CUmemLocation location = {params->pool.location.type, params->pool.location.id};
+    return location_resolve(driver, &location, device) == CUDA_SUCCESS && *device >= 0;
 }
 
 CUresult node_of_alloc(struct driver *driver, struct graph *graph, CUgraphNode const *needs,
                        size_t count, struct alloc_params *params, struct node *out)
 {
-    if (!valid(driver, params))
+    int device;
+    if (!valid(driver, params, &device))
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
     const struct node_set before = {.items = (struct node **)needs, .count = count};
-    int device = params->pool.location.id;
     struct graph_block *block = reusable(graph, &before, device, params->bytes);
     if (block == NULL)
         result = block_new(driver, device, params->bytes, &block);

@@ -66,6 +66,12 @@ static bool issue(struct driver *driver, struct allocation *item, CUipcMemHandle
     return true;
 }
 
+bool ipc_capable(const struct allocation *item)
+{
+    return item->mapping == NULL && item->opened == NULL && item->pool == NULL &&
+           item->block == NULL && !item->managed && !item->host;
+}
+
 API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
 {
     struct driver *driver;
@@ -77,8 +83,7 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
     result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
     struct allocation *item = addresses_find(&driver->memory, address);
-    if (item != NULL && item->mapping == NULL && item->opened == NULL && item->pool == NULL &&
-        item->block == NULL && !item->managed)
+    if (item != NULL && ipc_capable(item))
         result = issue(driver, item, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&driver->mutex);
     return result;

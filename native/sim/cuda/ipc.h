@@ -41,4 +41,8 @@ void ipc_event_end(struct event *event);
 bool ipc_event_happened(struct driver *driver, const struct event *event);
 void ipc_event_wait(struct driver *driver, const struct event *event);
 
+/* Can the allocation be reached by a handle of its own? Pools and physical memory have other ways.
+ */
+bool ipc_capable(const struct allocation *item);
+
 #endif

@@ -1,11 +1,12 @@
 /* cuMemMap: physical memory at reserved addresses, and who may touch it. */
 #include "cuda/addresses.h"
+#include "cuda/location.h"
 #include "cuda/virtual.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { LOCATION_DEVICE = 1, NO_ACCESS = 0, READ = 1, READ_WRITE = 3 };
+enum { NO_ACCESS = 0, READ = 1, READ_WRITE = 3 };
 
 struct allocation *mapping_at(struct driver *driver, CUdeviceptr address)
 {

@@ -199,6 +199,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdevice
         return result;
     pthread_mutex_lock(&driver->mutex);
     const struct allocation *found = addresses_find(&driver->memory, address);
+    if (found == NULL)
+        found = addresses_find(&driver->host_memory, address);
     if (found != NULL && start != NULL)
         *start = found->start;
     if (found != NULL && bytes != NULL)

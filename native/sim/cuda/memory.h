@@ -16,6 +16,13 @@ CUresult memory_free_in(struct driver *driver, CUdeviceptr address, struct pool_
 /* Free everything a context holds; driver->mutex is held. */
 void memory_free_all(struct driver *driver, const struct context *context);
 
+/* Its pinned memory, too: what it registered is the program's again. */
+void host_memory_free_all(struct driver *driver, const struct context *context);
+
+/* Is all of it in one piece of pinned memory? Then it can be used as device memory is.
+ * driver->mutex is held. */
+bool host_memory_has(const struct driver *driver, CUdeviceptr address, uint64_t bytes);
+
 /* How long a row is in memory and what all of them take; CUDA_ERROR_INVALID_VALUE if too much. */
 CUresult memory_rows(size_t width, size_t height, unsigned element, size_t *pitch, uint64_t *bytes);
 

@@ -1,6 +1,7 @@
 /* cuMemCreate: physical memory by handle. */
 #include "core/ledger.h"
 #include "core/share.h"
+#include "cuda/location.h"
 #include "cuda/virtual.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #define FIRST_HANDLE UINT64_C(0x20000000)
 
-enum { HANDLE_STEP = 16, PINNED = 1, LOCATION_DEVICE = 1, LOCATION_LAST = 4 };
+enum { HANDLE_STEP = 16, PINNED = 1 };
 
 static CUmemGenericAllocationHandle handle_of(size_t place)
 {
@@ -33,6 +34,7 @@ int physical_enter(struct driver *driver, struct physical *physical)
     }
     table->items[place] = physical;
     physical->handle = handle_of(place);
+    physical->number = driver_number(driver);
     physical->handles = physical->references = 1;
     return 0;
 }
@@ -99,17 +101,20 @@ int physical_back(struct physical *physical)
     return 0;
 }
 
-static CUresult check(const struct driver *driver, const CUmemAllocationProp *wanted)
+/* What is wanted, with its location resolved, and the device that it is on. */
+static CUresult check(const struct driver *driver, const CUmemAllocationProp *asked,
+                      CUmemAllocationProp *wanted, int *device)
 {
-    if (wanted == NULL || wanted->type != PINNED || wanted->location.type < LOCATION_DEVICE ||
-        wanted->location.type > LOCATION_LAST)
+    if (asked == NULL || asked->type != PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if ((wanted->requestedHandleTypes & ~FILE_DESCRIPTOR) != 0)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (wanted->location.type == LOCATION_DEVICE &&
-        (wanted->location.id < 0 || (unsigned)wanted->location.id >= driver->device_count))
-        return CUDA_ERROR_INVALID_DEVICE;
-    return CUDA_SUCCESS;
+    *wanted = *asked;
+    CUresult result = location_resolve(driver, &wanted->location, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (wanted->location.type == LOCATION_HOST && wanted->requestedHandleTypes != 0)
+        return CUDA_ERROR_INVALID_VALUE; /* such memory cannot be exported */
+    return (wanted->requestedHandleTypes & ~FILE_DESCRIPTOR) == 0 ? CUDA_SUCCESS
+                                                                  : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* Take the memory and enter it; driver->mutex is held. */
@@ -130,12 +135,14 @@ static CUresult take(struct driver *driver, struct physical *physical)
 }
 
 API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
-                         const CUmemAllocationProp *wanted, unsigned long long flags)
+                         const CUmemAllocationProp *asked, unsigned long long flags)
 {
     struct driver *driver;
+    CUmemAllocationProp wanted;
+    int device;
     CUresult result = driver_get(&driver);
     if (result == CUDA_SUCCESS)
-        result = check(driver, wanted);
+        result = check(driver, asked, &wanted, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (out == NULL || bytes == 0 || !virtual_aligned(bytes) || flags != 0)
@@ -143,11 +150,10 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
     struct physical *physical = calloc(1, sizeof *physical);
     if (physical == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    bool on_device = wanted->location.type == LOCATION_DEVICE;
-    physical->device = on_device ? wanted->location.id : ON_HOST;
+    physical->device = device;
     physical->bytes = bytes;
     physical->file = NO_FILE;
-    physical->properties = *wanted;
+    physical->properties = wanted;
     pthread_mutex_lock(&driver->mutex);
     result = take(driver, physical);
     if (result == CUDA_SUCCESS)
@@ -194,14 +200,16 @@ API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void
     return item != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *wanted,
+API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *asked,
                                            int option)
 {
     enum { MINIMUM, RECOMMENDED };
     struct driver *driver;
+    CUmemAllocationProp wanted;
+    int device;
     CUresult result = driver_get(&driver);
     if (result == CUDA_SUCCESS)
-        result = check(driver, wanted);
+        result = check(driver, asked, &wanted, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (out == NULL || (option != MINIMUM && option != RECOMMENDED))

@@ -22,10 +22,8 @@ void pool_permit_own(struct pool *pool)
 void pool_enter(struct driver *driver, struct pool *pool)
 {
     pool_permit_own(pool);
-    pthread_mutex_lock(&driver->mutex);
     pool->next = driver->made_pools;
     driver->made_pools = pool;
-    pthread_mutex_unlock(&driver->mutex);
 }
 
 static void raise_high(struct pool *pool)
@@ -36,24 +34,35 @@ static void raise_high(struct pool *pool)
         pool->reserved_high = pool->reserved;
 }
 
-static int charge(struct driver *driver, const struct pool *pool, uint64_t bytes)
+static int charge(struct driver *driver, const struct pool *pool, int device, uint64_t bytes)
 {
-    if (pool->device < 0)
+    if (device < 0)
         return 0;
+    unsigned gpu = driver->gpus[device];
     uint64_t now = sim_lock(driver->state);
-    int result =
-        ledger_charge(driver->state, driver->process, driver->gpus[pool->device], bytes, now);
+    int result = ledger_charge(driver->state, driver->process, gpu, bytes, now);
+    if (result == 0 && pool->managed)
+        driver->process->managed[gpu] += bytes;
     sim_unlock(driver->state);
     return result;
 }
 
-static void give_back(struct driver *driver, const struct pool *pool, uint64_t bytes)
+static void give_back(struct driver *driver, const struct pool *pool, int device, uint64_t bytes)
 {
-    if (pool->device < 0)
+    if (device < 0)
         return;
+    unsigned gpu = driver->gpus[device];
     sim_lock(driver->state);
-    ledger_release(driver->process, driver->gpus[pool->device], bytes);
+    ledger_release(driver->process, gpu, bytes);
+    if (pool->managed)
+        driver->process->managed[gpu] -= bytes;
     sim_unlock(driver->state);
+}
+
+/* Can the program touch its memory? */
+static bool is_plain_memory(const struct pool *pool)
+{
+    return pool->managed || pool->device < 0;
 }
 
 /* Is the work done that the free of a block waits for? */
@@ -116,7 +125,8 @@ static void *map(struct pool *pool, uint64_t bytes)
     off_t offset = pool->file < 0 ? 0 : (off_t)pool->file_end;
     if (pool->file >= 0 && ftruncate(pool->file, offset + (off_t)bytes) != 0)
         return NULL;
-    void *pages = mmap(NULL, bytes, PROT_NONE, flags, pool->file, offset);
+    int access = is_plain_memory(pool) ? PROT_READ | PROT_WRITE : PROT_NONE;
+    void *pages = mmap(NULL, bytes, access, flags, pool->file, offset);
     if (pages == MAP_FAILED)
         return NULL;
     pool->file_end += bytes;
@@ -124,20 +134,23 @@ static void *map(struct pool *pool, uint64_t bytes)
 }
 
 /* A new chunk that has room for `bytes`: its one block; NULL if there is no memory for it. */
-static struct block *grow(struct driver *driver, struct pool *pool, uint64_t bytes)
+static struct block *grow(struct driver *driver, struct pool *pool, uint64_t bytes, int user)
 {
+    int device = pool->device < 0 && pool->managed ? user : pool->device;
     uint64_t size = round_up(bytes, POOL_GRANULARITY);
     uint64_t bound = pool->max_size > 0 ? pool->max_size : UINT64_MAX;
-    if (size == 0 || size > bound || pool->reserved > bound - size || charge(driver, pool, size))
+    if (size == 0 || size > bound || pool->reserved > bound - size ||
+        charge(driver, pool, device, size))
         return NULL;
     void *pages = map(pool, size);
     struct chunk *chunk = pages != NULL ? pool_add_chunk(pool, pages, size) : NULL;
     if (chunk == NULL) {
         if (pages != NULL)
             munmap(pages, size);
-        give_back(driver, pool, size);
+        give_back(driver, pool, device, size);
         return NULL;
     }
+    chunk->device = device;
     chunk->file_offset = pool->file_end - size;
     pool->reserved += size;
     return chunk->blocks;
@@ -177,11 +190,15 @@ CUresult pool_take(struct driver *driver, struct pool *pool, uint64_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     struct block *block = size > 0 ? first_fit(driver, pool, size, stream) : NULL;
     if (block == NULL && size > 0)
-        block = grow(driver, pool, size);
+        block = grow(driver, pool, size, stream.device);
     if (block == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct allocation made = {
-        .start = block->start, .bytes = bytes, .pool = pool, .number = driver_number(driver)};
+    struct allocation made = {.start = block->start,
+                              .bytes = bytes,
+                              .pool = pool,
+                              .number = driver_number(driver),
+                              .managed = pool->managed,
+                              .committed = is_plain_memory(pool)};
     if (addresses_insert(&driver->memory, &made) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     carve(block, size);
@@ -240,7 +257,7 @@ void pool_trim(struct driver *driver, struct pool *pool, uint64_t keep)
         *place = chunk->next;
         if (!pool->imported) {
             pool->reserved -= chunk->bytes;
-            give_back(driver, pool, chunk->bytes);
+            give_back(driver, pool, chunk->device, chunk->bytes);
         }
         drop(chunk);
     }
@@ -283,7 +300,8 @@ static void synchronised(struct driver *driver, struct pool *pool, int device)
 {
     if (pool->kind != POOL)
         pool_end_if_unused(driver, pool);
-    else if (pool->device == device && pool->reserved > pool->release_threshold)
+    else if ((pool->device == device || pool->device < 0) &&
+             pool->reserved > pool->release_threshold)
         pool_trim(driver, pool, pool->release_threshold);
 }
 

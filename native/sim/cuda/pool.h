@@ -10,6 +10,9 @@
  * free, can go back to the GPU: when the program trims, or at a synchronisation while the pool
  * holds more than its release threshold. No other rule of reuse is simulated.
  *
+ * Managed pools (CUDA 13.0) are charged in full as managed memory is: to the device that they
+ * prefer, or else to the one whose stream made them grow.
+ *
  * A pool belongs to no context. Where it can be exported, its pages are those of a file that the
  * importer maps too; the importer is charged nothing.
  *
@@ -34,10 +37,12 @@ struct block {
     struct sim_reach reach; /* and the work before that; nothing: it is done */
 };
 
+/* device: whose memory it is; -1 for the host's. */
 struct chunk {
     struct chunk *next;
     void *pages;
     uint64_t bytes;
+    int device;
     uint64_t file_offset; /* of a pool that has a file */
     struct block *blocks;
 };
@@ -55,7 +60,7 @@ struct pool_stream {
 /* Let a new pool be used by the device it is on. */
 void pool_permit_own(struct pool *pool);
 
-/* Let it be used so, and found among those that programs made. Takes driver->mutex. */
+/* Let it be used so, and found among those that programs made. */
 void pool_enter(struct driver *driver, struct pool *pool);
 
 /* Allocate; CUDA_ERROR_OUT_OF_MEMORY if the GPU or the pool has no more. */
@@ -70,6 +75,15 @@ void pool_trim(struct driver *driver, struct pool *pool, uint64_t keep);
 
 /* Enter pages the pool has got as a chunk of one block; NULL without memory. */
 struct chunk *pool_add_chunk(struct pool *pool, void *pages, uint64_t bytes);
+
+/* Make one without memory; CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult pool_make(struct driver *driver, struct pool like, struct pool **out);
+
+/* Where a managed pool would be, and the device it prefers; -1 for none. */
+CUresult pool_managed_place(const struct driver *driver, CUmemLocation *location, int *device);
+
+/* A pool that goes is current nowhere any more. */
+void pool_replace_by_default(struct driver *driver, const struct pool *gone);
 
 /* Destroy what is left of a pool once it is destroyed and nothing of it is in use. */
 void pool_end_if_unused(struct driver *driver, struct pool *pool);

@@ -1,4 +1,5 @@
 /* Pools as the program has them: found, made, destroyed, and what can be asked and set. */
+#include "cuda/location.h"
 #include "cuda/pool.h"
 #include "cuda/queue.h"
 #include <stdlib.h>
@@ -14,10 +15,16 @@ enum attribute {
     RESERVED_HIGH = 6,
     USED_CURRENT = 7,
     USED_HIGH = 8,
+    ALLOCATION_TYPE = 9, /* from here on since CUDA 13.2 */
+    EXPORT_HANDLE_TYPES = 10,
+    LOCATION_ID = 11,
+    LOCATION_TYPE = 12,
+    MAX_POOL_SIZE = 13,
+    HW_DECOMPRESS = 14,
+    LOCALITY_DOMAIN = 15, /* since 13.4 */
 };
 
-enum { PINNED = 1, POSIX_FILE = 1, NO_ACCESS = 0, READ_WRITE = 3 };
-enum { ON_DEVICE = 1, ON_HOST = 2, ON_HOST_NUMA = 3, ON_HOST_NUMA_CURRENT = 4 };
+enum { PINNED = 1, MANAGED = 2, POSIX_FILE = 1, NO_ACCESS = 0, READ_WRITE = 3 };
 
 static CUresult pool_of(CUdevice device, struct pool **out, bool standard)
 {
@@ -49,61 +56,99 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     CUresult result = driver_device(device, &driver, &gpu);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!is_pool(pool) || pool->device != device || pool->imported)
+    if (!is_pool(pool) || pool->location.type != LOCATION_DEVICE || pool->device != device ||
+        pool->managed || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     driver->pools[device] = pool;
     return CUDA_SUCCESS;
 }
 
-/* The device a new pool is to be on; -1 for the host. */
-static CUresult place_of(const struct driver *driver, const CUmemLocation *location, int *device)
+static bool all_managed(const struct driver *driver)
 {
-    *device = -1;
-    if (location->type >= ON_HOST && location->type <= ON_HOST_NUMA_CURRENT)
-        return CUDA_SUCCESS;
-    if (location->type != ON_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    *device = location->id;
-    return location->id >= 0 && (unsigned)location->id < driver->device_count
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_DEVICE;
+    for (unsigned device = 0; device < driver->device_count; device++)
+        if (!concurrent_managed(&driver->state->machine.gpus[driver->gpus[device]]))
+            return false;
+    return true;
 }
 
-static CUresult make(struct driver *driver, const CUmemPoolProps *wanted, int device,
-                     CUmemoryPool *out)
+CUresult pool_make(struct driver *driver, struct pool like, struct pool **out)
 {
     struct pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *pool = (struct pool){.kind = POOL, .device = device, .file = -1};
-    if (wanted->handleTypes == POSIX_FILE)
-        pool->file = (int)syscall(SYS_memfd_create, "pool", 1U /* close on exec */);
-    if (wanted->handleTypes == POSIX_FILE && pool->file < 0) {
-        free(pool);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    uint64_t units = wanted->maxSize / POOL_GRANULARITY;
-    units += wanted->maxSize % POOL_GRANULARITY > 0;
-    pool->max_size = units * POOL_GRANULARITY;
+    *pool = like;
+    pool->kind = POOL;
     pool_enter(driver, pool);
     *out = pool;
     return CUDA_SUCCESS;
 }
 
-/* Handles are files or nothing: the other kinds are of other systems, or need a fabric. */
+static CUresult make(struct driver *driver, const CUmemPoolProps *wanted, struct pool like,
+                     CUmemoryPool *out)
+{
+    if (wanted->handleTypes == POSIX_FILE) {
+        like.file = (int)syscall(SYS_memfd_create, "pool", 1U /* close on exec */);
+        if (like.file < 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t units = wanted->maxSize / POOL_GRANULARITY;
+    units += wanted->maxSize % POOL_GRANULARITY > 0;
+    like.max_size = units * POOL_GRANULARITY;
+    pthread_mutex_lock(&driver->mutex);
+    CUresult result = pool_make(driver, like, out);
+    pthread_mutex_unlock(&driver->mutex);
+    if (result != CUDA_SUCCESS && like.file >= 0)
+        close(like.file);
+    return result;
+}
+
+static CUresult make_pinned(struct driver *driver, const CUmemPoolProps *wanted, CUmemoryPool *out)
+{
+    struct pool like = {.location = wanted->location, .file = -1};
+    CUresult result = location_resolve(driver, &like.location, &like.device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (like.location.type == LOCATION_HOST && wanted->handleTypes != 0)
+        return CUDA_ERROR_INVALID_VALUE; /* such memory cannot be exported */
+    if (wanted->handleTypes != 0 && wanted->handleTypes != POSIX_FILE)
+        return CUDA_ERROR_NOT_SUPPORTED; /* of other systems, or of a fabric */
+    return make(driver, wanted, like, out);
+}
+
+CUresult pool_managed_place(const struct driver *driver, CUmemLocation *location, int *device)
+{
+    *device = -1;
+    if (location->type == LOCATION_DOMAIN)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!all_managed(driver))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (location->type != LOCATION_NONE)
+        return location_resolve(driver, location, device);
+    location->id = 0; /* ignored */
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_managed(struct driver *driver, const CUmemPoolProps *wanted, CUmemoryPool *out)
+{
+    struct pool like = {.location = wanted->location, .managed = true, .file = -1};
+    if (wanted->handleTypes != 0 || wanted->maxSize != 0 || wanted->usage != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = pool_managed_place(driver, &like.location, &like.device);
+    return result == CUDA_SUCCESS ? make(driver, wanted, like, out) : result;
+}
+
 API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *wanted)
 {
     struct driver *driver;
-    int device;
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
         return result;
-    if (out == NULL || wanted == NULL || wanted->allocType != PINNED)
+    if (out == NULL || wanted == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    if (wanted->handleTypes != 0 && wanted->handleTypes != POSIX_FILE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    result = place_of(driver, &wanted->location, &device);
-    return result == CUDA_SUCCESS ? make(driver, wanted, device, out) : result;
+    if (wanted->allocType == MANAGED && driver_knows(driver, CUDA_13_0))
+        return make_managed(driver, wanted, out);
+    return wanted->allocType == PINNED ? make_pinned(driver, wanted, out)
+                                       : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* It lives on, without its handle, until what was allocated from it is freed. */
@@ -116,9 +161,7 @@ API CUresult cuMemPoolDestroy(CUmemoryPool pool)
     if (!is_pool(pool) || pool->standard)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
-    for (unsigned device = 0; device < driver->device_count; device++)
-        if (driver->pools[device] == pool)
-            driver->pools[device] = &driver->default_pools[device];
+    pool_replace_by_default(driver, pool);
     pool->kind = NO_OBJECT;
     pool_end_if_unused(driver, pool);
     pthread_mutex_unlock(&driver->mutex);
@@ -158,6 +201,37 @@ static CUresult checked(struct driver **driver, const struct pool *pool, const v
     return is_pool(pool) && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* What was fixed when the pool was made, and is an int. */
+static CUresult property_of(const struct driver *driver, const struct pool *pool, int attribute,
+                            int *out)
+{
+    int domain = location_domain(&pool->location);
+    if (!driver_knows(driver, attribute == LOCALITY_DOMAIN ? CUDA_13_4 : CUDA_13_2))
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case ALLOCATION_TYPE:
+        *out = pool->managed ? MANAGED : PINNED;
+        return CUDA_SUCCESS;
+    case EXPORT_HANDLE_TYPES:
+        *out = pool->file >= 0 && !pool->imported ? POSIX_FILE : 0;
+        return CUDA_SUCCESS;
+    case LOCATION_ID:
+        *out = domain >= 0 ? pool->device : pool->location.id;
+        return CUDA_SUCCESS;
+    case LOCATION_TYPE:
+        *out = pool->location.type;
+        return CUDA_SUCCESS;
+    case HW_DECOMPRESS:
+        *out = 0;
+        return CUDA_SUCCESS;
+    case LOCALITY_DOMAIN:
+        *out = domain;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
 API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
     struct driver *driver;
@@ -165,8 +239,10 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value
     if (result != CUDA_SUCCESS)
         return result;
     uint64_t *figure = figure_of(pool, attribute);
+    if (attribute == MAX_POOL_SIZE && driver_knows(driver, CUDA_13_2))
+        figure = &pool->max_size;
     if (figure == NULL && !is_policy(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
+        return property_of(driver, pool, attribute, value);
     pthread_mutex_lock(&driver->mutex);
     if (figure != NULL)
         *(uint64_t *)value = *figure;
@@ -222,7 +298,8 @@ API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 static CUresult permit(const struct driver *driver, struct pool *pool, const CUmemAccessDesc *asked)
 {
     int device = asked->location.id;
-    if (asked->location.type != ON_DEVICE || device < 0 || (unsigned)device >= driver->device_count)
+    if (asked->location.type != LOCATION_DEVICE || device < 0 ||
+        (unsigned)device >= driver->device_count)
         return CUDA_ERROR_INVALID_DEVICE;
     if (asked->flags != NO_ACCESS && asked->flags != READ_WRITE)
         return CUDA_ERROR_INVALID_VALUE;
@@ -247,7 +324,7 @@ API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *lo
     CUresult result = checked(&driver, pool, flags);
     if (result != CUDA_SUCCESS)
         return result;
-    if (location == NULL || location->type != ON_DEVICE || location->id < 0 ||
+    if (location == NULL || location->type != LOCATION_DEVICE || location->id < 0 ||
         (unsigned)location->id >= driver->device_count)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = pool->access[location->id];

@@ -3,6 +3,7 @@
  * The descriptor is the file whose pages the pool's memory is, so both see the same bytes. Its size
  * says nothing of the device: an imported pool passes for one on device 0. */
 #include "cuda/addresses.h"
+#include "cuda/location.h"
 #include "cuda/pool.h"
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,11 @@ API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle,
     struct pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *pool = (struct pool){.kind = POOL, .imported = true, .file = dup(file)};
+    *pool = (struct pool){
+        .kind = POOL, .imported = true, .location = {LOCATION_DEVICE, 0}, .file = dup(file)};
+    pthread_mutex_lock(&driver->mutex);
     pool_enter(driver, pool);
+    pthread_mutex_unlock(&driver->mutex);
     *out = pool;
     return CUDA_SUCCESS;
 }

@@ -199,6 +199,29 @@ static uint64_t left_until(struct driver *driver, int device, struct sim_reach r
     return end;
 }
 
+static unsigned lane_of(struct sim_reach reach)
+{
+    return (unsigned)__builtin_ctzll(reach.lanes);
+}
+
+uint64_t queue_host_look(struct driver *driver, int device, struct sim_reach reach)
+{
+    unsigned gpu = driver->gpus[device];
+    lock_settled(driver, device);
+    bool begun =
+        timeline_host_begun(driver->state, driver->process, gpu, lane_of(reach), reach.end - 1);
+    uint64_t again = begun ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
+    sim_unlock(driver->state);
+    return again;
+}
+
+void queue_host_ended(struct driver *driver, int device, struct sim_reach reach)
+{
+    lock_settled(driver, device);
+    timeline_host_ended(driver->state, driver->process, driver->gpus[device], lane_of(reach));
+    sim_unlock(driver->state);
+}
+
 void queue_wait(struct driver *driver, int device, struct sim_reach reach)
 {
     uint64_t again;

@@ -64,6 +64,11 @@ struct sim_task queue_waiting_for(const struct event *event);
 void queue_wait(struct driver *driver, int device, struct sim_reach reach);
 CUresult queue_finish(struct driver *driver, int device);
 
+/* For a function of the host that was queued: 0 if it may begin, or when to look again; and then
+ * that it has ended. */
+uint64_t queue_host_look(struct driver *driver, int device, struct sim_reach reach);
+void queue_host_ended(struct driver *driver, int device, struct sim_reach reach);
+
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach);
 
 /* What is queued now: in the stream (in the legacy one also what it would wait for), or at all. */

@@ -209,3 +209,17 @@ API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
     return result;
 }
 ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz);
+
+API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
+{
+    struct driver *driver;
+    struct stream *stream;
+    int device;
+    CUresult result = plain(handle, &driver, &stream, &device);
+    if (result == CUDA_SUCCESS && out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *out = device;
+    return result;
+}
+ALSO(cuStreamGetDevice, cuStreamGetDevice_ptsz);

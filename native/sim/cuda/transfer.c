@@ -3,7 +3,8 @@
 #include "cuda/array_contents.h"
 #include "cuda/block_copy.h"
 #include "cuda/capture.h"
-#include "cuda/queue.h"
+#include "cuda/host_call.h"
+#include "cuda/memory.h"
 #include "cuda/tasks.h"
 #include "cuda/virtual.h"
 #include <string.h>
@@ -15,7 +16,9 @@ static void *accessible(struct driver *driver, CUdeviceptr address, size_t bytes
 {
     struct allocation *found = addresses_find(&driver->memory, address);
     if (found == NULL)
-        return side == ANYWHERE ? (void *)(uintptr_t)address : NULL;
+        return side == ANYWHERE || host_memory_has(driver, address, bytes)
+                   ? (void *)(uintptr_t)address
+                   : NULL;
     if (addresses_access(&driver->memory, address, bytes) != 0)
         return NULL;
     return (void *)(uintptr_t)address;
@@ -85,6 +88,7 @@ static CUresult copy(struct transfer transfer)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, NULL, device);
     if (task.kind != SIM_MEMORY)
         queue_wait(driver, device, queue_reach(driver, NULL, device));
     result = move(driver, &transfer);
@@ -109,6 +113,7 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
     if (result != CUDA_SUCCESS)
         return result;
     struct sim_task task = work_of(driver, device, transfer.to, transfer.from, transfer.bytes);
+    host_calls_wait(driver, stream, device);
     if (transfer.bytes > 0)
         result = move(driver, &transfer);
     if (result == CUDA_SUCCESS)

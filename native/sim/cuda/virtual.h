@@ -32,6 +32,7 @@ struct binding {
 /* device: ON_HOST costs no device memory. handles: how often its handle is to be released. */
 struct physical {
     CUmemGenericAllocationHandle handle;
+    uint64_t number;
     int device;
     uint64_t bytes;
     unsigned handles;

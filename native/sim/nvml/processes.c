@@ -1,10 +1,12 @@
 /* The processes on a GPU: all of them compute. */
 #include "nvml/occupants.h"
 
+/* Not on the stack, which may be small. */
+static __thread struct sim_occupant found[OCCUPANTS];
+
 enum { NO_INSTANCE = -1, COMPUTE = 0, MPS = 2, DETAILS_V1 = 0x1000018 };
 
-static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const void *out,
-                                  struct sim_occupant found[OCCUPANTS])
+static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const void *out)
 {
     unsigned held;
     nvmlReturn_t result = occupants_get(device, count, found, &held);
@@ -14,8 +16,7 @@ static nvmlReturn_t occupants_for(nvmlDevice_t device, unsigned *count, const vo
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                          nvmlProcessInfo_t *out)
 {
-    struct sim_occupant found[OCCUPANTS];
-    nvmlReturn_t result = occupants_for(device, count, out, found);
+    nvmlReturn_t result = occupants_for(device, count, out);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
         out[i] = (nvmlProcessInfo_t){.pid = (unsigned)found[i].pid,
                                      .usedGpuMemory = found[i].told_bytes,
@@ -28,8 +29,7 @@ ALSO(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcess
 API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                       nvmlProcessInfo_v1_t *out)
 {
-    struct sim_occupant found[OCCUPANTS];
-    nvmlReturn_t result = occupants_for(device, count, out, found);
+    nvmlReturn_t result = occupants_for(device, count, out);
     for (unsigned i = 0; result == NVML_SUCCESS && i < *count; i++)
         out[i] = (nvmlProcessInfo_v1_t){.pid = (unsigned)found[i].pid,
                                         .usedGpuMemory = found[i].told_bytes};
@@ -65,7 +65,6 @@ static void describe(const struct sim_occupant *occupant, nvmlProcessDetail_v1_t
 API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                        nvmlProcessDetailList_v1_t *list)
 {
-    struct sim_occupant found[OCCUPANTS];
     unsigned held;
     nvmlReturn_t result = occupants_get(device, list, found, &held);
     if (result != NVML_SUCCESS)

@@ -1,8 +1,8 @@
 """What the simulated libraries export, as C: from cuda.txt and nvml.txt.
 
-    {cuda,nvml}_stubs.c   a weak definition of every export; a real one elsewhere replaces it
-    cuda_entries.c        what cuGetProcAddress answers
-    {cuda,nvml}.map       the linker's list of exports
+    {cuda,nvml}_stubs.c         a weak definition of every export; a real one elsewhere replaces it
+    cuda_entries.c              what cuGetProcAddress answers
+    {cuda,nvml}-<release>.map   the linker's list of exports of one release
 
 A stub answers NOT_SUPPORTED, as a driver does that lacks the feature.
 """
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+RELEASES = {"555.58.02": 12050, "615.71.09": 13040}
+"""The releases of the driver that are simulated, and the CUDA version that each was made for."""
+
 CUDA_NOT_SUPPORTED = 801
 NVML_NOT_SUPPORTED = 3
 DEFAULT_VISIBILITY = "#pragma GCC visibility push(default)\n"
@@ -33,6 +36,11 @@ class Symbol:
     @property
     def reachable(self) -> bool:
         return not self.variable and self.base != "-"
+
+    def known_to(self, cuda_version: int) -> bool:
+        """Does the release for that CUDA version export it?"""
+        versions = [int(text) for text in (self.since, self.since_per_thread) if text != "-"]
+        return not self.reachable or min(versions) <= cuda_version
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -85,10 +93,12 @@ def generate(out: Path) -> None:
         + "".join(map(variable, variables))
         + "".join(stub(name, CUDA_NOT_SUPPORTED) for name in functions),
         "cuda_entries.c": entries(symbols),
-        "cuda.map": export_map(symbol.name for symbol in symbols),
         "nvml_stubs.c": DEFAULT_VISIBILITY
         + "".join(stub(name, NVML_NOT_SUPPORTED) for name in nvml),
-        "nvml.map": export_map(nvml),
     }
+    for release, cuda_version in RELEASES.items():
+        exports = [symbol.name for symbol in symbols if symbol.known_to(cuda_version)]
+        texts[f"cuda-{release}.map"] = export_map(exports)
+        texts[f"nvml-{release}.map"] = export_map(nvml)
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8")
