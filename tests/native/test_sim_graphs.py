@@ -80,6 +80,7 @@ host = cu.CUDA_HOST_NODE_PARAMS()
 host.fn = ctypes.cast(called, ctypes.c_void_p).value
 done(cu.cuGraphAddHostNode(g, [moved], 1, host))
 done(cu.cuGraphLaunch(ready(g), stream))
+done(cu.cuStreamSynchronize(stream))
 print(list(target.raw) == ([7] * 16 + [0] * 16) * 2, seen)
 """,
     )

@@ -147,3 +147,14 @@ print(since(begin, *events, mark(one)))
     )
 
     assert out == ["[20.0, 50.0, 51.0]"]
+
+
+def test_cuda_13_numbers_green_contexts_and_tells_of_streams_what_they_may_use() -> None:
+    script = """
+one, other = green(part(8)), green(part(16))
+print(done(cu.cuGreenCtxGetId(one)) != done(cu.cuGreenCtxGetId(other)))
+print(done(cu.cuStreamGetDevResource(in_green(other), SM)).sm.smCount)
+print(done(cu.cuStreamGetDevResource(stream, SM)).sm.smCount)
+"""
+    with sim_box(machine(cuda_version=13040)) as newer:
+        assert told(newer, script) == ["True", "16", "40"]

@@ -1,7 +1,7 @@
 """Advice, prefetching and attributes of managed memory on the simulated driver."""
 
 from graph_scripts import HERE, told
-from sim_box import SimBox
+from sim_box import SimBox, machine, sim_box
 
 INVALID = "CUDA_ERROR_INVALID_VALUE"
 MANAGED = """
@@ -117,3 +117,28 @@ for where, address, size, flags in (
     )
 
     assert out == ["0", "0", "1", "1", "1"]
+
+
+def test_batches_prefetch_each_range_to_its_place() -> None:
+    script = """
+several = [cu.CUdeviceptr(memory), *(done(cu.cuMemAllocManaged(4096, 1)) for _ in range(3))]
+sizes = [4096] * 4
+def last(address):
+    attribute = ATTRIBUTE.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
+    return done(cu.cuMemRangeGetAttribute(4, attribute, address, 4096))
+def batch(call, places, starts, where=stream, ranges=several):
+    return int(call(ranges, sizes, 4, places, starts, len(places), 0, where)[0])
+places = [place("HOST"), place("DEVICE", 1)]
+print(batch(cu.cuMemPrefetchBatchAsync, places, [0, 3]), [last(one) for one in several])
+print(batch(cu.cuMemDiscardAndPrefetchBatchAsync, places[1:], [0]), [last(one) for one in several])
+print(int(cu.cuMemDiscardBatchAsync(several, sizes, 4, 0, stream)[0]))
+plain = done(cu.cuMemAlloc(4096))
+print(batch(cu.cuMemPrefetchBatchAsync, places, [0, 4]), batch(
+    cu.cuMemPrefetchBatchAsync, places, [1, 2]), batch(
+    cu.cuMemPrefetchBatchAsync, places, [0, 3], 0), batch(
+    cu.cuMemPrefetchBatchAsync, places, [0, 3], stream, [*several[:3], plain]))
+"""
+    with sim_box(machine(cuda_version=13040)) as newer:
+        out = told(newer, MANAGED + script)
+
+    assert out == ["0 [-1, -1, -1, 1]", "0 [1, 1, 1, 1]", "0", "1 1 1 1"]

@@ -1,6 +1,5 @@
 /* Running an executable graph: its nodes one after another, as if each was put into the stream. */
 #include "cuda/capture.h"
-#include "cuda/graph.h"
 #include "cuda/graph_conditional.h"
 #include "cuda/host_call.h"
 #include "cuda/queue.h"

@@ -274,3 +274,21 @@ API CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *out, CUgreenCtx *gree
     return CUDA_SUCCESS;
 }
 ALSO(cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz);
+
+API CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long *out)
+{
+    if (!is_green(green))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (out == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = green->context.number;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamGetDevResource(CUstream handle, struct resource *out, int type)
+{
+    struct context *context;
+    CUresult result = stream_context(handle, out, &context);
+    return result == CUDA_SUCCESS ? cuCtxGetDevResource(context, out, type) : result;
+}
+ALSO(cuStreamGetDevResource, cuStreamGetDevResource_ptsz);

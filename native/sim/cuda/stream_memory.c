@@ -2,6 +2,7 @@
 #include "core/timeline.h"
 #include "cuda/addresses.h"
 #include "cuda/capture.h"
+#include "cuda/host_call.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,6 +237,8 @@ static CUresult run(struct driver *driver, struct stream *stream, int device,
                              .device = device,
                              .lane = stream != NULL ? stream->lane : SIM_LEGACY_LANE};
     struct sim_task task = {.kind = SIM_MARKER};
+    if (is_write(operation))
+        host_calls_wait(driver, stream, device);
     bool done = operation->kind == BARRIER || done_now(driver, &wanted);
     if (!done && is_wait(operation))
         task.kind = SIM_GATE;
