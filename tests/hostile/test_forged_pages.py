@@ -8,7 +8,6 @@ that does not fit into 63 bits.
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -26,18 +25,10 @@ pytestmark = pytest.mark.namespaces
 PORT: Mapping[str, Any] = {"query-port": 25678}
 
 
-def running(program: str) -> list[Process]:
-    """The living processes of this name: what a pod with hostPID sees."""
-    pids = (int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit())
-    found = (pid for pid in pids if _name(pid) == program)
-    return [process for process in map(find, found) if process is not None]
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
+def on_gpus(node: HostileNode) -> list[Process]:
+    """The living processes that use a GPU of this node: what a pod with hostPID sees."""
+    found = (find(one.pid) for one in node.node.gpus.processes() if one.pid)
+    return [process for process in found if process is not None]
 
 
 def log_of(node: HostileNode) -> str:
@@ -45,14 +36,13 @@ def log_of(node: HostileNode) -> str:
 
 
 async def test_a_slot_that_names_a_neighbour_s_process_does_not_have_it_ended() -> None:
-    before = set(running("cuda-play"))
     hold = ("cuda-play", "hold", "--memory", "2GiB", "--seconds", "60")
     async with (
         HostileNode(**{"behind-the-shim": "end"}) as node,
         node.beside(pod("victim", hold, cores=60, memory=16)) as victim,
     ):
-        await until(lambda: bool(set(running("cuda-play")) - before))
-        (process,) = set(running("cuda-play")) - before
+        await until(lambda: bool(on_gpus(node)))
+        (process,) = on_gpus(node)
         evil = hostile("evil", "frame.py", 60, process.pid, process.start_time, cores=10, memory=1)
         async with node.beside(evil):
             await until(lambda: node.said["evil"] == ["framed"])
