@@ -169,6 +169,7 @@ def pytest_plan(directory: Path, *tests: str, path: Path | None = None) -> Plan:
     """path: where the package is whose tests these are, if it is not installed."""
     command = (
         *(sys.executable, "-m", "pytest", "-q", "--tb=line", "-W", "ignore"),
+        "--continue-on-collection-errors",
         *("-c", str(INSIDE / "pytest.ini"), f"--rootdir={directory}"),
         *("-p", "each_end", "-p", "no:cacheprovider", "-p", "no:asyncio"),
     )
@@ -269,6 +270,11 @@ SUITES: Final = (
         ran=15,
         passed=8,
         test_seconds=30,
+        unsteady={
+            "^Test(Array|CUContext|DevicePtr_AddressRange|JIT|Malloc|MemInfo|Memcpy|MemcpyAsync|Memset"
+            "|Module|MultipleContextSingleHostThread)$": "makes a context on one thread, and goes on "
+            "where Go's scheduler puts it: now and then on a thread without one",
+        },
     ),
     Suite(
         "cudarc 0.19.10",
