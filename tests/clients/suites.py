@@ -272,8 +272,8 @@ SUITES: Final = (
         test_seconds=30,
         unsteady={
             "^Test(Array|CUContext|DevicePtr_AddressRange|JIT|Malloc|MemInfo|Memcpy|MemcpyAsync|Memset"
-            "|Module|MultipleContextSingleHostThread)$": "makes a context on one thread, and goes on "
-            "where Go's scheduler puts it: now and then on a thread without one",
+            "|Module|MultipleContextSingleHostThread)$": "makes a context on one thread, and "
+            "goes on where Go's scheduler puts it: now and then on a thread without one",
         },
     ),
     Suite(
