@@ -309,17 +309,8 @@ SUITES: Final = (
         "nrt, core, nocuda, doc_examples",
         numba("nrt", "core", "nocuda", "doc_examples"),
         ran=100,
-        passed=20,
+        passed=60,
         quick=False,
         seconds=1800,
-    ),
-    Suite(
-        "numba-cuda 0.30.4",
-        "cudapy",
-        numba("cudapy"),
-        ran=2500,
-        passed=1500,
-        quick=False,
-        seconds=3600,
     ),
 )
