@@ -55,8 +55,13 @@ image-check: $(VENV)/developing ## the Dockerfile run to its end by buildah, and
 	PYTHONPATH=deploy:tests/native $(BIN)/python tests/chart/image_check.py
 
 .PHONY: test-clients
-test-clients: $(CLIENTS)/installed ## real CUDA and NVML programs, bare and behind the shim (0.9 GB of packages)
+test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test suites, bare and behind the shim (1 GB of packages)
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m clients --durations=10 tests/clients
+
+.PHONY: test-clients-all
+test-clients-all: $(CLIENTS)/installed ## the same and the longest suites; writes the table of docs/clients.md
+	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m 'clients or all_clients' --durations=20 tests/clients
+	PYTHONPATH=tests/native $(CLIENTS)/bin/python tests/clients/counts.py
 
 .PHONY: test-web
 test-web: $(VENV)/developing ## the web pages in this machine's Chromium

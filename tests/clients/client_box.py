@@ -1,4 +1,4 @@
-"""One simulated GPU, and containers on it in which real clients run, unmodified.
+"""Simulated GPUs, and containers on them in which real clients run, unmodified.
 
 A container with a limit has the shim and an allocation; one without has the simulated driver bare,
 so that the same program can be run both ways. What a program prints as `tell(â€¦)` comes back.
@@ -6,13 +6,18 @@ so that the same program can be run both ways. What a program prints as `tell(â€
 
 import asyncio
 import json
+import shutil
 import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from shim_container import HERE as NATIVE_TESTS
-from sim_box import SimBox
+from sim_box import SimBox, machine
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.process import ContainerProcess, start_container
@@ -26,6 +31,10 @@ from gpumanager.virtual.values import AllocationID, Limit
 SECONDS = 300.0
 """Bound for one client; numba's tests take some 20 s on two idle cores."""
 
+WHOLE: Final = 100
+"""Cores: percent of one GPU."""
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _WORD = "told "
 TELL = f"""
 import json
@@ -55,7 +64,7 @@ class Finished:
 
 
 class ClientBox:
-    """Made by the fixture `clients`."""
+    """Made by `client_box`, and by the fixture `clients` with one GPU."""
 
     def __init__(self, box: SimBox, manager: VirtualSockets, work: Path) -> None:
         self._box, self._manager, self._work = box, manager, work
@@ -79,41 +88,78 @@ class ClientBox:
         assert finished.status == 0, finished.text
         return finished
 
-    async def run(self, *command: str, limit: int | None = None) -> Finished:
-        """Run it to its end; limit: bytes, None for the bare driver."""
+    async def run(
+        self,
+        *command: str,
+        limit: int | None = None,
+        cores: int = WHOLE,
+        environment: Mapping[str, str] = _NOTHING,
+        directory: Path | None = None,
+        seconds: float = SECONDS,
+    ) -> Finished:
+        """Run it to its end; limit: bytes of each GPU, None for the bare driver; cores: percent."""
         lines: list[str] = []
-        process = await self.start(*command, limit=limit, lines=lines)
+        process = await self.start(
+            *command,
+            limit=limit,
+            lines=lines,
+            cores=cores,
+            environment=environment,
+            directory=directory,
+        )
         try:
-            status = await asyncio.wait_for(process.wait(), SECONDS)
+            status = await asyncio.wait_for(process.wait(), seconds)
         finally:
             await process.close()
         return Finished(status, tuple(lines))
 
     async def start(
-        self, *command: str, limit: int | None, lines: list[str] | None = None
+        self,
+        *command: str,
+        limit: int | None,
+        lines: list[str] | None = None,
+        cores: int = WHOLE,
+        environment: Mapping[str, str] = _NOTHING,
+        directory: Path | None = None,
     ) -> ContainerProcess:
         self._started += 1
         name = f"client-{self._started}"
+        driver = self._box.libraries if limit is None else self._shims
+        others = environment.get("LD_LIBRARY_PATH")
         spec = ContainerSpec(
             command=command,
             environment={
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(self._work),
-                "LD_LIBRARY_PATH": str(self._box.libraries if limit is None else self._shims),
                 "PYTHONPATH": str(NATIVE_TESTS),
                 "LOGNAME": "client",
                 "COLUMNS": "120",
+                **environment,
+                "LD_LIBRARY_PATH": f"{driver}:{others}" if others else str(driver),
             },
+            directory=None if directory is None else str(directory),
             devices=tuple(
                 BindMount(str(path), f"/dev/{path.name}")
                 for path in sorted(self._box.gpus.device_directory.iterdir())
             ),
-            mounts=() if limit is None else (await self._allocation(name, limit),),
+            mounts=() if limit is None else (await self._allocation(name, limit, cores),),
         )
         keep = (lambda _line: None) if lines is None else lines.append
         return await start_container(spec, self._work / f"{name}.json", keep)
 
-    async def _allocation(self, name: str, limit: int) -> BindMount:
-        limits = [Limit(self.uuid, Bytes(limit), 100, 100)]
+    async def _allocation(self, name: str, limit: int, cores: int) -> BindMount:
+        gpus = self._box.machine.topology.gpus
+        limits = [Limit(gpu.uuid, Bytes(limit), cores, cores) for gpu in gpus]
         directory = await self._manager.open(AllocationID(name), limits)
         return BindMount(str(directory), "/etc/vcuda", read_only=True)
+
+
+@asynccontextmanager
+async def client_box(gpus: int = 1) -> AsyncIterator[ClientBox]:
+    """A machine, and the manager that limits its containers."""
+    work = Path(tempfile.mkdtemp(prefix="gm", dir="/tmp"))
+    manager = VirtualSockets(work / "vm")
+    with SimBox(work / "machine", machine(gpus)) as box:
+        yield ClientBox(box, manager, work)
+    await manager.stop()
+    shutil.rmtree(work, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""nvitop and gpustat in a container: its limit, its own processes, and nobody else's."""
+"""nvitop, gpustat and nvtop in a container: its limit, its own processes, and nobody else's."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import sources
 from client_box import ClientBox
 
 from gpumanager.units import GIB, MIB
@@ -75,3 +76,42 @@ async def test_nvitop_shows_the_limit_and_the_containers_own_process(
     processes = output.partition("Processes:")[2]
     assert f" {pid} " in processes
     assert str(neighbour) not in processes
+
+
+NVTOP = """
+import subprocess, select, time, pyte
+terminal = dict(os.environ, TERM="linux", LINES="40", COLUMNS="120")
+process = subprocess.Popen(
+    [{program!r}, "--no-color", "--no-plot"],
+    env=terminal, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+)
+screen = pyte.Screen(120, 40)
+stream = pyte.ByteStream(screen)
+end = time.monotonic() + 120
+while time.monotonic() < end and not any(" Compute " in line for line in screen.display):
+    if select.select([process.stdout], [], [], 1)[0]:
+        stream.feed(os.read(process.stdout.fileno(), 1 << 16))
+process.kill()
+print("\\n".join(screen.display))
+"""
+
+
+async def test_nvtop_shows_the_limit_and_the_containers_own_process(
+    clients: ClientBox, neighbour: int
+) -> None:
+    try:
+        folder = sources.built("nvtop-3.0.1", sources.nvtop)
+    except sources.Unavailable as why:
+        pytest.skip(f"nvtop: {why}")
+    program = str(folder / "unpacked" / "usr" / "bin" / "nvtop")
+    script = holding(HELD, sys.executable, "-c", "import os\n" + NVTOP.format(program=program))
+    finished = await clients.python(script, limit=LIMIT)
+    without_shim = await clients.python(script)
+
+    output = finished.told["output"]
+    assert f"{HELD / GIB:.3f}Gi/{LIMIT / GIB:.3f}Gi" in output
+    shown = [line for line in output.splitlines() if " Compute " in line]
+    assert len(shown) == 1
+    assert shown[0].split()[0] == str(finished.told["pid"])
+    assert f"{HELD // MIB}MiB" in shown[0]
+    assert f" {neighbour} " in without_shim.told["output"]

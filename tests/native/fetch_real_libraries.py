@@ -65,15 +65,22 @@ def mirrors() -> Sequence[str]:
 
 
 class Suite:
-    """apt over one suite of one mirror, with directories of its own."""
+    """apt over packages of one suite of one mirror, with directories of its own."""
 
-    def __init__(self, folder: Path, mirror: str, suite: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        mirror: str,
+        suite: str,
+        component: str = "non-free",
+        packages: Sequence[str] = PACKAGES,
+    ) -> None:
         for name in ("lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         signed = f" signed-by={KEYRING}" if KEYRING.exists() else ""
         sources = folder / "sources.list"
-        sources.write_text(f"deb [arch=amd64{signed}] {mirror} {suite} non-free\n")
-        self._folder = folder
+        sources.write_text(f"deb [arch=amd64{signed}] {mirror} {suite} {component}\n")
+        self._folder, self._packages = folder, packages
         settings = {
             "Dir::Etc::sourcelist": sources,
             "Dir::Etc::sourceparts": "-",
@@ -99,21 +106,27 @@ class Suite:
                 line.split("|")[1].strip()
                 for line in self._apt("apt-cache", "madison", name).splitlines()
             }
-            for name in PACKAGES
+            for name in self._packages
         ]
         both = set.intersection(*versions)
         if not both:
-            raise NotThere("it has no libcuda1")
+            raise NotThere(f"it has no {self._packages[0]}")
         return max(both)
+
+    def unpack(self, version: str) -> Path:
+        """The packages' files, in a folder as they lie on a machine."""
+        self._apt("apt-get", "download", "-q", *(f"{name}={version}" for name in self._packages))
+        unpacked = self._folder / "unpacked"
+        for package in self._folder.glob("*.deb"):
+            run("dpkg-deb", "-x", package, unpacked)
+        return unpacked
 
     def put(self, version: str, target: Path) -> None:
         """The packages' libraries, into a folder that appears when it is whole."""
-        self._apt("apt-get", "download", "-q", *(f"{name}={version}" for name in PACKAGES))
-        for package in self._folder.glob("*.deb"):
-            run("dpkg-deb", "-x", package, self._folder / "unpacked")
+        unpacked = self.unpack(version)
         made = Path(tempfile.mkdtemp(dir=target.parent))
         for name in ("libcuda", "libnvidia-ml"):
-            (file,) = (self._folder / "unpacked").rglob(f"{name}.so.{target.name}")
+            (file,) = unpacked.rglob(f"{name}.so.{target.name}")
             (made / file.name).write_bytes(file.read_bytes())
         made.chmod(0o755)
         made.rename(target)
