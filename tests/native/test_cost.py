@@ -136,25 +136,37 @@ def test_with_nobody_else_on_the_gpu_varying_lengths_cost_their_mean(table: Any)
     assert estimate(table, 7) == 5 * MILLISECOND
 
 
-def test_what_siblings_stretched_teaches_the_least_and_nothing_of_the_mean(table: Any) -> None:
-    first = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
+def test_what_siblings_stretched_costs_what_they_cannot_have_added(table: Any) -> None:
+    first = lib.cost_record_stretched(table, 7, SECOND, 8 * MILLISECOND, 1)
     known = estimate(table, 7)
     for length in (MILLISECOND, 3 * MILLISECOND):
         record(table, 7, SECOND, length, others=0)
-    after = lib.cost_record_stretched(table, 7, SECOND, 9 * MILLISECOND)
+    short = lib.cost_record_stretched(table, 7, SECOND, 4 * MILLISECOND, 1)
+    unchanged = estimate(table, 7)
+    long = lib.cost_record_stretched(table, 7, SECOND, 12 * MILLISECOND, 1)
 
-    assert (first, known) == (9 * MILLISECOND, 9 * MILLISECOND)
-    assert after == MILLISECOND
-    assert estimate(table, 7) == 2 * MILLISECOND
+    assert (first, known) == (8 * MILLISECOND, 8 * MILLISECOND)
+    assert (short, unchanged) == (MILLISECOND, 2 * MILLISECOND)
+    assert long == 5 * MILLISECOND
+    assert estimate(table, 7) == (1 + 3 + 2 + 5) * MILLISECOND // 4
+
+
+def test_a_short_kind_that_a_sibling_s_slice_has_cut_in_two_stays_short(table: Any) -> None:
+    for turn in range(20):
+        record(table, 7, SECOND + turn, 50 * MICROSECOND, others=0)
+        lib.cost_record_stretched(table, 7, SECOND + turn, 2050 * MICROSECOND, 1)
+        lib.cost_record_stretched(table, 7, SECOND + turn, 8050 * MICROSECOND, 4)
+
+    assert estimate(table, 7) == pytest.approx(50 * MICROSECOND, rel=0.1)
 
 
 def test_where_all_may_be_stretched_half_of_the_mean_without_the_longest_is_charged(
     table: Any,
 ) -> None:
     for length in (2000, 10, 10, 10, 10):
-        lib.cost_record_stretched(table, 7, SECOND, length * MICROSECOND)
+        lib.cost_record_stretched(table, 7, SECOND, length * MICROSECOND, 1)
     for length in (2000, 30, 2000, 30, 2000):
-        lib.cost_record_stretched(table, 8, SECOND, length * MICROSECOND)
+        lib.cost_record_stretched(table, 8, SECOND, length * MICROSECOND, 1)
 
     assert estimate(table, 7) == 10 * MICROSECOND
     assert estimate(table, 8) == (2000 + 30 + 2000 + 30) * MICROSECOND // 8

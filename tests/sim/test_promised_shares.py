@@ -141,6 +141,21 @@ async def test_unlike_processes_of_one_container_get_within_two_points_of_each_o
     assert got[0] == pytest.approx(got[1], abs=2)
 
 
+@pytest.mark.parametrize("kernel", ["1ms,9ms", "30us,2ms"])
+async def test_siblings_whose_kernels_vary_take_nothing_of_a_neighbour_s(kernel: str) -> None:
+    """Before, the neighbour had 30 %: long kernels that a sibling's slices stretched went for the
+    price of short ones."""
+    tenants = [
+        Tenant(name, 50, f"kernel={kernel} {WHOLE_GPU} for=9s", container="c") for name in "ab"
+    ]
+    tenants.append(Tenant("n", 40, f"kernel=2ms {WHOLE_GPU} for=9s"))
+
+    played = await play(tenants, 9)
+
+    assert 100 * played.share("n", since=3) > 38
+    assert 100 * (played.share("a", since=3) + played.share("b", since=3)) > 44
+
+
 STREAMS = (
     (30, "kernel=1ms,9ms streams=4", 2.0),
     (60, "kernel=50us,200us streams=3", 2.5),

@@ -281,17 +281,34 @@ uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint6
     return larger(least, cost);
 }
 
-uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
-                               uint64_t measured_ns)
+/* What a launch is believed to have cost that others of the container may have stretched: like the
+ * rest of its kind, but no less than what they cannot have added. Example: 30 us and 2 ms in turn.
+ * The short ones often pass for alone, the long ones never do, and all would go for 30 us. */
+static uint64_t believed_stretched(const struct cost_kind *kind, uint64_t measured_ns,
+                                   uint64_t certain_ns)
 {
+    uint64_t average = mean(kind);
+    return larger(certain_ns, measured_ns < average ? measured_ns : average);
+}
+
+uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
+                               uint64_t measured_ns, uint32_t others)
+{
+    struct limiter_terms terms = {.others_ppm = 1, .neighbours = others};
+    uint64_t certain_ns = in_turn(measured_ns, terms);
     pthread_mutex_lock(&table->mutex);
     struct cost_kind *kind = opened(table, key, now, measured_ns);
-    kind->current.doubtful_ns += measured_ns;
-    kind->current.longest_ns = larger(kind->current.longest_ns, measured_ns);
-    kind->current.doubtful++;
+    if (kind->current.count + kind->previous.count > 0) {
+        kind->current.believed_ns += believed_stretched(kind, measured_ns, certain_ns);
+        kind->current.count++;
+    } else {
+        kind->current.doubtful_ns += measured_ns;
+        kind->current.longest_ns = larger(kind->current.longest_ns, measured_ns);
+        kind->current.doubtful++;
+    }
     uint64_t least = conclude(kind, now, measured_ns);
     pthread_mutex_unlock(&table->mutex);
-    return least;
+    return larger(least, certain_ns);
 }
 
 /* Its place stays taken: what lies behind it is found by going over it. */

@@ -145,11 +145,11 @@ uint64_t cost_record(struct cost_table *table, uint64_t key, uint64_t now, uint6
                      struct cost_certain certain);
 
 /* The same, where other processes of the container may have had the GPU in turn meanwhile: it costs
- * no more than the least, and says nothing of a mean that is known. Where none is, half of the mean
- * of such measurements without the longest stands for it: processes that are not throttled take no
- * turns. */
+ * the least, or what is left if each of `others` had every slice but its own. Where no mean is
+ * known, half of the mean of such measurements without the longest stands for it: processes that
+ * are not throttled take no turns. others: processes, of this container and of neighbours. */
 uint64_t cost_record_stretched(struct cost_table *table, uint64_t key, uint64_t now,
-                               uint64_t measured_ns);
+                               uint64_t measured_ns, uint32_t others);
 
 /* What this kind costs has changed: nothing is known of it until it is measured again. */
 void cost_forget(struct cost_table *table, uint64_t key);

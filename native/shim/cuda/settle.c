@@ -31,6 +31,17 @@ static struct cost_certain certain(struct settle_times times, struct limiter_ter
     return certain;
 }
 
+/* Processes that may have work on the GPU besides: idle ones count, too. */
+static uint32_t others(struct process *process, struct limiter_terms terms)
+{
+    const struct vcuda_slot *slots = process->session.books.page->slots;
+    uint32_t count = terms.neighbours;
+    for (int slot = 0; slot < VCUDA_SLOTS; slot++)
+        count += slot != process->session.books.slot &&
+                 atomic_load_explicit(&slots[slot].pid, memory_order_relaxed) != 0;
+    return count;
+}
+
 uint64_t settle_learn(struct process *process, const struct flight *flight,
                       struct settle_times times)
 {
@@ -43,9 +54,10 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
             .own; /* nobody will see it again, nor does NVML show it to anybody: all of it */
     if (flight->outdated)
         return larger(known.on_average_ns, known.each_ns);
-    return turn_alone(meter, process_turn(process), flight->begun_ns)
-               ? cost_record(costs, flight->key, times.now, times.measured, known)
-               : cost_record_stretched(costs, flight->key, times.now, times.measured);
+    if (turn_alone(meter, process_turn(process), flight->begun_ns))
+        return cost_record(costs, flight->key, times.now, times.measured, known);
+    return cost_record_stretched(costs, flight->key, times.now, times.measured,
+                                 others(process, terms));
 }
 
 /* It was there until now, behind what was there before it. Returns since when. */
