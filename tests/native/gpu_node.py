@@ -9,11 +9,11 @@ from shim_container import Container
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._sim import ffi, lib
 
 PHYSICAL = 16 * GIB
@@ -31,11 +31,11 @@ def gpu_uuid(index: int) -> GpuUUID:
 class SimulatedMachine:
     """GPUs of 16 GiB, which know multicast objects. Their contexts take no memory."""
 
-    def __init__(self, directory: Path, count: int) -> None:
-        self.directory, self.count = directory, count
+    def __init__(self, directory: Path, count: int, cuda_version: int = 12050) -> None:
+        self.directory, self.count, self.cuda_version = directory, count, cuda_version
         directory.mkdir()
         machine: Any = ffi.new("struct sim_machine *")
-        machine.gpu_count, machine.cuda_version = count, 12050
+        machine.gpu_count, machine.cuda_version = count, cuda_version
         machine.driver_version = b"555.58.02"
         machine.driver.page_bytes, machine.driver.slab_most_bytes = 2 << 20, 1 << 20
         for index in range(count):
@@ -75,8 +75,7 @@ class Node:
     """Containers on one machine, each with a limit for each GPU that it is granted."""
 
     def __init__(self, work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> None:
-        (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
-        (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
+        cuda, nvml = driver_files(machine.cuda_version)
         self._libraries = lay_out(work / "lib", cuda, nvml)
         self._work, self.machine, self.manager = work, machine, manager
 

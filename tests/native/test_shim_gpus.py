@@ -15,8 +15,8 @@ LIMITS = {0: 32 * PAGE, 1: 64 * PAGE}  # whole chunks of a memory pool, which ta
 
 
 @pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 3)
+def machine(work: Path, request: pytest.FixtureRequest) -> Iterator[SimulatedMachine]:
+    simulated = SimulatedMachine(work / "dev", 3, getattr(request, "param", 12050))
     yield simulated
     simulated.close()
 
@@ -183,12 +183,13 @@ async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own
 
 
 @pytest.mark.parametrize(
-    "bind",
+    ("machine", "bind"),
     [
-        "vm.bind(object, memory, 4 * P)",
-        "vm.bind_on(device, object, memory, 4 * P)",
-        "vm.bind_at_on(device, object, address, 4 * P)",
+        (12050, "vm.bind(object, memory, 4 * P)"),
+        (13040, "vm.bind_on(device, object, memory, 4 * P)"),
+        (13040, "vm.bind_at_on(device, object, address, 4 * P)"),
     ],
+    indirect=["machine"],
 )
 async def test_multicast_binds_memory_of_each_gpu_and_gives_each_its_own_back(
     node: Node, bind: str
