@@ -20,7 +20,7 @@ CUDA_COMPAT: Final = (OVER_COMPAT, "image")
 LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 BEHIND_THE_SHIM: Final = ("pause", "report", "end")
-"""What may be done about a process that has GPU memory which no limit holds."""
+"""What may be done about containers that get round their limits."""
 
 NOT_USED_YET: Final = {
     "cgroup-driver": "which driver made a cgroup is seen in its name",

@@ -221,8 +221,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
-    help="What is done about containers that get round their limits: all are reported; who takes "
-    "GPU time beyond them is paused, or ended, and who takes memory is ended.",
+    help="What is done about containers that get round their limits, beside reporting them: pause "
+    "those that take more GPU time than they were granted; nothing; or end their processes.",
 )
 @click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
