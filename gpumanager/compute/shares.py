@@ -15,6 +15,7 @@ from gpumanager.compute.capacity import LEAST, Capacity
 from gpumanager.compute.course import SLICE_NS
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.member import LATELY_NS, Member
+from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.overlap import Overlap
 from gpumanager.compute.periods import LONGEST_NS, Periods
 from gpumanager.compute.self_test import BUSY, SelfTest
@@ -190,19 +191,9 @@ class SharedGpu:
         return self._audit.collected
 
     @property
-    def overdrawn(self) -> frozenset[Holder]:
-        """Who launches on although its GPU time is used up."""
-        return frozenset(who for who, one in self._members.items() if one.overdraft.gross)
-
-    @property
-    def held(self) -> frozenset[Holder]:
-        """Who is to be held to its rate from outside."""
-        return frozenset(who for who, one in self._members.items() if one.overdraft.held)
-
-    @property
-    def paused(self) -> frozenset[Holder]:
-        """Those of them that had more than their rate, and are to wait."""
-        return frozenset(who for who, one in self._members.items() if one.overdraft.paused)
+    def overdrafts(self) -> Mapping[Holder, Overdraft]:
+        """The limiter's account of each container, kept out of its reach."""
+        return {who: one.overdraft for who, one in self._members.items()}
 
     @property
     def believes_samples(self) -> bool:
@@ -292,16 +283,10 @@ class Shares:
         return {who: ns for shared in self._gpus.values() for who, ns in shared.collected.items()}
 
     @property
-    def overdrawn(self) -> frozenset[Holder]:
-        return frozenset[Holder]().union(*(shared.overdrawn for shared in self._gpus.values()))
-
-    @property
-    def held(self) -> frozenset[Holder]:
-        return frozenset[Holder]().union(*(shared.held for shared in self._gpus.values()))
-
-    @property
-    def paused(self) -> frozenset[Holder]:
-        return frozenset[Holder]().union(*(shared.paused for shared in self._gpus.values()))
+    def overdrafts(self) -> Mapping[Holder, Overdraft]:
+        """As of each GPU."""
+        gpus = self._gpus.values()
+        return {who: one for shared in gpus for who, one in shared.overdrafts.items()}
 
     def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""

@@ -143,7 +143,7 @@ class VirtualSockets:
             return directory
         try:
             served = self._served[allocation] = self._serve(directory, allocation, limits)
-            self._pausing.go_on(allocation, served.processes)  # a manager before us paused it
+            self._pausing.resume(allocation, served.processes)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
         finally:
@@ -154,7 +154,7 @@ class VirtualSockets:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
-        self._pausing.go_on(allocation, self._processes(allocation))
+        self._pausing.resume(allocation, self._processes(allocation))
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
@@ -169,7 +169,7 @@ class VirtualSockets:
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
         for allocation, served in self._served.items():
-            self._pausing.go_on(allocation, served.processes)
+            self._pausing.resume(allocation, served.processes)
             served.close()
         self._served.clear()
         self._let_go()

@@ -11,7 +11,6 @@ all. Where it cannot be written nobody is paused.
 """
 
 import logging
-import os
 import signal
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.virtual.peers import Neighbours
-from gpumanager.virtual.processes import Process, find
+from gpumanager.virtual.processes import Process, find, pidfd_of
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
@@ -33,19 +32,14 @@ MOST: Final = 1024
 
 def send(process: Process, number: signal.Signals) -> bool:
     """Whether it was sent: not where the pid means another process by now."""
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        return False
-    try:
-        if find(process.pid) != process:
+    with pidfd_of(process) as pidfd:
+        if pidfd is None:
             return False
-        signal.pidfd_send_signal(pidfd, number)
-    except OSError as error:
-        log.warning("process %d got no %s: %s", process.pid, number.name, error)
-        return False
-    finally:
-        os.close(pidfd)
+        try:
+            signal.pidfd_send_signal(pidfd, number)
+        except OSError as error:
+            log.warning("process %d got no %s: %s", process.pid, number.name, error)
+            return False
     return True
 
 
@@ -74,17 +68,17 @@ class Pausing:
         """From now on these are paused, and nobody else. held: those that may be paused at any
         look. processes: of an allocation, as far as it knows them."""
         for one in self._marked - set(held):
-            self.go_on(one, processes(one))
+            self.resume(one, processes(one))
         for one in held:
             if one not in paused:
-                self._continue(one, ())
+                self._send_continue(one, ())
             elif self._mark(one):
                 self._stop(one, processes(one))
 
-    def go_on(self, allocation: AllocationID, processes: Iterable[Process]) -> None:
+    def resume(self, allocation: AllocationID, processes: Iterable[Process]) -> None:
         """All of its processes, whoever stopped them; it is held no more."""
         if allocation in self._marked or self._path(allocation).exists():
-            self._continue(allocation, self._all(processes))
+            self._send_continue(allocation, self._all(processes))
             with suppress(OSError):
                 self._path(allocation).unlink(missing_ok=True)
             self._marked.discard(allocation)
@@ -115,6 +109,6 @@ class Pausing:
         found = sorted(self._all(processes), key=lambda one: one.pid)[:MOST]
         self._stopped[allocation] = {one for one in found if self._send(one, signal.SIGSTOP)}
 
-    def _continue(self, allocation: AllocationID, others: Iterable[Process]) -> None:
+    def _send_continue(self, allocation: AllocationID, others: Iterable[Process]) -> None:
         for one in self._stopped.pop(allocation, set()).union(others):
             self._send(one, signal.SIGCONT)

@@ -8,8 +8,8 @@ have, /proc is looked at twice a second.
 import asyncio
 import os
 import select
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -97,6 +97,22 @@ def _open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError, OverflowError):
         return None
+
+
+@contextmanager
+def pidfd_of(process: Process) -> Iterator[int | None]:
+    """A descriptor that means this process and can mean no other; None where it has ended, or the
+    kernel gives none.
+
+    A pid may mean another process by the time it is used. So the descriptor is taken first, then
+    it is looked whether the pid means this process still.
+    """
+    pidfd = _open_pidfd(process.pid)
+    try:
+        yield pidfd if find(process.pid) == process else None
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
 
 
 class Deaths:

@@ -95,9 +95,10 @@ class Sharing:
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
-        overdrawn = self._shares.held if self._pauses else self._shares.overdrawn
+        overdrafts = self._shares.overdrafts.items()
+        overdrawn = {who for who, one in overdrafts if (one.held if self._pauses else one.gross)}
+        paused = {who for who, one in overdrafts if self._pauses and one.paused}
         self.overdrawn = frozenset(AllocationID(name) for name, _ in overdrawn)
-        paused = self._shares.paused if self._pauses else ()
         self.paused = frozenset(AllocationID(name) for name, _ in paused)
         for holder in sorted(overdrawn - self._said_overdrawn):
             log.warning(

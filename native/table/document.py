@@ -18,7 +18,7 @@ CENSUS_HEAD = """# Census of NVIDIA's headers
 Written by `python native/table/document.py` from `native/table`: change it there.
 
 What `cuda.h` and `nvml.h` declare is in `native/table/*.headers`, as names and numbers alone.
-`make headers` makes these files anew from the headers on the package index.
+`make headers` regenerates these files from the headers on the package index.
 
 A **function** is a name that a program can be linked with: macros are expanded, with and without
 default streams per thread (`CUDA_API_PER_THREAD_DEFAULT_STREAM`), and names that a header keeps for

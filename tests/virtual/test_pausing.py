@@ -90,8 +90,8 @@ def test_the_next_manager_continues_whom_the_last_has_stopped(tmp_path: Path) ->
     Paused(tmp_path).keep([A], [A])
     after = Paused(tmp_path)
 
-    after.pausing.go_on(A, [ONE])
-    after.pausing.go_on(B, [OTHER])
+    after.pausing.resume(A, [ONE])
+    after.pausing.resume(B, [OTHER])
 
     assert after.sent == [(101, "SIGCONT")]
     assert not (tmp_path / A / MARK).exists()
