@@ -31,9 +31,9 @@ from gpumanager.doctor.values import (
     Unseen,
 )
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health import PENDING, GpuHealth, diagnosis
-from gpumanager.gpu.health_events import NvmlHealth
-from gpumanager.gpu.loaded import loaded_driver
+from gpumanager.gpu.driver_version import loaded_driver
+from gpumanager.gpu.health.events import NvmlHealth
+from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.checkpoint import read_checkpoint

@@ -29,7 +29,7 @@ from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
-    from gpumanager.gpu.health_watch import HealthWatch
+    from gpumanager.gpu.health.watch import HealthWatch
     from gpumanager.monitor.ports import GpuFitness, Reports, Sources
     from gpumanager.monitor.service import Monitor, Serving
 

@@ -33,8 +33,8 @@ from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.search import Search
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
@@ -76,7 +76,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         closing.enter_context(lock)
         lead_to_nvml(settings.driver_root)
-        search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
+        search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
         monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
         closing.push_async_callback(supervisor.stop)
@@ -211,7 +211,7 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
         return
     from gpumanager.cluster.labels import Software
     from gpumanager.cluster.service import Facts
-    from gpumanager.gpu.loaded import cuda_version
+    from gpumanager.gpu.driver_version import cuda_version
 
     software = Software(driver, await cuda_version())
     await cluster.run(

@@ -13,10 +13,10 @@ from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.cluster.join import Alone, Cluster, join
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.modules import HostKernel, load_modules
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.kernel_modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
-from gpumanager.gpu.search import Search
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
@@ -50,7 +50,7 @@ class Outside:
     cluster: Cluster
     pods: PodsSource
     runtime: ContainerRuntime
-    search: Search
+    search: DeviceDiscovery
     volumes: DriverVolumes
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gpumanager.allocator.journal import Journal
 from gpumanager.allocator.ledger import Ledger
-from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kubelet.pods import PodUID
@@ -39,7 +39,7 @@ class Told:
 
     status: Mapping[GpuUUID, GpuStatus] | None
     held: Held
-    busy: Answers
+    busy: UtilizationByGpu
 
 
 class Driver(Protocol):

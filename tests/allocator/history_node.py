@@ -18,7 +18,7 @@ from admission_node import (
 )
 
 from gpumanager.allocator.journal_file import ROOM, JournalFile
-from gpumanager.gpu.search import joined
+from gpumanager.gpu.discovery import joined
 from gpumanager.gpu.values import Topology, topology
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.virtual.values import AllocationID, Limit

@@ -23,16 +23,16 @@ from typing import Final, Literal, TypeAlias
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
+from gpumanager.sim.harness.values import HarnessFailed, HarnessResult, Tenant
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.stage.company import Company, LimiterKind
-from gpumanager.sim.stage.values import Played, StageFailed, Tenant
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 
-__all__ = ["Played", "StageFailed", "Tenant", "play"]
+__all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 
 MACHINE: Final = "h100"
 SEVERAL: Final = "dgx-a100"
@@ -42,10 +42,10 @@ ASSEMBLY_SECONDS: Final = 1.0
 EACH_SECONDS: Final = 0.3
 """Before the stage's start, for programs to load: for all of them, and more for each."""
 
-CURTAIN_SECONDS: Final = 5.0
+DRAIN_SECONDS: Final = 5.0
 """After the stage's end, for programs to finish what they have queued and to say what they did."""
 
-CURTAIN_STEP: Final = NS // 20
+DRAIN_STEP: Final = NS // 20
 LATE: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
@@ -63,8 +63,8 @@ async def play(
     limiter: LimiterKind = "shim",
     managed: bool = True,
     same_pids: bool = True,
-) -> Played:
-    """Play it to its end. Raises StageFailed if a program fails, or another GpuManagerError.
+) -> HarnessResult:
+    """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
     limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
@@ -82,7 +82,9 @@ async def play(
         last_first.callback(simulated.close)
         manager = VirtualSockets(disk.virtual)
         last_first.push_async_callback(manager.stop)
-        company = Company(disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus)
+        company = TenantGroup(
+            disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
+        )
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
@@ -102,7 +104,7 @@ async def play(
                     marks.append(company.received())
                     lost.append(company.lost())
         await _curtain(company, time)
-        return Played(seconds, interval, _received(marks), company.reports(), _steps(lost))
+        return HarnessResult(seconds, interval, _received(marks), company.reports(), _steps(lost))
 
 
 def _machine(driver: DriverBehaviour | None, gpus: int) -> Machine:
@@ -116,13 +118,13 @@ def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager
     return contextlib.nullcontext(RealClock())
 
 
-async def _assembled(company: Company, clock: Clock, count: int) -> int:
+async def _assembled(company: TenantGroup, clock: Clock, count: int) -> int:
     """The clock at the stage's start, which is now."""
     begin = clock.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
     await company.assemble(clock, begin)
     await clock.sleep_until(begin)
     if clock.now() > begin + LATE:
-        raise StageFailed("not all programs were loaded in time: the machine is busy")
+        raise HarnessFailed("not all programs were loaded in time: the machine is busy")
     return begin
 
 
@@ -152,11 +154,11 @@ def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Mom
     return [(number * step, moment) for number in range(round(seconds / step) + 1)]
 
 
-async def _curtain(company: Company, clock: Clock) -> None:
+async def _curtain(company: TenantGroup, clock: Clock) -> None:
     """Let the programs end by themselves; who does not is ended with the stage."""
-    last = clock.now() + round(CURTAIN_SECONDS * NS)
+    last = clock.now() + round(DRAIN_SECONDS * NS)
     while clock.now() < last and not company.ended:
-        await clock.sleep_until(clock.now() + CURTAIN_STEP)
+        await clock.sleep_until(clock.now() + DRAIN_STEP)
     company.check()
 
 

@@ -32,7 +32,7 @@ _MINOR: Final = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DeviceNode:
     """A character device."""
 
     name: str
@@ -55,7 +55,7 @@ class Kernel(Protocol):
     def run(self, command: Sequence[str]) -> str | None:
         """None if it worked."""
 
-    def make(self, node: Node) -> str | None:
+    def make(self, node: DeviceNode) -> str | None:
         """None if it worked."""
 
 
@@ -72,15 +72,15 @@ def load_modules(kernel: Kernel) -> tuple[str, ...]:
     return _missing(kernel)
 
 
-def nodes(majors: Mapping[str, int], minors: Sequence[int]) -> Iterator[Node]:
+def nodes(majors: Mapping[str, int], minors: Sequence[int]) -> Iterator[DeviceNode]:
     """All that belong to the modules that are loaded."""
     frontend = next((majors[name] for name in FRONTENDS if name in majors), None)
     if frontend is not None:
-        yield Node("nvidiactl", frontend, CONTROL_MINOR)
-        yield from (Node(f"nvidia{minor}", frontend, minor) for minor in minors)
+        yield DeviceNode("nvidiactl", frontend, CONTROL_MINOR)
+        yield from (DeviceNode(f"nvidia{minor}", frontend, minor) for minor in minors)
     if "nvidia-uvm" in majors:
-        yield Node("nvidia-uvm", majors["nvidia-uvm"], 0)
-        yield Node("nvidia-uvm-tools", majors["nvidia-uvm"], 1)
+        yield DeviceNode("nvidia-uvm", majors["nvidia-uvm"], 0)
+        yield DeviceNode("nvidia-uvm-tools", majors["nvidia-uvm"], 1)
 
 
 def _missing(kernel: Kernel) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class HostKernel:
         said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
         return None if done.returncode == 0 else said or f"status {done.returncode}"
 
-    def make(self, node: Node) -> str | None:
+    def make(self, node: DeviceNode) -> str | None:
         path = self.devices / node.name
         try:
             os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(node.major, node.minor))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from gpumanager.gpu.health_checks import Checks
+from gpumanager.gpu.health.checks import Checks
+from gpumanager.gpu.health.xids import Severity, classify
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.gpu.xids import Severity, classify
 
 
-class Reason(Enum):
+class HealthReason(Enum):
     """Why a GPU is out of use, as events and conditions name it."""
 
     XID = "GpuXid"
@@ -30,7 +30,7 @@ class Reason(Enum):
 class Cause:
     """What harmed a GPU; text: for people."""
 
-    reason: Reason
+    reason: HealthReason
     severity: Severity
     text: str
 
@@ -61,7 +61,7 @@ HealthEvent = XidEvent | MemoryErrorEvent | LossEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """What a probe found. problem: why the GPU could not be asked; empty if it answered.
 
     double_bits: uncorrectable memory errors since the driver was loaded; None where it has no ECC.
@@ -77,7 +77,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RecoveryPolicy:
     """When a GPU is back. Times in seconds.
 
     probes: good ones in a row. transient, fatal: for how long, after such a fall. longest: bound
@@ -122,7 +122,7 @@ PENDING: Final = "a row of its memory is replaced at the next reset: reset it wh
 
 
 def after_event(
-    health: GpuHealth, event: HealthEvent, now: float, checks: Checks, patience: Patience
+    health: GpuHealth, event: HealthEvent, now: float, checks: Checks, patience: RecoveryPolicy
 ) -> GpuHealth:
     """What is known once the driver has reported something about this GPU."""
     if isinstance(event, LossEvent):
@@ -134,11 +134,13 @@ def after_event(
     severity = checks.severity(event.code)
     if severity is None or not severity.harms:
         return health
-    cause = Cause(Reason.XID, severity, str(classify(event.code)))
+    cause = Cause(HealthReason.XID, severity, str(classify(event.code)))
     return fallen(health, cause, now, patience)
 
 
-def after_probe(health: GpuHealth, finding: Finding, now: float, patience: Patience) -> GpuHealth:
+def after_probe(
+    health: GpuHealth, finding: ProbeResult, now: float, patience: RecoveryPolicy
+) -> GpuHealth:
     """What is known once the GPU was asked how it is."""
     cause = diagnosis(health, finding)
     attention = PENDING if finding.remap_pending else ""
@@ -150,19 +152,21 @@ def after_probe(health: GpuHealth, finding: Finding, now: float, patience: Patie
     return health if health.healthy else _better(health, now, patience)
 
 
-def diagnosis(health: GpuHealth, finding: Finding) -> Cause | None:
+def diagnosis(health: GpuHealth, finding: ProbeResult) -> Cause | None:
     """What a probe says is wrong; None if nothing."""
     if finding.problem:
-        return Cause(Reason.LOST, Severity.TRANSIENT, finding.problem)
+        return Cause(HealthReason.LOST, Severity.TRANSIENT, finding.problem)
     if finding.remap_failed:
-        return Cause(Reason.REMAP_FAILED, Severity.FATAL, "no memory row is left for a replacement")
+        return Cause(
+            HealthReason.REMAP_FAILED, Severity.FATAL, "no memory row is left for a replacement"
+        )
     if finding.recovery:
-        return Cause(Reason.RECOVERY, Severity.FATAL, f"the driver says: {finding.recovery}")
+        return Cause(HealthReason.RECOVERY, Severity.FATAL, f"the driver says: {finding.recovery}")
     known, found = health.double_bits, finding.double_bits
     return _MEMORY_ERROR if known is not None and found is not None and found > known else None
 
 
-def fallen(health: GpuHealth, cause: Cause, now: float, patience: Patience) -> GpuHealth:
+def fallen(health: GpuHealth, cause: Cause, now: float, patience: RecoveryPolicy) -> GpuHealth:
     """Out of use, or still: the good time begins anew."""
     if not health.healthy:
         quiet = max(health.quiet, patience.after(cause.severity, health.falls))
@@ -181,7 +185,7 @@ def fallen(health: GpuHealth, cause: Cause, now: float, patience: Patience) -> G
     )
 
 
-def _better(health: GpuHealth, now: float, patience: Patience) -> GpuHealth:
+def _better(health: GpuHealth, now: float, patience: RecoveryPolicy) -> GpuHealth:
     since = now if health.good_since is None else health.good_since
     good = health.good + 1
     if good >= patience.probes and now - since >= health.quiet:
@@ -190,7 +194,7 @@ def _better(health: GpuHealth, now: float, patience: Patience) -> GpuHealth:
 
 
 _MEMORY_ERROR: Final = Cause(
-    Reason.MEMORY_ERROR, Severity.FATAL, "a memory error that could not be corrected"
+    HealthReason.MEMORY_ERROR, Severity.FATAL, "a memory error that could not be corrected"
 )
 
 

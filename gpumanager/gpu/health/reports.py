@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpumanager.gpu.health import GpuHealth, NodeHealth, NvmlState
-from gpumanager.gpu.xids import classify
+from gpumanager.gpu.health.state import GpuHealth, NodeHealth, NvmlState
+from gpumanager.gpu.health.xids import classify
 
 CONDITION: Final = "GpusHealthy"
 """Type of the node condition."""
@@ -44,7 +44,7 @@ class NodeReports(Protocol):
         """This happened."""
 
 
-class NoReports:
+class NoNodeReports:
     """For a node without an API server: the agent's log says the same."""
 
     def condition(self, condition: NodeCondition) -> None: ...

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.gpu.xids import Severity, classify
+from gpumanager.gpu.health.xids import Severity, classify
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.nvml import SYSFS, NvmlError, discover_here
-from gpumanager.gpu.own_thread import OwnThread
 from gpumanager.gpu.values import Bond, Level, Topology, topology
 from gpumanager.units import Bytes
 
@@ -28,19 +28,19 @@ ANSWER_SECONDS: Final = 10.0
 Discover = Callable[[], Topology]
 
 
-class Search:
+class DeviceDiscovery:
     """Asks in a thread of its own; a look that hangs is waited for by the next."""
 
     def __init__(self, discover: Discover, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._discover = discover
         self._answer_seconds = answer_seconds
-        self._thread = OwnThread("gpu-search")
+        self._thread = DaemonThreadExecutor("gpu-search")
         self._running: asyncio.Future[Topology] | None = None
         self.missing = ""
         """Why there is no GPU to offer yet, while `first` waits for one."""
 
     @classmethod
-    def here(cls, sysfs: Path = SYSFS, reserved: Bytes | None = None) -> "Search":
+    def here(cls, sysfs: Path = SYSFS, reserved: Bytes | None = None) -> "DeviceDiscovery":
         """reserved: of each GPU; None: what its driver keeps."""
         return cls(partial(discover_here, sysfs, reserved))
 

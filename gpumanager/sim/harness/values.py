@@ -7,7 +7,7 @@ from typing import Any
 from gpumanager.errors import GpuManagerError
 
 
-class StageFailed(GpuManagerError):
+class HarnessFailed(GpuManagerError):
     """A program of a stage did not do its part."""
 
 
@@ -33,7 +33,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class HarnessResult:
     """What happened.
 
     busy: per tenant, GPU seconds received in each interval, as the simulated GPUs account them; of

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, TypeAlias
 from gpumanager.sim.clock import NS, Clock
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SONAMES, SimulatedGpus
+from gpumanager.sim.harness.program import Program, ProgramSetup, words_of
+from gpumanager.sim.harness.values import Tenant
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.libraries import lay_out
-from gpumanager.sim.stage.program import Program, Surroundings, words_of
-from gpumanager.sim.stage.values import Tenant
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
@@ -24,7 +24,7 @@ LimiterKind: TypeAlias = Literal["shim", "none"] | Path
 BASELINE_PERCENT: Final = "BASELINE_PERCENT"
 
 
-class Company:
+class TenantGroup:
     """Programs on the machine's first GPUs, `count` of them; close() ends them all."""
 
     def __init__(
@@ -61,15 +61,15 @@ class Company:
         else:
             await asyncio.gather(*starts)
 
-    async def _surroundings(self, tenant: Tenant, libraries: Path) -> Surroundings:
+    async def _surroundings(self, tenant: Tenant, libraries: Path) -> ProgramSetup:
         names = ("nvidiactl", *(f"nvidia{gpu.minor}" for gpu in self._shared), "nvidia-uvm")
         folder = self._gpus.device_directory
         devices = tuple(BindMount(str(folder / name), f"/dev/{name}") for name in names)
         if isinstance(self._limiter, Path):
             percent = {BASELINE_PERCENT: str(tenant.cores)}
-            return Surroundings(libraries, devices, None, (self._limiter,), percent)
+            return ProgramSetup(libraries, devices, None, (self._limiter,), percent)
         allocation = await self.promise(tenant) if self._limiter == "shim" else None
-        return Surroundings(libraries, devices, allocation)
+        return ProgramSetup(libraries, devices, allocation)
 
     async def promise(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""
@@ -81,7 +81,7 @@ class Company:
         return await self._manager.open(AllocationID(tenant.container or tenant.name), limits)
 
     async def _start(
-        self, tenant: Tenant, number: int, surroundings: Surroundings, clock: Clock, begin: int
+        self, tenant: Tenant, number: int, surroundings: ProgramSetup, clock: Clock, begin: int
     ) -> None:
         start = begin + round(tenant.start * NS)
         words = words_of(tenant.workload, start)

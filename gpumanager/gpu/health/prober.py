@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from gpumanager.gpu.health import Finding, HealthEvent
-from gpumanager.gpu.health_events import HealthSource
+from gpumanager.gpu.health.events import HealthSource
+from gpumanager.gpu.health.state import HealthEvent, ProbeResult
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.pacing import pace
+from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ LEAST_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ProbeTiming:
     """Seconds. probe: between two rounds. wait: for events, at a time. retry: after NVML failed.
 
     longest: between two rounds where NVML is slow. silent: a question that takes longer is one that
@@ -49,48 +49,48 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class EventsReceived:
     """The driver reported these."""
 
     events: tuple[HealthEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeRound:
     """One round. seen: the GPUs the driver lists. events: whether it tells of any."""
 
-    findings: Mapping[GpuUUID, Finding]
+    findings: Mapping[GpuUUID, ProbeResult]
     seen: tuple[GpuUUID, ...]
     events: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NvmlFailed:
     """NVML could not be asked."""
 
     text: str
 
 
-Told = Happened | Probed | Failed
+HealthMessage = EventsReceived | ProbeRound | NvmlFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PendingQuery:
     """What is being asked, of a GPU or of the library, since when (monotonic seconds)."""
 
     gpu: GpuUUID | None
     since: float
 
 
-class HealthThread:
+class HealthProber:
     """Runs from start() to stop(). tell: called in the thread. known: GPUs to probe besides those
     that the driver lists."""
 
     def __init__(
         self,
         source: HealthSource,
-        timing: Timing,
-        tell: Callable[[Told], None],
+        timing: ProbeTiming,
+        tell: Callable[[HealthMessage], None],
         known: Callable[[], Iterable[GpuUUID]],
     ) -> None:
         self._source = source
@@ -100,7 +100,7 @@ class HealthThread:
         self._stopping = threading.Event()
         self._last_round = self._next_round = 0.0
         self._missed = 0
-        self._question: Question | None = None
+        self._question: PendingQuery | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="gpu-health", daemon=True).start()
@@ -110,7 +110,7 @@ class HealthThread:
         self._stopping.set()
 
     @property
-    def unanswered(self) -> Question | None:
+    def unanswered(self) -> PendingQuery | None:
         """The question that should have been answered by now."""
         asked = self._question
         if asked is None or time.monotonic() - asked.since <= self._timing.silent:
@@ -124,7 +124,7 @@ class HealthThread:
             except Exception as error:  # else nobody watches, and nobody knows
                 known = isinstance(error, NvmlError)
                 log.debug("asking NVML about health failed", exc_info=not known)
-                self._tell(Failed(str(error) if known else repr(error)))
+                self._tell(NvmlFailed(str(error) if known else repr(error)))
                 self._next_round = 0.0
                 self._stopping.wait(self._timing.retry)
         self._source.close()
@@ -135,17 +135,17 @@ class HealthThread:
             self._tell(self._round())
             self._last_round = time.monotonic()
             cost = self._last_round - begun
-            self._next_round = self._last_round + pace(
+            self._next_round = self._last_round + poll_interval(
                 self._timing.probe, cost, self._timing.longest
             )
         events = self._ask(LIBRARY, partial(self._source.wait, self._timing.wait))
         if events:
-            self._tell(Happened(events))
+            self._tell(EventsReceived(events))
         if any(event.gpu is None for event in events):
             self._stopping.wait(max(0.0, self._last_round + LEAST_PAUSE - time.monotonic()))
             self._next_round = 0.0
 
-    def _round(self) -> Probed:
+    def _round(self) -> ProbeRound:
         seen = self._ask(LIBRARY, self._source.gpus)
         findings = {
             gpu: self._ask(gpu, partial(self._source.probe, gpu))
@@ -154,10 +154,10 @@ class HealthThread:
         self._missed = self._missed + 1 if any(one.problem for one in findings.values()) else 0
         if self._missed and self._missed % self._timing.reopen == 0:
             self._ask(LIBRARY, self._source.reopen)
-        return Probed(findings, seen, self._source.tells_events())
+        return ProbeRound(findings, seen, self._source.tells_events())
 
     def _ask(self, gpu: GpuUUID | None, question: Callable[[], T]) -> T:
-        self._question = Question(gpu, time.monotonic())
+        self._question = PendingQuery(gpu, time.monotonic())
         try:
             return question()
         finally:

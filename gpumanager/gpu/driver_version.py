@@ -6,8 +6,8 @@ from typing import Final
 
 import pynvml
 
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.nvml import NvmlError, ask, driver, text
-from gpumanager.gpu.own_thread import OwnThread
 
 SECONDS: Final = 5.0
 """A driver that is in trouble may not answer at all."""
@@ -36,7 +36,7 @@ def loaded_driver() -> LoadedDriver:
 
 async def cuda_version(seconds: float = SECONDS) -> str:
     """The newest CUDA that the driver knows, `12.5`; empty where NVML does not say in time."""
-    thread = OwnThread("driver version")
+    thread = DaemonThreadExecutor("driver version")
     try:
         async with asyncio.timeout(seconds):
             found = await asyncio.get_running_loop().run_in_executor(thread, loaded_driver)

@@ -12,7 +12,7 @@ import pynvml
 
 from gpumanager.gpu.nvml import if_supported
 from gpumanager.gpu.nvml_session import NvmlSession, asked_for
-from gpumanager.gpu.running import COMPUTE, GRAPHICS, running
+from gpumanager.gpu.running_processes import COMPUTE, GRAPHICS, running
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 

@@ -13,7 +13,7 @@ from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.sim.clock import Clock
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
-from gpumanager.sim.stage.values import StageFailed
+from gpumanager.sim.harness.values import HarnessFailed
 from vcuda_shim import PROGRAMS
 
 WORK: Final = "cuda-work"
@@ -25,7 +25,7 @@ LAST_WORDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProgramSetup:
     """What a tenant's programs see. allocation: None if nobody manages them."""
 
     libraries: Path
@@ -70,7 +70,7 @@ class Program:
         self._ending: asyncio.Task[int] | None = None
 
     async def begin(self, spec: ContainerSpec, spec_path: Path, clock: Clock) -> None:
-        """Start it, and let it come as far as its start; raises StageFailed."""
+        """Start it, and let it come as far as its start; raises HarnessFailed."""
         self._process = await start_container(spec, spec_path, self._lines.append)
         self._ending = asyncio.create_task(self._process.wait())
         try:
@@ -90,12 +90,12 @@ class Program:
         return self._ending is not None and self._ending.done()
 
     def check(self) -> None:
-        """Raises StageFailed if it has ended otherwise than well."""
+        """Raises HarnessFailed if it has ended otherwise than well."""
         if self._ending is not None and self._ending.done() and self._ending.result() != 0:
             raise self._failed(f"exit {self._ending.result()}")
 
-    def _failed(self, how: str) -> StageFailed:
-        return StageFailed("\n".join([f"{self.name}: {how}:", *self._lines[-LAST_WORDS:]]))
+    def _failed(self, how: str) -> HarnessFailed:
+        return HarnessFailed("\n".join([f"{self.name}: {how}:", *self._lines[-LAST_WORDS:]]))
 
     def report(self) -> Mapping[str, Any] | None:
         """What it told in JSON, if it did."""

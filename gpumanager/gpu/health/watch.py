@@ -14,43 +14,43 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health import (
+from gpumanager.gpu.health.checks import Checks
+from gpumanager.gpu.health.events import HealthSource
+from gpumanager.gpu.health.prober import (
+    EventsReceived,
+    HealthMessage,
+    HealthProber,
+    NvmlFailed,
+    PendingQuery,
+    ProbeRound,
+    ProbeTiming,
+)
+from gpumanager.gpu.health.reports import NodeReports, NoNodeReports, condition_of, events_between
+from gpumanager.gpu.health.state import (
     Cause,
     GpuHealth,
     HealthEvent,
+    HealthReason,
     NodeHealth,
     NvmlState,
-    Patience,
-    Reason,
+    RecoveryPolicy,
     after_event,
     after_probe,
     fallen,
 )
-from gpumanager.gpu.health_checks import Checks
-from gpumanager.gpu.health_events import HealthSource
-from gpumanager.gpu.health_reports import NodeReports, NoReports, condition_of, events_between
-from gpumanager.gpu.health_thread import (
-    Failed,
-    Happened,
-    HealthThread,
-    Probed,
-    Question,
-    Timing,
-    Told,
-)
+from gpumanager.gpu.health.xids import Severity
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.gpu.xids import Severity
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HealthRules:
     """How to judge, and when to ask."""
 
     checks: Checks = field(default_factory=Checks)
-    patience: Patience = field(default_factory=Patience)
-    timing: Timing = field(default_factory=Timing)
+    patience: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    timing: ProbeTiming = field(default_factory=ProbeTiming)
 
 
 class Advertiser(Protocol):
@@ -77,18 +77,18 @@ class HealthWatch:
         gpus: Iterable[GpuUUID],
         source: HealthSource,
         *,
-        rules: Rules | None = None,
+        rules: HealthRules | None = None,
         reports: NodeReports | None = None,
         held: Iterable[GpuUUID] = (),
     ) -> None:
         self._advertised = frozenset(gpus)
         self.health = NodeHealth().knowing((*sorted(self._advertised), *held))
-        self._rules = rules or Rules()
-        self._reports = reports or NoReports()
-        self._told: asyncio.Queue[Told] = asyncio.Queue()
+        self._rules = rules or HealthRules()
+        self._reports = reports or NoNodeReports()
+        self._told: asyncio.Queue[HealthMessage] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         timing = self._rules.timing
-        self._thread = HealthThread(source, timing, self._hear, lambda: self._known)
+        self._thread = HealthProber(source, timing, self._hear, lambda: self._known)
         self._known = tuple(one.gpu for one in self.health.gpus)
 
     async def watch(self, advertiser: Advertiser) -> None:
@@ -106,25 +106,27 @@ class HealthWatch:
             self._thread.stop()
             raise
 
-    async def _next(self) -> Told | Question | None:
+    async def _next(self) -> HealthMessage | PendingQuery | None:
         """What is told, or what is not answered in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._rules.timing.look):
                 return await self._told.get()
         return self._thread.unanswered
 
-    async def _take(self, told: Told | Question | None, advertiser: Advertiser) -> None:
+    async def _take(
+        self, told: HealthMessage | PendingQuery | None, advertiser: Advertiser
+    ) -> None:
         before = self.health
         if told is None:
             return
-        if isinstance(told, Happened):
+        if isinstance(told, EventsReceived):
             log.debug("the driver reported: %s", told.events)
         self.health = fold(before, told, time.monotonic(), self._rules)
         self._known = tuple(one.gpu for one in self.health.gpus)
         self._report(before)
         if self.health.unhealthy != before.unhealthy:
             await advertiser.unhealthy(self.health.unhealthy)
-        if isinstance(told, Probed):
+        if isinstance(told, ProbeRound):
             await self._welcome(frozenset(told.seen) - self._advertised, advertiser)
 
     async def _welcome(self, gpus: frozenset[GpuUUID], advertiser: Advertiser) -> None:
@@ -144,32 +146,36 @@ class HealthWatch:
         if condition != condition_of(before):
             self._reports.condition(condition)
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: HealthMessage) -> None:
         """Called in the thread; there may be no loop left to tell."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._told.put_nowait, told)
 
 
-def fold(health: NodeHealth, told: Told | Question, now: float, rules: Rules) -> NodeHealth:
+def fold(
+    health: NodeHealth, told: HealthMessage | PendingQuery, now: float, rules: HealthRules
+) -> NodeHealth:
     """What is known after `told`. Pure."""
     match told:
-        case Happened(events):
+        case EventsReceived(events):
             for event in events:
                 health = _after_event(health, event, now, rules)
             return health
-        case Probed():
+        case ProbeRound():
             return _after_round(health, told, now, rules)
-        case Failed(text):
+        case NvmlFailed(text):
             return replace(health, nvml=NvmlState.FAILS, problem=text, events=False)
-        case Question(gpu, _) if gpu is not None:
+        case PendingQuery(gpu, _) if gpu is not None:
             return _after_silence(health, gpu, now, rules)
         case _:
             problem = "the driver does not answer NVML"
             return replace(health, nvml=NvmlState.SILENT, problem=problem)
 
 
-def _after_event(health: NodeHealth, event: HealthEvent, now: float, rules: Rules) -> NodeHealth:
+def _after_event(
+    health: NodeHealth, event: HealthEvent, now: float, rules: HealthRules
+) -> NodeHealth:
     """An event without a GPU harms none: the next round finds out whom."""
     known = health.of(event.gpu) if event.gpu else None
     if known is None:
@@ -177,14 +183,16 @@ def _after_event(health: NodeHealth, event: HealthEvent, now: float, rules: Rule
     return health.changed(after_event(known, event, now, rules.checks, rules.patience))
 
 
-def _after_round(health: NodeHealth, round_: Probed, now: float, rules: Rules) -> NodeHealth:
+def _after_round(
+    health: NodeHealth, round_: ProbeRound, now: float, rules: HealthRules
+) -> NodeHealth:
     health = replace(health, nvml=NvmlState.ANSWERS, problem="", events=round_.events)
     health = health.knowing(round_.findings)
     return health.changed(*_after_probes(health, round_, now, rules))
 
 
 def _after_probes(
-    health: NodeHealth, round_: Probed, now: float, rules: Rules
+    health: NodeHealth, round_: ProbeRound, now: float, rules: HealthRules
 ) -> Iterable[GpuHealth]:
     for gpu, finding in round_.findings.items():
         known = health.of(gpu)
@@ -192,7 +200,9 @@ def _after_probes(
             yield after_probe(known, finding, now, rules.patience)
 
 
-def _after_silence(health: NodeHealth, gpu: GpuUUID, now: float, rules: Rules) -> NodeHealth:
+def _after_silence(health: NodeHealth, gpu: GpuUUID, now: float, rules: HealthRules) -> NodeHealth:
     known = health.knowing([gpu]).of(gpu) or GpuHealth(gpu)
-    cause = Cause(Reason.SILENT, Severity.TRANSIENT, "NVML does not answer questions about it")
+    cause = Cause(
+        HealthReason.SILENT, Severity.TRANSIENT, "NVML does not answer questions about it"
+    )
     return health.knowing([gpu]).changed(fallen(known, cause, now, rules.patience))

@@ -13,7 +13,13 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from gpumanager.gpu.health import Finding, HealthEvent, LossEvent, MemoryErrorEvent, XidEvent
+from gpumanager.gpu.health.state import (
+    HealthEvent,
+    LossEvent,
+    MemoryErrorEvent,
+    ProbeResult,
+    XidEvent,
+)
 from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, text
 from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.values import GpuUUID
@@ -56,7 +62,7 @@ class HealthSource(Protocol):
     def tells_events(self) -> bool:
         """Whether any GPU's events are told."""
 
-    def probe(self, gpu: GpuUUID) -> Finding:
+    def probe(self, gpu: GpuUUID) -> ProbeResult:
         """How it is."""
 
     def reopen(self) -> None:
@@ -93,7 +99,7 @@ class NvmlHealth(NvmlSession):
     def tells_events(self) -> bool:
         return bool(self._registered)
 
-    def probe(self, gpu: GpuUUID) -> Finding:
+    def probe(self, gpu: GpuUUID) -> ProbeResult:
         finding = self.answer(partial(_probe, gpu), f"asking {gpu} how it is")
         if not finding.problem:
             self.answer(partial(self._register, (gpu,)), f"asking for the events of {gpu}")
@@ -167,18 +173,18 @@ def _event(event: Any) -> tuple[HealthEvent, ...]:
     return (MemoryErrorEvent(gpu),) if event.eventType == _MEMORY else ()
 
 
-def _probe(gpu: GpuUUID) -> Finding:
+def _probe(gpu: GpuUUID) -> ProbeResult:
     """Raises pynvml.NVMLError only where the library answers nothing at all."""
     try:
         device = _device(gpu)
         pynvml.nvmlDeviceGetMemoryInfo(device)
     except pynvml.NVMLError as error:
         pynvml.nvmlDeviceGetCount()
-        return Finding(problem=_PROBLEMS.get(error.value, f"NVML answers: {error}"))
+        return ProbeResult(problem=_PROBLEMS.get(error.value, f"NVML answers: {error}"))
     if is_split(device):
-        return Finding(problem=SPLIT)
+        return ProbeResult(problem=SPLIT)
     _, _, pending, failed = _remapped(device)
-    return Finding(
+    return ProbeResult(
         double_bits=_double_bits(device),
         remap_pending=bool(pending) or _pages_pending(device),
         remap_failed=bool(failed),

@@ -7,6 +7,6 @@ MOST_OF_TIME: Final = 0.01
 LONGEST_SECONDS: Final = 5.0
 
 
-def pace(seconds: float, cost: float, longest: float = LONGEST_SECONDS) -> float:
+def poll_interval(seconds: float, cost: float, longest: float = LONGEST_SECONDS) -> float:
     """How long to wait after a question that took `cost`, where `seconds` would do."""
     return min(max(seconds, cost / MOST_OF_TIME), max(seconds, longest))

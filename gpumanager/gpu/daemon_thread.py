@@ -17,7 +17,7 @@ Work = tuple[Future[Any], Callable[[], Any]]
 Queue = SimpleQueue[Work | None]
 
 
-class OwnThread(Executor):
+class DaemonThreadExecutor(Executor):
     """Does one thing after another; begins its thread with the first. For `run_in_executor`."""
 
     def __init__(self, name: str) -> None:
