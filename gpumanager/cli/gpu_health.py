@@ -2,7 +2,7 @@
 
 import os
 
-from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.health import Patience
 from gpumanager.gpu.health_checks import checks_of
