@@ -2,7 +2,7 @@
 
 import os
 
-from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
 from gpumanager.gpu.health.checks import checks_of

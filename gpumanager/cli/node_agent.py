@@ -14,10 +14,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.calm import Calm
-from gpumanager.allocator.journal import Claimant
-from gpumanager.allocator.wards import wards
 from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
@@ -32,14 +28,18 @@ from gpumanager.cli.parts import (
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
+from gpumanager.deviceplugin.admission.calm import Calm
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import KubeletPods, PodUID
 from gpumanager.monitor.latency import TimedAllocator
+from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck

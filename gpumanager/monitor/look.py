@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.allocator.answer import limits
-from gpumanager.allocator.journal import Allocation, State
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.isolation.answer import limits
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
+from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident

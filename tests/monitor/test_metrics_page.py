@@ -9,11 +9,11 @@ from typing import Any
 from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.journal_meter import JournalWrites
