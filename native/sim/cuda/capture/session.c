@@ -6,8 +6,7 @@
 static CUresult found(CUstream handle, struct driver **driver, struct stream **stream)
 {
     int device;
-    CUresult result = driver_get(driver);
-    return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, &device) : result;
+    return queue_find(handle, driver, stream, &device);
 }
 
 static CUresult begin(struct driver *driver, struct stream *stream, struct graph *graph, int mode)

@@ -183,9 +183,7 @@ CUresult block_copy_async(struct copy_params params, CUstream handle)
     struct node node;
     struct sim_task task = NO_WORK;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS && !empty(&params))
         result = check(driver, &params);
     if (result == CUDA_SUCCESS)

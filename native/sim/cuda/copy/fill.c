@@ -75,9 +75,7 @@ static CUresult fill_async(struct fill fill, CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_fill(driver, stream, &fill);
     if (result == CUDA_SUCCESS)

@@ -16,9 +16,7 @@ static CUresult fill_rows(struct fill_params rows, CUstream handle)
     struct node node;
     struct sim_task task;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = valid(&rows) ? node_of_fill(&rows, &node) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && capture_has(stream))

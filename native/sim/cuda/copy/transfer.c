@@ -105,9 +105,7 @@ static CUresult copy_async(struct transfer transfer, CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS && capture_has(stream))
         return capture_copy(driver, stream, transfer.to, transfer.from, transfer.bytes);
     if (result != CUDA_SUCCESS)

@@ -135,9 +135,7 @@ API CUresult cuMemPrefetchAsync_v2(CUdeviceptr start, size_t bytes, CUmemLocatio
     struct stream *stream;
     int device;
     size_t moving;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = flags == 0 ? check_place(driver, place) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
@@ -168,9 +166,7 @@ API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr start, size_t b
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver->mutex);

@@ -79,9 +79,7 @@ API CUresult cuMemDiscardBatchAsync(const CUdeviceptr *starts, const size_t *siz
     struct batch batch = {starts, sizes, count};
     CUresult result = check(&batch, flags, handle);
     if (result == CUDA_SUCCESS)
-        result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+        result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         queue_submit(driver, stream, device, (struct sim_task){.kind = SIM_MARKER}, NULL);
     return result;

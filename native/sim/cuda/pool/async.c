@@ -10,9 +10,7 @@
 static CUresult of_stream(struct driver **driver, CUstream handle, struct pool_stream *out)
 {
     struct stream *stream;
-    CUresult result = driver_get(driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(*driver, handle, &stream, &out->device);
+    CUresult result = queue_find(handle, driver, &stream, &out->device);
     if (result != CUDA_SUCCESS)
         return result;
     out->number = stream != NULL ? stream->number : 0;
@@ -26,10 +24,8 @@ static struct stream *captured(CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    if (driver_get(&driver) != CUDA_SUCCESS ||
-        queue_stream(driver, handle, &stream, &device) != CUDA_SUCCESS)
-        return NULL;
-    return capture_has(stream) ? stream : NULL;
+    CUresult result = queue_find(handle, &driver, &stream, &device);
+    return result == CUDA_SUCCESS && capture_has(stream) ? stream : NULL;
 }
 
 static CUresult take(struct driver *driver, struct pool *pool, uint64_t bytes,

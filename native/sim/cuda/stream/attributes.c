@@ -40,9 +40,7 @@ static CUresult find(CUstream handle, const void *value, struct driver **driver,
                      struct stream **stream, struct stream_attributes **kept)
 {
     int device;
-    CUresult result = driver_get(driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(*driver, handle, stream, &device);
+    CUresult result = queue_find(handle, driver, stream, &device);
     if (result == CUDA_SUCCESS)
         *kept = kept_of(*driver, *stream, device);
     return result == CUDA_SUCCESS && value == NULL ? CUDA_ERROR_INVALID_VALUE : result;

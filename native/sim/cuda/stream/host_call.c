@@ -139,9 +139,7 @@ static CUresult launch(CUstream handle, CUhostFn call, void *data)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (call == NULL)
@@ -186,9 +184,7 @@ API CUresult cuStreamAddCallback(CUstream handle, stream_callback *call, void *d
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = capture_asked(driver, stream, device); /* no capture can have it */
     if (result != CUDA_SUCCESS)

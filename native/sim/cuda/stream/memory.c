@@ -274,9 +274,7 @@ API CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned count,
     struct stream *stream;
     int device;
     struct memory_batch batch = {.count = count, .operations = operations, .flags = flags};
-    CUresult result = driver_get(&driver);
-    if (result == CUDA_SUCCESS)
-        result = queue_stream(driver, handle, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = stream_memory_check(driver, &batch);
     if (result != CUDA_SUCCESS)

@@ -59,6 +59,12 @@ CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **st
     return CUDA_SUCCESS;
 }
 
+CUresult queue_find(CUstream handle, struct driver **driver, struct stream **stream, int *device)
+{
+    CUresult result = driver_get(driver);
+    return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, device) : result;
+}
+
 /* The event whose place in the queue's memory is about to be taken learns its time now. */
 static void keep_event(struct driver *driver, int device, uint64_t position)
 {

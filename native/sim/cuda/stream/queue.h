@@ -48,6 +48,9 @@ struct event {
 /* A stream handle made plain: a stream of ours, or NULL with a device for the default streams. */
 CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **stream, int *device);
 
+/* The driver, and a stream by its handle, as above: what most calls on a stream begin with. */
+CUresult queue_find(CUstream handle, struct driver **driver, struct stream **stream, int *device);
+
 /* A lane for a new stream: streams get those of their sort in turn. */
 unsigned queue_lane(struct driver *driver, bool blocking);
 

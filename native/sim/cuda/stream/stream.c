@@ -13,13 +13,6 @@ enum {
     GREATEST = -5,
 };
 
-/* A stream handle of any kind, for a function that needs one. */
-static CUresult plain(CUstream handle, struct driver **driver, struct stream **stream, int *device)
-{
-    CUresult result = driver_get(driver);
-    return result == CUDA_SUCCESS ? queue_stream(*driver, handle, stream, device) : result;
-}
-
 int stream_priority(int wanted)
 {
     return wanted > LEAST ? LEAST : wanted < GREATEST ? GREATEST : wanted;
@@ -69,7 +62,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = plain(handle, &driver, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (stream != handle) /* a default stream */
@@ -88,7 +81,7 @@ API CUresult cuStreamSynchronize(CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = plain(handle, &driver, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
@@ -108,7 +101,7 @@ API CUresult cuStreamQuery(CUstream handle)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = plain(handle, &driver, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS)
         result = capture_asked(driver, stream, device);
     if (result != CUDA_SUCCESS)
@@ -124,7 +117,7 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = plain(handle, &driver, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (event == NULL || event->kind != EVENT)
@@ -146,7 +139,7 @@ static CUresult property(CUstream handle, const void *out, struct stream **strea
 {
     struct driver *driver;
     int device;
-    CUresult result = plain(handle, &driver, stream, &device);
+    CUresult result = queue_find(handle, &driver, stream, &device);
     if (result == CUDA_SUCCESS && out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     return result;
@@ -215,7 +208,7 @@ API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
     struct driver *driver;
     struct stream *stream;
     int device;
-    CUresult result = plain(handle, &driver, &stream, &device);
+    CUresult result = queue_find(handle, &driver, &stream, &device);
     if (result == CUDA_SUCCESS && out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
