@@ -22,9 +22,9 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
-from gpumanager.sim.kubelet.habits import Habits
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
@@ -91,7 +91,9 @@ def surroundings(
 class AgentOnKubelet:
     """One node. `start_agent` again is another process with the same journal."""
 
-    def __init__(self, base: Path, habits: Habits, *, gpus: Topology | None = None) -> None:
+    def __init__(
+        self, base: Path, version: KubeletVersion, *, gpus: Topology | None = None
+    ) -> None:
         self.gpus = gpus or cards()
         self.limits = RememberedLimits()
         self.token = base / "token"
@@ -99,7 +101,7 @@ class AgentOnKubelet:
         """Seconds that it gives `/pods` to come."""
         self._base = base
         directory = base / "kubelet"
-        self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", habits)
+        self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", version)
         self.allocator = self._new_allocator()
         self.plugin = DevicePlugin(self.allocator, directory)
 
@@ -158,10 +160,12 @@ def share(name: str, cores: int = 10, blocks: int = 4) -> Pod:
 
 
 @asynccontextmanager
-async def node_of(habits: Habits, gpus: Topology | None = None) -> AsyncIterator[AgentOnKubelet]:
+async def node_of(
+    version: KubeletVersion, gpus: Topology | None = None
+) -> AsyncIterator[AgentOnKubelet]:
     """A node whose kubelet runs; the agent is for the caller to start."""
     base = Path(tempfile.mkdtemp(prefix="gm"))
-    node = AgentOnKubelet(base, habits, gpus=gpus)
+    node = AgentOnKubelet(base, version, gpus=gpus)
     await node.kubelet.start()
     try:
         yield node

@@ -8,17 +8,17 @@ from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 from gpumanager.allocator.journal import State
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37, KubeletVersion
 from gpumanager.units import MEMORY_BLOCK
 
-HABITS = [KUBELET_1_20, KUBELET_1_36]
+VERSIONS = [KUBELET_1_20, KUBELET_1_36, KUBELET_1_37]
 
 
-@pytest.fixture(params=HABITS, ids=lambda habits: habits.version)
+@pytest.fixture(params=VERSIONS, ids=lambda version: version.number)
 async def node(request: pytest.FixtureRequest) -> AsyncIterator[AgentOnKubelet]:
-    habits: Habits = request.param
-    async with node_of(habits) as node:
+    version: KubeletVersion = request.param
+    async with node_of(version) as node:
         await node.start_agent()
         yield node
 
@@ -174,13 +174,13 @@ async def test_after_a_reboot_pods_keep_their_devices_if_we_are_there_first() ->
 async def test_after_a_reboot_pods_are_lost_where_the_kubelet_is_first() -> None:
     """So are all plugins' pods; kubelets of 1.20 do not ask."""
     fates = {}
-    for habits in HABITS:
-        async with node_of(habits) as node:
+    for version in VERSIONS:
+        async with node_of(version) as node:
             await node.start_agent()
             pod = share("early", 30, 8)
             await node.run(pod)
             await node.plugin.stop()
             await node.kubelet.restart(rebooted=True)
-            fates[habits.version] = node.kubelet.pods.statuses[pod.uid].phase.terminal
+            fates[version.number] = node.kubelet.pods.statuses[pod.uid].phase.terminal
 
-    assert fates == {KUBELET_1_20.version: False, KUBELET_1_36.version: True}
+    assert fates == {one.number: one is not KUBELET_1_20 for one in VERSIONS}

@@ -14,11 +14,11 @@ from real_pods import RealPods, prepared
 from gpumanager.deviceplugin.watch import identity
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.pods import ContainerKind
 
-TODAYS: Final = 30
-"""The first minor version taken for one of today; those from before are taken for 1.20."""
+BEHAVIOURS: Final = {37: KUBELET_1_37, 30: KUBELET_1_36, 0: KUBELET_1_20}
+"""What a kubelet is taken for, by the first minor version of it."""
 STATE: Final = "/state"
 FAILS_AT_FIRST: Final = """
 n=$(cat {state}/{name} 2>/dev/null || echo 1)
@@ -39,7 +39,7 @@ class RealKubelet:
         self._node = node
         self._pods = pods
         self._names: dict[str, str] = {}
-        self.habits = KUBELET_1_36 if node.minor >= TODAYS else KUBELET_1_20
+        self.version = next(one for first, one in BEHAVIOURS.items() if node.minor >= first)
         endpoint = f"https://127.0.0.1:{KUBELET_PORT}"
         self.pods = KubeletPods(endpoint, token=token, deadline=self.seconds)
 
