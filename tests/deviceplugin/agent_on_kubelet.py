@@ -21,7 +21,7 @@ from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
-from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
+from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
@@ -112,6 +112,11 @@ class AgentOnKubelet:
         await self.allocator.recover()
         await self.plugin.start()
         await self.kubelet.wait_for_devices((VCORE, VMEMORY), BOUND)
+
+    def sockets(self) -> list[str]:
+        """Names of those that plugins have in the kubelet's directory."""
+        names = (one.name for one in (self._base / "kubelet").glob("*.sock"))
+        return [name for name in names if name != KUBELET_SOCKET]
 
     async def run(self, pod: Pod) -> Rejection | None:
         """Admit it and start its containers."""
