@@ -21,6 +21,7 @@ from gpumanager.grants.journal import Allocation
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
+from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
@@ -102,6 +103,7 @@ class AgentOnKubelet:
         self._base = base
         directory = base / "kubelet"
         self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", version)
+        self.pods_api = PodsApi(self.kubelet.pods_api_socket, BOUND)
         self.allocator = self._new_allocator()
         self.plugin = DevicePlugin(self.allocator, directory)
 
@@ -144,8 +146,10 @@ class AgentOnKubelet:
         return Allocator(self.gpus, surroundings(self._base, _Later(self), resources, self.limits))
 
     @property
-    def pods(self) -> KubeletPods:
-        return KubeletPods(self.kubelet.http.endpoint, token=self.token, deadline=self.patience)
+    def pods(self) -> PreferredPods:
+        endpoint = self.kubelet.http.endpoint
+        http = KubeletPods(endpoint, token=self.token, deadline=self.patience)
+        return PreferredPods(self.pods_api, http)
 
 
 class _Later:
@@ -176,5 +180,6 @@ async def node_of(
         yield node
     finally:
         await node.plugin.stop()
+        await node.pods_api.close()
         await node.kubelet.stop()
         shutil.rmtree(base)

@@ -13,7 +13,7 @@ from real_pods import RealPods, prepared
 
 from gpumanager.deviceplugin.watch import identity
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
-from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET
+from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.pods import ContainerKind
 
@@ -34,6 +34,7 @@ class RealKubelet:
     seconds = SECONDS
     directory = DEVICE_PLUGINS
     resources = Path(POD_RESOURCES_SOCKET)
+    pods_api = Path(PODS_API_SOCKET)
 
     def __init__(self, node: RealNode, pods: RealPods, token: Path) -> None:
         self._node = node
@@ -70,6 +71,8 @@ class RealKubelet:
         wait_for(lambda: identity(door) not in {None, before} and answers(door), "it serves")
         wait_for(lambda: answers(self.resources), "it tells of resources")
         wait_for(self._lists, "it lists pods")
+        if self.version.pods_api:
+            wait_for(lambda: answers(self.pods_api), "it serves its Pods API")
 
     def _lists(self) -> bool:
         try:

@@ -20,9 +20,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=[KUBELET_1_20, KUBELET_1_36, KUBELET_1_37], ids=lambda version: version.number)
+@pytest.fixture(
+    params=[KUBELET_1_20, KUBELET_1_36, KUBELET_1_37], ids=lambda version: version.number
+)
 async def node(request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
-    async with SimulatedNode(load_machine("t4x4"), habits=request.param) as node:
+    async with SimulatedNode(load_machine("t4x4"), version=request.param) as node:
         yield node
 
 

@@ -16,18 +16,6 @@ class ListPodsResponse(_message.Message):
     pods: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, pods: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
-class GetPodRequest(_message.Message):
-    __slots__ = ("podUID",)
-    PODUID_FIELD_NUMBER: _ClassVar[int]
-    podUID: str
-    def __init__(self, podUID: _Optional[str] = ...) -> None: ...
-
-class GetPodResponse(_message.Message):
-    __slots__ = ("pod",)
-    POD_FIELD_NUMBER: _ClassVar[int]
-    pod: bytes
-    def __init__(self, pod: _Optional[bytes] = ...) -> None: ...
-
 class Pod(_message.Message):
     __slots__ = ("metadata", "spec", "status")
     METADATA_FIELD_NUMBER: _ClassVar[int]

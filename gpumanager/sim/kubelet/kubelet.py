@@ -32,6 +32,7 @@ from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
 from gpumanager.sim.kubelet.podresources import PodResources
 from gpumanager.sim.kubelet.pods import Phase, PodList, Rejection, room_for
+from gpumanager.sim.kubelet.pods_api import PodsApiServer
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.pods import Container, Pod
 
@@ -76,6 +77,8 @@ class SimulatedKubelet:
         self.pods = PodList()
         self.http = PodsServer(self._pods_json)
         self.pod_resources_socket = pod_resources
+        self.pods_api = PodsApiServer(lambda: self.pods, version)
+        self.pods_api_socket = pod_resources.with_name("pods-api.sock")
         self._directory = directory
         self._random = random
         self._plugins = Plugins(directory, version, self._on_devices)
@@ -90,6 +93,8 @@ class SimulatedKubelet:
         await self.http.start()
         resources = PodResources(self, self.version, on_list=self._collect)
         await self._serve(self.pod_resources_socket, *resources.handlers())
+        if self.version.pods_api:
+            await self._serve(self.pods_api_socket, self.pods_api.handler())
         registration = wire.registration_handler(self._plugins.register)
         await self._serve(self._directory / KUBELET_SOCKET, registration)
 
@@ -204,7 +209,7 @@ class SimulatedKubelet:
         kept = self._directory / KUBELET_CHECKPOINT
         others = (one for one in files if one != kept and not one.is_dir())
         gone = (one for one in others if self.version.clears_files or one.is_socket())
-        return [self.pod_resources_socket, *gone]
+        return [self.pod_resources_socket, self.pods_api_socket, *gone]
 
     async def _serve(self, socket: Path, *handlers: Any) -> None:
         server = grpc.aio.server()

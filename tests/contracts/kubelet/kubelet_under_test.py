@@ -51,13 +51,15 @@ class Outcome:
 class KubeletUnderTest(Protocol):
     """One node of one kubelet; what is asynchronous ends with what it says, within its own bound.
 
-    directory: of the device plugins. resources: the socket of PodResources. seconds: for what the
-    kubelet does by itself in the background.
+    directory: of the device plugins. resources: the socket of PodResources. pods: by `/pods`.
+    pods_api: the socket of its Pods API, if its version has one. seconds: for what the kubelet does
+    by itself in the background.
     """
 
     version: KubeletVersion
     directory: Path
     resources: Path
+    pods_api: Path
     pods: PodsSource
     seconds: float
 

@@ -136,7 +136,11 @@ async def test_a_connected_path_is_refused_for_ever_or_taken_anew(stage: Stage) 
         await gamma.start()
         with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
             await gamma.register()
-        assert await stage.kubelet.capacity(name) == (2, 2)
+
+        async def looks_healthy() -> bool:
+            return await stage.kubelet.capacity(name) == (2, 2)
+
+        await stage.soon(looks_healthy)
     finally:
         await gamma.stop()
 

@@ -32,7 +32,7 @@ class Simulated:
         self.directory = base / "kubelet"
         self.resources = base / "pod-resources.sock"
         self.node = SimulatedKubelet(self.directory, Random(5), self.resources, version)
-        self._uids: dict[str, Pod] = {}
+        self.pods_api = self.node.pods_api_socket
 
     async def start(self) -> None:
         await self.node.start()
