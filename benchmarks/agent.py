@@ -23,6 +23,7 @@ from allocate import IN_MEMORY, admit, come_and_go, keep_bytecode, machine, resi
 from machine_line import machine_line
 
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.names import VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.sim import host
 from gpumanager.sim.node import SimulatedNode
@@ -98,7 +99,9 @@ async def health_times(one: SimulatedNode) -> None:
     first, *others = one.machine.topology.gpus
     each = {VCORE: 100, VMEMORY: MEMORY // (256 * MIB)}
     seconds: dict[str, list[float]] = {resource: [] for resource in SOCKETS}
-    channels = {r: wire.dial(one.disk.kubelet / name) for r, name in SOCKETS.items()}
+    channels = {
+        r: wire.dial(sockets_like(one.disk.kubelet / name)[0]) for r, name in SOCKETS.items()
+    }
     lists = {r: wire.DevicePluginClient(c).list_and_watch() for r, c in channels.items()}
     async with asyncio.timeout(LIST_SECONDS):
         heard = [asyncio.create_task(next_list(lists[r], each[r])) for r in SOCKETS]

@@ -16,6 +16,7 @@ from thin_caller import ThinCaller
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.names import VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.sim.kubelet.plugins import PluginEndpoint
 
@@ -39,7 +40,9 @@ class Turns:
     def __init__(self, directory: Path) -> None:
         self.calls = {(call, one): Seconds() for call in CALLS for one in SOCKETS}
         self.empty, self.thin, self.thin_empty = Seconds(), Seconds(), Seconds()
-        self._callers = {one: ThinCaller(directory / name) for one, name in SOCKETS.items()}
+        self._callers = {
+            one: ThinCaller(sockets_like(directory / name)[0]) for one, name in SOCKETS.items()
+        }
         self._plain = PluginEndpoint.allocate
         timed = {call: self._timed(getattr(PluginEndpoint, call), call) for call in CALLS}
         kinds = (timed["allocate"], self._after_nothing, self._thinly, self._after_thin_nothing)

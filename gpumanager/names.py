@@ -96,3 +96,4 @@ KUBELET_CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
 DEVICE_PLUGIN_PATH: Final = "/var/lib/kubelet/device-plugins"
 POD_RESOURCES_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
+PODS_API_SOCKET: Final = "/var/lib/kubelet/pods-api/pods-api.sock"

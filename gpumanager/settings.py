@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET
+from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET, PODS_API_SOCKET
 from gpumanager.units import Bytes
 
 DRIVERS: Final = ("nvidia",)
@@ -79,6 +79,8 @@ class AgentSettings:
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     pod_resources_socket: Path = Path(POD_RESOURCES_SOCKET)
+    pods_api_socket: Path = Path(PODS_API_SOCKET)
+    """The kubelet's Pods API, preferred to /pods."""
     health_check_period: float = 10.0
     """Seconds between two rounds of asking every GPU how it is; events come at once."""
     health_recovery: float = 30.0

@@ -166,6 +166,12 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
 @click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
 @click.option(
+    "--pods-api-socket",
+    type=Path,
+    default=DEFAULTS.pods_api_socket,
+    help="The kubelet's, from Kubernetes 1.37 on; else /pods is read.",
+)
+@click.option(
     "--health-check-period",
     callback=_seconds,
     default=str(DEFAULTS.health_check_period),

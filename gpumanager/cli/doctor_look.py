@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.cli.parts import SHIMS, container_runtime, lead_to_nvml
+from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.doctor.asking import Question
 from gpumanager.doctor.values import (
     ContainersView,
@@ -132,7 +133,7 @@ async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
     return KubeletView(
         socket=directory / KUBELET_SOCKET,
         listener=listener(directory / KUBELET_SOCKET),
-        sockets=tuple(listener(directory / name) for name in (VCORE_SOCKET, VMEMORY_SOCKET)),
+        sockets=tuple(_served(directory / name) for name in (VCORE_SOCKET, VMEMORY_SOCKET)),
         version=await seen(kubelet.version()),
         pods=pods if isinstance(pods, Unseen) else len(pods),
         held=await asyncio.to_thread(held.answer),
@@ -145,6 +146,12 @@ async def _spoken(path: Path) -> Speaks | Unseen:
     return (
         await seen(probe(path)) if there is Listener.LISTENS else Unseen(f"{path}: {there.value}")
     )
+
+
+def _served(name: Path) -> Listener:
+    """The best that can be said of any instance's socket."""
+    found = (listener(path) for path in (name, *sockets_like(name)))
+    return max(found, key=list(Listener).index)
 
 
 def listener(path: Path) -> Listener:

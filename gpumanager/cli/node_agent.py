@@ -37,6 +37,7 @@ from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import KubeletPods, PodUID
+from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
@@ -64,12 +65,14 @@ async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
     cluster, runtime = join_cluster(settings), container_runtime(settings)
-    pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
+    http = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
+    pods_api = PodsApi(settings.pods_api_socket)
     stopping = _stop_on_signals()
     allow_many_files()
     asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
+        closing.push_async_callback(pods_api.close)
         lock = await unless(stopping, lock_state(settings.checkpoint_path))
         if lock is None:
             return
@@ -86,7 +89,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
-        outside = Outside(cluster, pods, runtime, search, volumes)
+        outside = Outside(cluster, PreferredPods(pods_api, http), runtime, search, volumes)
         agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
         closing.push_async_callback(agent.stop)
         await agent.run(stopping)

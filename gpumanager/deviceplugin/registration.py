@@ -1,9 +1,9 @@
 """Keeping one resource served and registered, whatever the kubelet does.
 
 It is registered when the kubelet's socket is there, and again when that one or our own is made anew
-or removed, when the kubelet has stopped watching our devices (one of today may drop a plugin that
-registers while its former stream is still ending), and when asked to. Our socket is made anew each
-time. Between attempts that fail the pauses grow; a kubelet that starts meanwhile ends them.
+or removed, when the kubelet has stopped watching our devices (one before 1.37 may drop a plugin
+that registers while its former stream is still ending), and when asked to. Each attempt has a
+socket of a new name. Between attempts that fail the pauses grow; a kubelet that starts ends them.
 """
 
 import asyncio
@@ -83,6 +83,8 @@ class Registration:
         self._random = Random()  # noqa: S311 - only so that not everybody tries at once
         self._asked = False
         self._failure: Exception | None = None
+        self._tried: Path | None = None
+        """The last socket that the kubelet was told of."""
         self.served = asyncio.Event()
         self.registered = asyncio.Event()
         self.on_registered: Callable[[], None] = lambda: None
@@ -150,9 +152,11 @@ class Registration:
             return None
 
     async def _register(self) -> Sockets:
-        if not self._server.serving or identity(self._server.socket) is None:
+        if identity(self._server.socket) is None or self._server.socket == self._tried:
+            # Tried: the kubelet may have connected after our deadline. Example: 1.37 under load;
+            # asked for the same path again, it refuses that, and never takes it any more.
             await self._serve()
-        sockets = self._look()
+        sockets, self._tried = self._look(), self._server.socket
         await self._starts.notice(sockets.kubelet)
         await register(self._kubelet, self._server.resource, self._server.socket, self._deadline)
         return sockets

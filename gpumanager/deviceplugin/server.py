@@ -7,7 +7,10 @@ cannot start yet UNAVAILABLE (the kubelet tries again), anything else INTERNAL.
 
 import asyncio
 import contextlib
+import errno
 import logging
+import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,6 +40,9 @@ PERMISSIONS: Final = "rwm"
 ENTRY_MOST: Final = 64
 """Bytes of a device in the list, its ID left out: tags, lengths, its health and its NUMA node."""
 
+INSTANCE: Final = 4
+"""Characters by which the sockets of two instances differ."""
+
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a unix socket's path, without the zero at its end."""
 
@@ -46,11 +52,16 @@ class CannotServe(GpuManagerError):
 
 
 class ResourceServer:
-    """Serves one resource on one socket."""
+    """Serves one resource on one socket, which has another name each time it is made.
 
-    def __init__(self, allocator: Allocator, resource: str, socket: Path) -> None:
+    Example: for `vcore.sock`, `vcore-1f3a.sock`. A kubelet from 1.37 on keeps one endpoint for
+    each path. It refuses a path that it is still connected to, and never takes that one again.
+    """
+
+    def __init__(self, allocator: Allocator, resource: str, name: Path) -> None:
         self.resource = resource
-        self.socket = socket
+        self._name = name
+        self.socket = name
         self._allocator = allocator
         self._server: grpc.aio.Server | None = None
         self._changed = asyncio.Condition()
@@ -81,9 +92,12 @@ class ResourceServer:
         self._unwatched_since = time.monotonic()
 
     async def start(self) -> None:
-        """Serve on a fresh socket; one that is left over is removed. Raises CannotServe."""
+        """Serve on a fresh socket; those left over are removed. Raises CannotServe."""
         self.check()
-        self._make_room()
+        for path in sockets_like(self._name):
+            if not is_served(path):
+                path.unlink(missing_ok=True)
+        self.socket = self._name.with_stem(f"{self._name.stem}-{secrets.token_hex(INSTANCE // 2)}")
         self._stopped = False
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((wire.device_plugin_handler(self),))
@@ -103,14 +117,6 @@ class ResourceServer:
             self._server = None
             with contextlib.suppress(OSError):
                 self.socket.unlink(missing_ok=True)
-
-    def _make_room(self) -> None:
-        """What a killed agent left: a name that is taken cannot be bound."""
-        try:
-            self.socket.unlink(missing_ok=True)
-        except OSError as error:
-            cause = error.strerror or str(error)
-            raise CannotServe(f"{self.socket}: cannot remove what lies there: {cause}") from error
 
     async def refresh(self) -> None:
         """The devices have changed: tell whoever watches."""
@@ -178,10 +184,10 @@ class ResourceServer:
 
     def check(self) -> None:
         """Raises CannotServe where no kubelet could take what would be served."""
-        if len(str(self.socket).encode()) > SOCKET_PATH_LIMIT:
+        if len(str(self._name).encode()) + 1 + INSTANCE > SOCKET_PATH_LIMIT:
             raise CannotServe(
-                f"{self.socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path; "
-                "choose a shorter --device-plugin-path"
+                f"{self._name}: with {1 + INSTANCE} bytes for the instance longer than the "
+                f"{SOCKET_PATH_LIMIT} of a socket's path; choose a shorter --device-plugin-path"
             )
         devices = self._allocator.devices(self.resource)
         if sum(len(one.device_id) + ENTRY_MOST for one in devices) <= wire.MESSAGE_LIMIT:
@@ -192,6 +198,17 @@ class ResourceServer:
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
                 f"{wire.MESSAGE_LIMIT} (4 MiB) in one message, and would never show them"
             )
+
+
+def sockets_like(name: Path) -> list[Path]:
+    """Those of every instance: beside `name`, which older agents had, `name-<instance>`."""
+    return [one for one in name.parent.glob(f"{name.stem}*{name.suffix}") if one.is_socket()]
+
+
+def is_served(path: Path) -> bool:
+    """Whether somebody listens there, as far as can be told without waiting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}
 
 
 async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:

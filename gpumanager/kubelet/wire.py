@@ -1,7 +1,7 @@
-"""The PodResources API on the wire, both sides: v1 and, of older kubelets, v1alpha1.
+"""The kubelet's gRPC services on the wire, both sides: PodResources and, from 1.37 on, Pods.
 
-The agent is its client; the simulated kubelet serves it. What v1alpha1 says are v1's messages with
-fewer fields, under the same numbers, so v1's classes stand for both.
+The agent is their client; the simulated kubelet serves them. What PodResources v1alpha1 says are
+v1's messages with fewer fields, under the same numbers, so v1's classes stand for both.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -13,7 +13,9 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
+from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pods_pb
 
+PODS: Final = "v1alpha1.Pods"
 SERVICE: Final = "v1.PodResourcesLister"
 ALPHA: Final = "v1alpha1.PodResourcesLister"
 MESSAGE_LIMIT: Final = 16 << 20
@@ -39,6 +41,7 @@ ALLOCATABLE: Final = Method(
     "GetAllocatableResources", pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse
 )
 METHODS: Final = (LIST, GET, ALLOCATABLE)
+LIST_PODS: Final = Method("ListPods", pods_pb.ListPodsRequest, pods_pb.ListPodsResponse)
 
 
 class PodResourcesServicer(Protocol):
@@ -73,6 +76,14 @@ def alpha_handler(
     return grpc.method_handlers_generic_handler(ALPHA, {LIST.name: _rpc(LIST, list_)})
 
 
+def pods_handler(
+    list_: Callable[[pods_pb.ListPodsRequest, Context], Awaitable[pods_pb.ListPodsResponse]],
+) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Serves `list_` as v1alpha1.Pods, of which the agent asks nothing else."""
+    served = {LIST_PODS.name: _rpc(LIST_PODS, list_)}
+    return grpc.method_handlers_generic_handler(PODS, served)
+
+
 def _rpc(method: Method, serve: Any) -> Any:
     return grpc.unary_unary_rpc_method_handler(
         serve, method.request.FromString, method.response.SerializeToString
@@ -100,13 +111,20 @@ class PodResourcesClient:
         return _typed(answer, pb.AllocatableResourcesResponse)
 
     async def _call(self, service: str, method: Method, request: Message) -> Message:
-        call: Any = self._channel.unary_unary(
-            f"/{service}/{method.name}",
-            method.request.SerializeToString,
-            method.response.FromString,
-        )
-        answer: Message = await call(request, timeout=self._timeout)
-        return answer
+        return await call(self._channel, service, method, request, self._timeout)
+
+
+async def call(
+    channel: grpc.aio.Channel, service: str, method: Method, request: Message, deadline: float
+) -> Message:
+    """One call. Raises grpc.aio.AioRpcError. deadline: seconds."""
+    ask: Any = channel.unary_unary(
+        f"/{service}/{method.name}",
+        method.request.SerializeToString,
+        method.response.FromString,
+    )
+    answer: Message = await ask(request, timeout=deadline)
+    return answer
 
 
 def _typed(answer: Message, kind: type[_Response]) -> _Response:
@@ -115,12 +133,12 @@ def _typed(answer: Message, kind: type[_Response]) -> _Response:
     return answer
 
 
-def dial(socket: Path) -> grpc.aio.Channel:
-    """A channel to the kubelet's PodResources socket; use it as `async with`."""
+def dial(socket: Path, limit: int = MESSAGE_LIMIT) -> grpc.aio.Channel:
+    """A channel to a socket of the kubelet; use it as `async with`. limit: bytes of an answer."""
     return grpc.aio.insecure_channel(
         f"unix:{socket}",
         options=[
-            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+            ("grpc.max_receive_message_length", limit),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ],

@@ -52,6 +52,7 @@ class AgentProcess:
             "device-directory": disk.base / "dev",
             "kubelet-endpoint": kubelet_endpoint,
             "pod-resources-socket": disk.pod_resources,
+            "pods-api-socket": disk.pods_api,
             "container-runtime-endpoint": disk.runtime,
             "allocation-check-period": CHECK_SECONDS,
             "query-port": 0,

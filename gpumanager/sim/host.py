@@ -54,6 +54,10 @@ class NodeDisk:
         return self.base / "pod-resources.sock"
 
     @property
+    def pods_api(self) -> Path:
+        return self.base / "pods-api.sock"
+
+    @property
     def runtime(self) -> Path:
         return self.base / "cri.sock"
 

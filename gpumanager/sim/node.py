@@ -18,9 +18,9 @@ from gpumanager.sim.container.process import ContainerProcess, namespaces_availa
 from gpumanager.sim.container_runtime import SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
-from gpumanager.sim.kubelet.habits import KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.pods import Container, Pod
 from gpumanager.sim.reasons import why
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class SimulatedNode:
     """Use as an async context manager.
 
-    seed: of every free choice the kubelet has. habits: which kubelet. agent_flags: more flags of
+    seed: of every free choice the kubelet has. version: which kubelet. agent_flags: more flags of
     the agent.
     """
 
@@ -48,10 +48,10 @@ class SimulatedNode:
         *,
         seed: int = 0,
         on_event: events.OnEvent = events.ignore,
-        habits: Habits = KUBELET_1_36,
+        version: KubeletVersion = KUBELET_1_37,
         agent_flags: Mapping[str, object] | None = None,
     ) -> None:
-        self._habits = habits
+        self._version = version
         self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
@@ -102,7 +102,7 @@ class SimulatedNode:
         if missing := await asyncio.to_thread(namespaces_available):
             raise GpuManagerError(missing)
         disk = make_disk()
-        kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources, self._habits)
+        kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources, self._version)
         agent = AgentProcess(disk, self._agent_flags)
         self._parts = (disk, kubelet, agent)
         self._runtime = SimulatedRuntime(disk.runtime)

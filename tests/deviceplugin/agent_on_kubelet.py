@@ -21,10 +21,11 @@ from gpumanager.grants.journal import Allocation
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
-from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
-from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
+from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
+from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
@@ -91,7 +92,9 @@ def surroundings(
 class AgentOnKubelet:
     """One node. `start_agent` again is another process with the same journal."""
 
-    def __init__(self, base: Path, habits: Habits, *, gpus: Topology | None = None) -> None:
+    def __init__(
+        self, base: Path, version: KubeletVersion, *, gpus: Topology | None = None
+    ) -> None:
         self.gpus = gpus or cards()
         self.limits = RememberedLimits()
         self.token = base / "token"
@@ -99,7 +102,8 @@ class AgentOnKubelet:
         """Seconds that it gives `/pods` to come."""
         self._base = base
         directory = base / "kubelet"
-        self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", habits)
+        self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", version)
+        self.pods_api = PodsApi(self.kubelet.pods_api_socket, BOUND)
         self.allocator = self._new_allocator()
         self.plugin = DevicePlugin(self.allocator, directory)
 
@@ -110,6 +114,11 @@ class AgentOnKubelet:
         await self.allocator.recover()
         await self.plugin.start()
         await self.kubelet.wait_for_devices((VCORE, VMEMORY), BOUND)
+
+    def sockets(self) -> list[str]:
+        """Names of those that plugins have in the kubelet's directory."""
+        names = (one.name for one in (self._base / "kubelet").glob("*.sock"))
+        return [name for name in names if name != KUBELET_SOCKET]
 
     async def run(self, pod: Pod) -> Rejection | None:
         """Admit it and start its containers."""
@@ -137,8 +146,10 @@ class AgentOnKubelet:
         return Allocator(self.gpus, surroundings(self._base, _Later(self), resources, self.limits))
 
     @property
-    def pods(self) -> KubeletPods:
-        return KubeletPods(self.kubelet.http.endpoint, token=self.token, deadline=self.patience)
+    def pods(self) -> PreferredPods:
+        endpoint = self.kubelet.http.endpoint
+        http = KubeletPods(endpoint, token=self.token, deadline=self.patience)
+        return PreferredPods(self.pods_api, http)
 
 
 class _Later:
@@ -158,14 +169,17 @@ def share(name: str, cores: int = 10, blocks: int = 4) -> Pod:
 
 
 @asynccontextmanager
-async def node_of(habits: Habits, gpus: Topology | None = None) -> AsyncIterator[AgentOnKubelet]:
+async def node_of(
+    version: KubeletVersion, gpus: Topology | None = None
+) -> AsyncIterator[AgentOnKubelet]:
     """A node whose kubelet runs; the agent is for the caller to start."""
     base = Path(tempfile.mkdtemp(prefix="gm"))
-    node = AgentOnKubelet(base, habits, gpus=gpus)
+    node = AgentOnKubelet(base, version, gpus=gpus)
     await node.kubelet.start()
     try:
         yield node
     finally:
         await node.plugin.stop()
+        await node.pods_api.close()
         await node.kubelet.stop()
         shutil.rmtree(base)

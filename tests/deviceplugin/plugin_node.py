@@ -11,6 +11,7 @@ from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.server import is_served, sockets_like
 from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.grants.journal_file import JournalFile
@@ -85,7 +86,9 @@ class Kubelet:
         return {request.resource_name: request.endpoint for request in requests}
 
     def dial(self, endpoint: str) -> grpc.aio.Channel:
-        return wire.dial(self.directory / endpoint)
+        """endpoint: a name as registered, or the one that those of all instances begin with."""
+        served = [one for one in sockets_like(self.directory / endpoint) if is_served(one)]
+        return wire.dial(served[0])
 
 
 class RefusingKubelet(Kubelet):
@@ -94,11 +97,12 @@ class RefusingKubelet(Kubelet):
     def __init__(self, directory: Path, refused: set[str]) -> None:
         super().__init__(directory)
         self.refused = refused
-        self.refusals = 0
+        self.endpoints: list[str] = []
+        """Of every attempt."""
 
     async def register(self, request: pb.RegisterRequest, context: wire.Context) -> pb.Empty:
+        self.endpoints.append(request.endpoint)
         if request.resource_name in self.refused:
-            self.refusals += 1
             await context.abort(grpc.StatusCode.UNKNOWN, f"{request.resource_name} is invalid")
         return await super().register(request, context)
 

@@ -18,8 +18,8 @@ from agent_on_kubelet import BOUND, JOURNAL, share
 
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KubeletVersion
 from gpumanager.sim.pods import Pod
 
 PROGRAM: Final = Path(__file__).with_name("mortal_agent.py")
@@ -34,9 +34,9 @@ AT_ONCE: Final = 3
 class MortalNode:
     """A kubelet, an agent that dies at `step`, and the one that takes over then."""
 
-    def __init__(self, base: Path, habits: Habits) -> None:
+    def __init__(self, base: Path, version: KubeletVersion) -> None:
         self.base = base
-        self.kubelet = SimulatedKubelet(base / "kubelet", Random(7), base / "pr.sock", habits)
+        self.kubelet = SimulatedKubelet(base / "kubelet", Random(7), base / "pr.sock", version)
         self.died = False
         self.why = ""
         self._processes: list[asyncio.subprocess.Process] = []
@@ -123,9 +123,9 @@ class MortalNode:
 
 
 @asynccontextmanager
-async def node_that_dies_at(step: int, habits: Habits) -> AsyncIterator[MortalNode]:
+async def node_that_dies_at(step: int, version: KubeletVersion) -> AsyncIterator[MortalNode]:
     base = Path(tempfile.mkdtemp(prefix="gm"))
-    node = MortalNode(base, habits)
+    node = MortalNode(base, version)
     try:
         await node.start(step)
         yield node
@@ -134,9 +134,9 @@ async def node_that_dies_at(step: int, habits: Habits) -> AsyncIterator[MortalNo
         shutil.rmtree(base)
 
 
-async def outlives(step: int, habits: Habits) -> bool:
+async def outlives(step: int, version: KubeletVersion) -> bool:
     """Whether the agent still lived when everything was done."""
-    async with node_that_dies_at(step, habits) as node:
+    async with node_that_dies_at(step, version) as node:
         await node.ready()
         await node.runs("first", 60, 40)
         await node.ready()
@@ -147,17 +147,17 @@ async def outlives(step: int, habits: Habits) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("habits", "first"),
+    ("version", "first"),
     [(KUBELET_1_36, 0), (KUBELET_1_20, 1)],
-    ids=lambda given: getattr(given, "version", "from"),
+    ids=lambda given: getattr(given, "number", "from"),
 )
 async def test_wherever_the_agent_is_killed_every_admission_comes_to_an_end(
-    habits: Habits, first: int
+    version: KubeletVersion, first: int
 ) -> None:
     """Every other step on each kubelet."""
     for step in range(first, STEPS, 2 * AT_ONCE):
         steps = range(step, step + 2 * AT_ONCE, 2)
-        if any(await asyncio.gather(*(outlives(one, habits) for one in steps))):
+        if any(await asyncio.gather(*(outlives(one, version) for one in steps))):
             assert step > LEAST, "there are more steps than that"
             return
     pytest.fail("the agent dies for ever")

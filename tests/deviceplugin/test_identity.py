@@ -1,4 +1,7 @@
-"""Who is being admitted, by `/pods` and the journal alone, on kubelets of 1.20 and of today."""
+"""Who is being admitted, by the kubelet's list of pods and the journal alone, on three kubelets.
+
+The newest tells of its pods over its Pods API, all of them by `/pods`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,19 +11,27 @@ from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 from gpumanager.grants.journal import State
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
+from gpumanager.sim.kubelet.pods import PodList
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37, KubeletVersion
 from gpumanager.units import MEMORY_BLOCK
 
-HABITS = [KUBELET_1_20, KUBELET_1_36]
+VERSIONS = [KUBELET_1_20, KUBELET_1_36, KUBELET_1_37]
 
 
-@pytest.fixture(params=HABITS, ids=lambda habits: habits.version)
+@pytest.fixture(params=VERSIONS, ids=lambda version: version.number)
 async def node(request: pytest.FixtureRequest) -> AsyncIterator[AgentOnKubelet]:
-    habits: Habits = request.param
-    async with node_of(habits) as node:
+    version: KubeletVersion = request.param
+    async with node_of(version) as node:
         await node.start_agent()
         yield node
+
+
+@pytest.fixture
+def by_http(node: AgentOnKubelet) -> AgentOnKubelet:
+    """Its kubelet refuses the Pods API, as it does until all its sources of pods were heard."""
+    node.kubelet.pods_api.ready = False
+    return node
 
 
 def thought_of(node: AgentOnKubelet) -> dict[str, str]:
@@ -77,45 +88,94 @@ async def own_limits(node: AgentOnKubelet) -> None:
         assert await node.limited_to(pod) == (5 + n, (1 + n) * MEMORY_BLOCK)
 
 
-async def test_a_token_that_is_not_believed_costs_steering_alone(node: AgentOnKubelet) -> None:
-    node.kubelet.http.token = "secret"
-    before = node.kubelet.http.requests
+async def test_a_token_that_is_not_believed_costs_steering_alone(by_http: AgentOnKubelet) -> None:
+    by_http.kubelet.http.token = "secret"
+    before = by_http.kubelet.http.requests
 
-    await own_limits(node)
+    await own_limits(by_http)
 
-    assert node.kubelet.http.requests == before
+    assert by_http.kubelet.http.requests == before
 
 
 async def test_a_token_renewed_on_the_disk_is_used_from_the_next_call_on(
-    node: AgentOnKubelet,
+    by_http: AgentOnKubelet,
 ) -> None:
-    node.kubelet.http.token = "renewed"
-    await node.run(share("before"))
-    before = node.kubelet.http.requests
+    by_http.kubelet.http.token = "renewed"
+    await by_http.run(share("before"))
+    before = by_http.kubelet.http.requests
 
-    node.token.write_text("renewed\n")
+    by_http.token.write_text("renewed\n")
     pod = share("after", 20, 4)
-    await node.kubelet.admit(pod)
+    await by_http.kubelet.admit(pod)
 
-    assert node.kubelet.http.requests > before
-    assert pod.uid in thought_of(node).values()
+    assert by_http.kubelet.http.requests > before
+    assert pod.uid in thought_of(by_http).values()
 
 
 async def test_an_agent_that_may_not_read_pods_still_gives_each_its_own(
-    node: AgentOnKubelet,
+    by_http: AgentOnKubelet,
 ) -> None:
-    node.kubelet.http.allowed = False
+    by_http.kubelet.http.allowed = False
+
+    await own_limits(by_http)
+
+
+async def test_a_list_of_pods_that_never_comes_holds_no_admission_up(
+    by_http: AgentOnKubelet,
+) -> None:
+    """As while the kubelet waits for an API server that is away."""
+    by_http.kubelet.http.answering.clear()
+    by_http.patience = 0.2
+
+    async with asyncio.timeout(BOUND):
+        await own_limits(by_http)
+
+
+async def test_while_the_pods_api_does_not_answer_pods_is_read(by_http: AgentOnKubelet) -> None:
+    lists, requests = by_http.kubelet.pods_api.lists, by_http.kubelet.http.requests
+
+    await test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(by_http)
+
+    assert by_http.kubelet.pods_api.lists == lists
+    assert by_http.kubelet.http.requests > requests
+
+
+async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnKubelet) -> None:
+    requests = node.kubelet.http.requests
+
+    pod = share("known", 10, 4)
+    assert await node.run(pod) is None
+
+    preferred = node.kubelet.version.pods_api
+    assert (node.kubelet.pods_api.lists > 0) == preferred
+    assert (node.kubelet.http.requests == requests) == preferred
+    assert pod.uid in thought_of(node).values()
+
+
+async def test_a_list_of_long_ago_costs_steering_alone(
+    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever way it comes: nobody gets what is another pod's."""
+    await node.run(share("before"))
+    old = node.kubelet.pods
+    monkeypatch.setattr(node.kubelet.pods_api, "_pods", lambda: old)
+    monkeypatch.setattr(node.kubelet.http, "_pods", old.as_json)
 
     await own_limits(node)
 
 
-async def test_a_list_of_pods_that_never_comes_holds_no_admission_up(node: AgentOnKubelet) -> None:
-    """As while the kubelet waits for an API server that is away."""
-    node.kubelet.http.answering.clear()
-    node.patience = 0.2
+async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
+    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet = node.kubelet
 
-    async with asyncio.timeout(BOUND):
-        await own_limits(node)
+    def lagging() -> PodList:
+        return kubelet.pods.without(next(reversed(kubelet.pods.statuses)))
+
+    monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)
+    monkeypatch.setattr(kubelet.http, "_pods", lambda: lagging().as_json())
+
+    await own_limits(node)
 
 
 async def test_admission_never_looks_at_pod_resources(
@@ -174,13 +234,13 @@ async def test_after_a_reboot_pods_keep_their_devices_if_we_are_there_first() ->
 async def test_after_a_reboot_pods_are_lost_where_the_kubelet_is_first() -> None:
     """So are all plugins' pods; kubelets of 1.20 do not ask."""
     fates = {}
-    for habits in HABITS:
-        async with node_of(habits) as node:
+    for version in VERSIONS:
+        async with node_of(version) as node:
             await node.start_agent()
             pod = share("early", 30, 8)
             await node.run(pod)
             await node.plugin.stop()
             await node.kubelet.restart(rebooted=True)
-            fates[habits.version] = node.kubelet.pods.statuses[pod.uid].phase.terminal
+            fates[version.number] = node.kubelet.pods.statuses[pod.uid].phase.terminal
 
-    assert fates == {KUBELET_1_20.version: False, KUBELET_1_36.version: True}
+    assert fates == {one.number: one is not KUBELET_1_20 for one in VERSIONS}

@@ -1,6 +1,7 @@
 """The device plugin over real sockets, with a kubelet that restarts as the real one does."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,25 +46,36 @@ async def plugin(tmp_path: Path, allocator: Allocator) -> AsyncIterator[DevicePl
 
 
 async def test_both_resources_are_registered_with_their_sockets(
-    kubelet: Kubelet, plugin: DevicePlugin
+    kubelet: Kubelet, plugin: DevicePlugin, tmp_path: Path
 ) -> None:
     await kubelet.start()
 
     await plugin.start()
     await plugin.registered(BOUND)
 
-    assert await kubelet.registered() == {VCORE: "vcore.sock", VMEMORY: "vmemory.sock"}
+    endpoints = await kubelet.registered()
+    assert set(endpoints) == {VCORE, VMEMORY}
+    assert sockets_in(tmp_path) == sorted(["kubelet.sock", *endpoints.values()])
+    assert endpoints[VCORE].startswith("vcore-")
+    assert endpoints[VMEMORY].startswith("vmemory-")
 
 
-async def test_sockets_of_a_killed_plugin_are_replaced(
-    kubelet: Kubelet, plugin: DevicePlugin, tmp_path: Path
+async def test_sockets_of_a_killed_plugin_are_removed_and_those_of_a_living_one_left(
+    kubelet: Kubelet, plugin: DevicePlugin, allocator: Allocator, tmp_path: Path
 ) -> None:
     await kubelet.start()
-    (tmp_path / "vcore.sock").write_text("left over")
+    other = ResourceServer(allocator, VMEMORY, tmp_path / "vmemory.sock")
+    await other.start()
+    for name in ("vcore.sock", "vcore-0bad.sock", "foreign.sock"):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(tmp_path / name))
 
     await plugin.start()
+    endpoints = await kubelet.registered()
 
-    assert len(await kubelet.registered()) == 2
+    kept = ["kubelet.sock", "foreign.sock", other.socket.name]
+    assert sockets_in(tmp_path) == sorted([*kept, *endpoints.values()])
+    await other.stop()
 
 
 async def test_a_stopped_plugin_leaves_no_socket(

@@ -21,7 +21,7 @@ from gpumanager.deviceplugin.registration import Standing
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.names import VCORE, VMEMORY
 
-BOTH = {VCORE: "vcore.sock", VMEMORY: "vmemory.sock"}
+BOTH = {VCORE, VMEMORY}
 NEVER = 3600.0
 
 
@@ -38,7 +38,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    path = tmp_path / "device-plugins"
+    path = tmp_path / "kubelet"
     path.mkdir()
     return path
 
@@ -73,7 +73,7 @@ async def test_a_kubelet_that_comes_later_is_registered_with(
 
     await kubelet.start()
 
-    assert await kubelet.registered() == BOTH
+    assert set(await kubelet.registered()) == BOTH
     await plugin.registered(BOUND)
     assert [one.registered for one in plugin.standings] == [True, True]
 
@@ -89,7 +89,7 @@ async def test_a_directory_that_comes_later_is_waited_for(
     directory.mkdir()  # noqa: ASYNC240
     await kubelet.start()
 
-    assert await kubelet.registered() == BOTH
+    assert set(await kubelet.registered()) == BOTH
 
 
 async def test_a_restarted_kubelet_is_registered_with_again(
@@ -97,12 +97,14 @@ async def test_a_restarted_kubelet_is_registered_with_again(
 ) -> None:
     await kubelet.start()
     await plugin.start()
-    await kubelet.registered()
+    before = await kubelet.registered()
 
     await kubelet.stop()
     await kubelet.start()
 
-    assert await kubelet.registered() == BOTH
+    after = await kubelet.registered()
+    assert set(after) == BOTH
+    assert not set(after.values()) & set(before.values())
     async with kubelet.dial("vcore.sock") as channel:
         devices = await anext(wire.DevicePluginClient(channel).list_and_watch())
     assert len(devices.devices) == 100
@@ -120,7 +122,7 @@ async def test_a_directory_made_anew_is_registered_in(
     directory.mkdir()  # noqa: ASYNC240
     await kubelet.start()
 
-    assert await kubelet.registered() == BOTH
+    assert set(await kubelet.registered()) == BOTH
 
 
 async def test_a_removed_socket_of_ours_is_made_again_and_the_other_left_alone(
@@ -128,28 +130,31 @@ async def test_a_removed_socket_of_ours_is_made_again_and_the_other_left_alone(
 ) -> None:
     await kubelet.start()
     await plugin.start()
-    await kubelet.registered()
+    endpoints = await kubelet.registered()
     await plugin.registered(BOUND)
-    other = (directory / "vcore.sock").stat()
+    other = (directory / endpoints[VCORE]).stat()
 
-    (directory / "vmemory.sock").unlink()
+    (directory / endpoints[VMEMORY]).unlink()
 
     async with asyncio.timeout(BOUND):
         again = await kubelet.requests.get()
     assert again.resource_name == VMEMORY
-    assert (directory / "vmemory.sock").is_socket()
-    assert (directory / "vcore.sock").stat() == other
+    assert again.endpoint != endpoints[VMEMORY]
+    assert (directory / again.endpoint).is_socket()
+    assert (directory / endpoints[VCORE]).stat() == other
 
 
 async def test_asked_to_it_registers_again(kubelet: Kubelet, plugin: DevicePlugin) -> None:
     await kubelet.start()
     await plugin.start()
-    await kubelet.registered()
+    before = await kubelet.registered()
     await plugin.registered(BOUND)
 
     plugin.register_anew()
 
-    assert await kubelet.registered() == BOTH
+    after = await kubelet.registered()
+    assert set(after) == BOTH
+    assert not set(after.values()) & set(before.values())
 
 
 async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
@@ -170,6 +175,7 @@ async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
 
         async with asyncio.timeout(BOUND):
             assert (await kubelet.requests.get()).resource_name == VCORE
+        assert len(set(kubelet.endpoints)) == len(kubelet.endpoints) > 2
         await plugin.registered(BOUND)
         assert [one.failure for one in plugin.standings] == [None, None]
     finally:
@@ -218,12 +224,13 @@ async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
 
 
 async def test_a_socket_that_cannot_be_made_is_told_after_the_time_to_wait(
-    plugin: DevicePlugin, directory: Path
+    plugin: DevicePlugin, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (directory / "vcore.sock").mkdir()
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0bad")
+    (directory / "vcore-0bad.sock").mkdir()
     await plugin.start()
 
-    with pytest.raises(CannotServe, match=r"vcore\.sock: cannot remove what lies there"):
+    with pytest.raises(CannotServe, match=r"vcore-0bad\.sock: cannot listen"):
         await plugin.served(0.2)
 
 

@@ -13,12 +13,12 @@ from real_pods import RealPods, prepared
 
 from gpumanager.deviceplugin.watch import identity
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
-from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36
+from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.pods import ContainerKind
 
-TODAYS: Final = 30
-"""The first minor version taken for one of today; those from before are taken for 1.20."""
+BEHAVIOURS: Final = {37: KUBELET_1_37, 30: KUBELET_1_36, 0: KUBELET_1_20}
+"""What a kubelet is taken for, by the first minor version of it."""
 STATE: Final = "/state"
 FAILS_AT_FIRST: Final = """
 n=$(cat {state}/{name} 2>/dev/null || echo 1)
@@ -34,12 +34,13 @@ class RealKubelet:
     seconds = SECONDS
     directory = DEVICE_PLUGINS
     resources = Path(POD_RESOURCES_SOCKET)
+    pods_api = Path(PODS_API_SOCKET)
 
     def __init__(self, node: RealNode, pods: RealPods, token: Path) -> None:
         self._node = node
         self._pods = pods
         self._names: dict[str, str] = {}
-        self.habits = KUBELET_1_36 if node.minor >= TODAYS else KUBELET_1_20
+        self.version = next(one for first, one in BEHAVIOURS.items() if node.minor >= first)
         endpoint = f"https://127.0.0.1:{KUBELET_PORT}"
         self.pods = KubeletPods(endpoint, token=token, deadline=self.seconds)
 
@@ -70,6 +71,8 @@ class RealKubelet:
         wait_for(lambda: identity(door) not in {None, before} and answers(door), "it serves")
         wait_for(lambda: answers(self.resources), "it tells of resources")
         wait_for(self._lists, "it lists pods")
+        if self.version.pods_api:
+            wait_for(lambda: answers(self.pods_api), "it serves its Pods API")
 
     def _lists(self) -> bool:
         try:

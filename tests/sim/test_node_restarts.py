@@ -6,8 +6,8 @@ import pytest
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36
 from gpumanager.sim.kubelet.kubelet import RunOptions
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
@@ -20,9 +20,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=[KUBELET_1_20, KUBELET_1_36], ids=lambda habits: habits.version)
+@pytest.fixture(
+    params=[KUBELET_1_20, KUBELET_1_36, KUBELET_1_37], ids=lambda version: version.number
+)
 async def node(request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
-    async with SimulatedNode(load_machine("t4x4"), habits=request.param) as node:
+    async with SimulatedNode(load_machine("t4x4"), version=request.param) as node:
         yield node
 
 

@@ -1,4 +1,4 @@
-"""A kubelet as a device plugin knows it: the real gRPC on real sockets, the real one's habits.
+"""A kubelet as a device plugin knows it: the real gRPC on real sockets, the real one's version.
 
     devices      its device manager as values: what is healthy, who holds what, what is picked
     pods         its list of pods, and whether the node has room for one more

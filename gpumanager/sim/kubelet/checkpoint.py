@@ -11,16 +11,16 @@ import zlib
 from pathlib import Path
 
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
-from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.sim.kubelet.versions import KubeletVersion
 
 
-def checkpoint_text(books: DeviceBooks, habits: Habits) -> str:
+def checkpoint_text(books: DeviceBooks, version: KubeletVersion) -> str:
     entries = [
         {
             "PodUID": row.pod_uid,
             "ContainerName": row.container,
             "ResourceName": row.resource,
-            "DeviceIDs": _by_node(books, row, habits),
+            "DeviceIDs": _by_node(books, row, version),
             "AllocResp": base64.b64encode(row.response).decode(),
         }
         for row in books.holdings
@@ -31,16 +31,16 @@ def checkpoint_text(books: DeviceBooks, habits: Habits) -> str:
     return json.dumps({"Data": content, "Checksum": checksum})
 
 
-def _by_node(books: DeviceBooks, row: Holding, habits: Habits) -> dict[str, list[str]]:
+def _by_node(books: DeviceBooks, row: Holding, version: KubeletVersion) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for device_id in sorted(row.ids):
-        for node in books.nodes_of(row.resource, device_id) or (habits.node_of_none,):
+        for node in books.nodes_of(row.resource, device_id) or (version.node_of_none,):
             found.setdefault(str(node), []).append(device_id)
     return found
 
 
-def write_checkpoint(books: DeviceBooks, habits: Habits, path: Path) -> None:
+def write_checkpoint(books: DeviceBooks, version: KubeletVersion, path: Path) -> None:
     """Atomically, as the real one does."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(checkpoint_text(books, habits))
+    temporary.write_text(checkpoint_text(books, version))
     temporary.replace(path)

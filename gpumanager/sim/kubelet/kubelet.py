@@ -28,11 +28,12 @@ from gpumanager.sim.kubelet.devices import (
     leave,
     unhealthy,
 )
-from gpumanager.sim.kubelet.habits import KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
 from gpumanager.sim.kubelet.podresources import PodResources
 from gpumanager.sim.kubelet.pods import Phase, PodList, Rejection, room_for
+from gpumanager.sim.kubelet.pods_api import PodsApiServer
+from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.pods import Container, Pod
 
 START_TRIES: Final = 5
@@ -69,16 +70,18 @@ class SimulatedKubelet:
         directory: Path,
         random: Random,
         pod_resources: Path,
-        habits: Habits = KUBELET_1_36,
+        version: KubeletVersion = KUBELET_1_37,
     ) -> None:
-        self.habits = habits
+        self.version = version
         self.books = DeviceBooks()
         self.pods = PodList()
         self.http = PodsServer(self._pods_json)
         self.pod_resources_socket = pod_resources
+        self.pods_api = PodsApiServer(lambda: self.pods, version)
+        self.pods_api_socket = pod_resources.with_name("pods-api.sock")
         self._directory = directory
         self._random = random
-        self._plugins = Plugins(directory, habits, self._on_devices)
+        self._plugins = Plugins(directory, version, self._on_devices)
         self._servers: list[grpc.aio.Server] = []
         self._admission = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -88,8 +91,10 @@ class SimulatedKubelet:
         for old in self._left_overs():
             old.unlink(missing_ok=True)
         await self.http.start()
-        resources = PodResources(self, self.habits, on_list=self._collect)
+        resources = PodResources(self, self.version, on_list=self._collect)
         await self._serve(self.pod_resources_socket, *resources.handlers())
+        if self.version.pods_api:
+            await self._serve(self.pods_api_socket, self.pods_api.handler())
         registration = wire.registration_handler(self._plugins.register)
         await self._serve(self._directory / KUBELET_SOCKET, registration)
 
@@ -196,15 +201,15 @@ class SimulatedKubelet:
 
     def _write_checkpoint(self) -> None:
         with contextlib.suppress(FileNotFoundError):  # the directory went, with the node
-            write_checkpoint(self.books, self.habits, self._directory / KUBELET_CHECKPOINT)
+            write_checkpoint(self.books, self.version, self._directory / KUBELET_CHECKPOINT)
 
     def _left_overs(self) -> list[Path]:
         """What a starting kubelet deletes: its own sockets, those of plugins, perhaps any file."""
         files = self._directory.iterdir()
         kept = self._directory / KUBELET_CHECKPOINT
         others = (one for one in files if one != kept and not one.is_dir())
-        gone = (one for one in others if self.habits.clears_files or one.is_socket())
-        return [self.pod_resources_socket, *gone]
+        gone = (one for one in others if self.version.clears_files or one.is_socket())
+        return [self.pod_resources_socket, self.pods_api_socket, *gone]
 
     async def _serve(self, socket: Path, *handlers: Any) -> None:
         server = grpc.aio.server()
@@ -236,7 +241,7 @@ class SimulatedKubelet:
         """One resource of one container; what was refused, or None."""
         rows = self.books.of_container(pod.uid, container.name)
         if held := next((row for row in rows if row.resource == resource), None):
-            lenient = not self.habits.asks_health_again
+            lenient = not self.version.asks_health_again
             unusable = again(self.books, held, size, running=lenient)
             return None if unusable is None else str(unusable)
         endpoint = self._plugins.get(resource)
@@ -256,7 +261,7 @@ class SimulatedKubelet:
     def _nothing_healthy(self, resource: str, size: int) -> str:
         if resource not in self.books.registered:
             return f"cannot allocate unregistered device {resource}"
-        if self.habits.asks_health_again:
+        if self.version.asks_health_again:
             return str(unhealthy(resource))
         return str(Unavailable(resource, size, 0))
 

@@ -1,7 +1,7 @@
 """The kubelet's side of the device plugin API: who registered, and one endpoint per resource.
 
-A stream of devices that ends leaves none healthy, and no call gets through any more. In kubelets of
-today it also ends whoever has registered the same resource meanwhile.
+When the stream of devices of a resource's only plugin ends, none of its devices is healthy and no
+call gets through any more. What else ends with a stream, see `versions.EndpointKey`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import grpc.aio
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.sim.kubelet.devices import NONE, IDs, Nodes
-from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.sim.kubelet.versions import EndpointKey, KubeletVersion
 
 DIAL_SECONDS: Final = 10.0
 PLUGIN_SECONDS: Final = 60.0
@@ -27,6 +27,7 @@ PLUGIN_SECONDS: Final = 60.0
 PRE_START_SECONDS: Final = 30.0
 HEALTHY: Final = "Healthy"
 CANNOT_DIAL: Final = "failed to dial device plugin:"
+CONNECTED: Final = "device plugin already connected:"
 EXTENDED: Final = re.compile(r"(?![^/]*kubernetes\.io/)[-.a-z0-9]+/[-._A-Za-z0-9]+")
 """Names of extended resources: with somebody's domain, and not Kubernetes' own."""
 
@@ -63,6 +64,7 @@ class PluginEndpoint:
         on_end: "Callable[[PluginEndpoint], None]",
     ) -> None:
         self.resource = resource
+        self.socket = socket
         self.options = options
         self._channel = wire.dial(socket)
         self._client = wire.DevicePluginClient(self._channel)
@@ -78,7 +80,7 @@ class PluginEndpoint:
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._channel.channel_ready()
         except TimeoutError:
-            raise PluginFailed("context deadline exceeded") from None
+            raise PluginFailed(f"{CANNOT_DIAL} context deadline exceeded") from None
         if ask:
             self.options = await _answer(self._client.options(DIAL_SECONDS))
 
@@ -152,14 +154,19 @@ class PluginEndpoint:
 class Plugins:
     """All endpoints, and the Registration service that makes them."""
 
-    def __init__(self, directory: Path, habits: Habits, on_devices: OnDevices) -> None:
+    def __init__(self, directory: Path, version: KubeletVersion, on_devices: OnDevices) -> None:
         self._directory = directory
-        self._habits = habits
+        self._version = version
         self._on_devices = self._remember(on_devices)
         self._known: dict[str, Devices] = {}
         self._endpoints: dict[str, PluginEndpoint] = {}
-        self._others: set[PluginEndpoint] = set()
-        """Registered once, whose streams have not ended."""
+        """By resource, those that are called."""
+        self._connected: list[PluginEndpoint] = []
+        """All whose end has not been noticed, in the order of their registration."""
+        self._unnoticed: set[PluginEndpoint] = set()
+        """Of the connected, those whose end will never be noticed."""
+        self._made: list[PluginEndpoint] = []
+        """All, to be closed with the kubelet."""
         self._dialling: set[asyncio.Task[None]] = set()
 
     def get(self, resource: str) -> PluginEndpoint | None:
@@ -172,19 +179,19 @@ class Plugins:
         adding = asyncio.create_task(self._add(request))
         self._dialling.add(adding)
         adding.add_done_callback(self._dialling.discard)
-        if self._habits.dials_back:
+        if self._version.dials_back:
             try:
                 await adding
             except PluginFailed as error:
-                await context.abort(grpc.StatusCode.UNKNOWN, f"{CANNOT_DIAL} {error}")
+                await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.Empty()
 
     async def close(self) -> None:
         for dialling in tuple(self._dialling):
             dialling.cancel()
-        endpoints = (*self._endpoints.values(), *self._others)
-        self._endpoints, self._others = {}, set()
-        for endpoint in endpoints:
+        made, self._made = self._made, []
+        self._connected, self._endpoints, self._unnoticed = [], {}, set()
+        for endpoint in made:
             await endpoint.close()
 
     async def _add(self, request: pb.RegisterRequest) -> None:
@@ -193,25 +200,50 @@ class Plugins:
             request.resource_name, socket, request.options, self._on_devices, self._ended
         )
         try:
-            await endpoint.connect(ask=self._habits.dials_back)
+            await endpoint.connect(ask=self._version.dials_back)
+            self._refuse_connected(endpoint)
         except PluginFailed:
             await endpoint.close()
-            if self._habits.dials_back:
+            if self._version.dials_back:
                 raise
             return
-        if before := self._endpoints.get(endpoint.resource):
-            self._others.add(before)
+        self._made.append(endpoint)
+        self._connected.append(endpoint)
         self._endpoints[endpoint.resource] = endpoint
         endpoint.listen()
 
+    def _refuse_connected(self, endpoint: PluginEndpoint) -> None:
+        """Raises PluginFailed for a second endpoint of a path, where that is the key.
+
+        As 1.37.2 cleans up after the refusal it forgets the first one's connection, too: its end is
+        not noticed any more, its devices stay healthy, and its path is refused for ever. Example: a
+        plugin that registers again on the socket that the kubelet is still connected to.
+        """
+        same = {(one.resource, one.socket): one for one in self._connected}
+        first = same.get((endpoint.resource, endpoint.socket))
+        if first is not None and self._version.endpoint_key is EndpointKey.PATH:
+            self._unnoticed.add(first)
+            raise PluginFailed(f"{CONNECTED} {endpoint.socket}")
+
     def _ended(self, endpoint: PluginEndpoint) -> None:
-        current = self._endpoints.get(endpoint.resource)
+        """The stream of `endpoint` is over."""
+        if endpoint in self._unnoticed or endpoint not in self._connected:
+            return
         endpoint.drop()
-        if current is not None and (self._habits.drops_by_name or current is endpoint):
-            if current is not endpoint:
+        self._connected.remove(endpoint)
+        current = self._endpoints[endpoint.resource]
+        others = [one for one in self._connected if one.resource == endpoint.resource]
+        match self._version.endpoint_key:
+            case EndpointKey.PATH if others:
+                self._endpoints[endpoint.resource] = others[0]
+                return
+            case EndpointKey.RESOURCE if current in self._connected:
+                self._connected.remove(current)
                 current.hang_up()
-            known = self._known.get(endpoint.resource, Devices(endpoint.resource))
-            self._on_devices(replace(known, healthy=NONE))
+            case EndpointKey.NEWEST if current is not endpoint:
+                return
+        known = self._known.get(endpoint.resource, Devices(endpoint.resource))
+        self._on_devices(replace(known, healthy=NONE))
 
     def _remember(self, on_devices: OnDevices) -> OnDevices:
         def remember(devices: Devices) -> None:

@@ -9,8 +9,8 @@ import grpc
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
-from gpumanager.sim.kubelet.habits import Habits
 from gpumanager.sim.kubelet.pods import PodList
+from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import ContainerKind, Pod
 
 TOO_MANY: Final = "rejected by rate limit"
@@ -53,15 +53,15 @@ class Bucket:
 class PodResources:
     """on_list: what looking does to the kubelet's own books, which the real List does too."""
 
-    def __init__(self, view: View, habits: Habits, on_list: Callable[[], None]) -> None:
+    def __init__(self, view: View, version: KubeletVersion, on_list: Callable[[], None]) -> None:
         self._view = view
-        self._habits = habits
+        self._version = version
         self._on_list = on_list
-        self._bucket = Bucket(habits.calls, habits.burst)
+        self._bucket = Bucket(version.calls, version.burst)
 
     def handlers(self) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
         """Of both versions, as the kubelet serves them."""
-        first = wire.pod_resources_handler(self, self._habits.methods)
+        first = wire.pod_resources_handler(self, self._version.methods)
         return first, wire.alpha_handler(self.list_alpha)
 
     async def list(
@@ -71,7 +71,7 @@ class PodResources:
         await self._granted(context)
         self._on_list()
         pods = self._view.pods
-        listed = pods.every if self._habits.lists_ended else pods.active
+        listed = pods.every if self._version.lists_ended else pods.active
         return pb.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in listed])
 
     async def list_alpha(
@@ -121,7 +121,7 @@ class PodResources:
 
     def _entries(self, rows: Iterable[Holding]) -> Iterator[pb.ContainerDevices]:
         for row in rows:
-            if self._habits.entry_per_device:
+            if self._version.entry_per_device:
                 yield from self._each(row)
             elif row.ids:
                 yield pb.ContainerDevices(resource_name=row.resource, device_ids=sorted(row.ids))

@@ -82,8 +82,8 @@ async def test_a_larger_container_has_to_include_what_its_init_container_had(sta
 
 
 async def test_a_sidecars_devices_stay_its_own(stage: Stage) -> None:
-    if not stage.habits.sidecars:
-        pytest.skip(f"kubelet {stage.habits.version} has no sidecars")
+    if not stage.version.sidecars:
+        pytest.skip(f"kubelet {stage.version.number} has no sidecars")
     sidecar = container("side", 2, kind=ContainerKind.SIDECAR)
 
     await stage.run(Sketch("beside", [sidecar, container("main", 2)]))

@@ -41,7 +41,7 @@ async def test_the_checkpoint_goes_by_numa_node(stage: Stage) -> None:
     nodes = {
         row["ResourceName"]: set(row["DeviceIDs"]) for row in rows if row["PodUID"] == outcome.uid
     }
-    assert nodes == {ALPHA: {str(stage.habits.node_of_none)}, BETA: {"0"}}
+    assert nodes == {ALPHA: {str(stage.version.node_of_none)}, BETA: {"0"}}
 
 
 async def test_pod_resources_say_who_holds_what(stage: Stage) -> None:
@@ -58,20 +58,20 @@ async def test_pod_resources_say_who_holds_what(stage: Stage) -> None:
             held.setdefault(row.resource_name, []).extend(row.device_ids)
         assert set(held[ALPHA]) == set(stage.alpha.called("allocate")[1])
         assert set(held[BETA]) == set(stage.beta.called("allocate")[0])
-    entries = 2 + 3 if stage.habits.entry_per_device else 2
+    entries = 2 + 3 if stage.version.entry_per_device else 2
     assert len(new["shown"]["main"].devices) == entries
     nodes = {
         row.resource_name: [node.ID for node in row.topology.nodes]
         for row in new["shown"]["main"].devices
     }
-    assert nodes == ({ALPHA: [], BETA: [0]} if stage.habits.entry_per_device else nodes)
+    assert nodes == ({ALPHA: [], BETA: [0]} if stage.version.entry_per_device else nodes)
 
 
 async def test_pod_resources_answer_what_their_version_knows(stage: Stage) -> None:
     await stage.run(one("asked", 2))
     async with wire.dial(stage.kubelet.resources) as channel:
         client = wire.PodResourcesClient(channel, 60)
-        if wire.GET not in stage.habits.methods:
+        if wire.GET not in stage.version.methods:
             for call in (client.get("default", "asked"), client.allocatable()):
                 with pytest.raises(grpc.aio.AioRpcError) as raised:
                     await call
@@ -96,13 +96,13 @@ async def test_pod_resources_answer_so_many_calls_and_no_more(stage: Stage) -> N
         calls = (client.list() for _ in range(200))
         answers = await asyncio.gather(*calls, return_exceptions=True)
         codes.update(one.code() for one in answers if isinstance(one, grpc.aio.AioRpcError))
-        return bool(codes) or not stage.habits.calls
+        return bool(codes) or not stage.version.calls
 
     async with wire.dial(stage.kubelet.resources) as channel:
         client = wire.PodResourcesClient(channel, 60)
         await stage.soon(asked)
 
-    assert codes == ({grpc.StatusCode.RESOURCE_EXHAUSTED} if stage.habits.calls else set())
+    assert codes == ({grpc.StatusCode.RESOURCE_EXHAUSTED} if stage.version.calls else set())
 
 
 async def test_a_rejected_pod_stays_listed_where_old_kubelets_list_it(stage: Stage) -> None:
@@ -110,7 +110,7 @@ async def test_a_rejected_pod_stays_listed_where_old_kubelets_list_it(stage: Sta
     (outcome,) = await stage.run(one("rejected", 2))
     assert outcome.reason != ""
 
-    assert ("rejected" in await stage.listed()) == stage.habits.lists_ended
+    assert ("rejected" in await stage.listed()) == stage.version.lists_ended
     assert "rejected" in await stage.listed(wire.ALPHA)
     assert outcome.uid in [pod.uid for pod in await stage.kubelet.pods.pods()]
 

@@ -12,7 +12,7 @@ from kubelet_under_test import ALPHA, BETA, KubeletUnderTest, Outcome, Sketch, S
 
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.checkpoint import DeviceHolder, read_checkpoint
-from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import ContainerKind
 
 IDS = {ALPHA: [f"a{n}" for n in range(10)], BETA: [f"b{n}" for n in range(6)]}
@@ -29,8 +29,8 @@ class Stage:
         self.made: list[str] = []
 
     @property
-    def habits(self) -> Habits:
-        return self.kubelet.habits
+    def version(self) -> KubeletVersion:
+        return self.kubelet.version
 
     async def register(self, *plugins: FakePlugin) -> None:
         """Anew, once the node says that the kubelet has seen the end of whoever was there before.

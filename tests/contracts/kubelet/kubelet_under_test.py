@@ -1,7 +1,7 @@
 """What the contract tests ask of a kubelet, the simulated one or a real one.
 
 Pods here are of two made-up resources, so that no agent is in the way: the plugins are the tests'
-own. Each implementation says which habits it is to have.
+own. Each implementation says which version it is to have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gpumanager.kubelet.pods import PodsSource
-from gpumanager.sim.kubelet.habits import Habits
+from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import ContainerKind
 
 ALPHA: Final = "contract.example/thing-alpha"
@@ -51,13 +51,15 @@ class Outcome:
 class KubeletUnderTest(Protocol):
     """One node of one kubelet; what is asynchronous ends with what it says, within its own bound.
 
-    directory: of the device plugins. resources: the socket of PodResources. seconds: for what the
-    kubelet does by itself in the background.
+    directory: of the device plugins. resources: the socket of PodResources. pods: by `/pods`.
+    pods_api: the socket of its Pods API, if its version has one. seconds: for what the kubelet does
+    by itself in the background.
     """
 
-    habits: Habits
+    version: KubeletVersion
     directory: Path
     resources: Path
+    pods_api: Path
     pods: PodsSource
     seconds: float
 

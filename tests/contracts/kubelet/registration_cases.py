@@ -1,11 +1,17 @@
 """Registration, and what becomes of devices whose plugin or kubelet goes."""
 
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import grpc
 import grpc.aio
 import pytest
 from fake_plugin import FakePlugin
 from kubelet_stage import IDS, Stage, is_so, one
 from kubelet_under_test import ALPHA
+
+from gpumanager.sim.kubelet.versions import EndpointKey
 
 
 async def test_a_plugin_is_asked_for_its_options_before_register_returns_or_never(
@@ -17,7 +23,7 @@ async def test_a_plugin_is_asked_for_its_options_before_register_returns_or_neve
 
     await stage.alpha.register()
 
-    assert [call for call, _ in stage.alpha.calls] == ["options"] * stage.habits.dials_back
+    assert [call for call, _ in stage.alpha.calls] == ["options"] * stage.version.dials_back
 
 
 async def test_a_plugin_of_another_version_is_refused(stage: Stage) -> None:
@@ -65,7 +71,7 @@ async def test_a_restart_deletes_sockets_keeps_the_checkpoint_and_leaves_pods_al
     await stage.kubelet.restart()
 
     assert not (stage.kubelet.directory / "alpha.sock").exists()
-    assert other.exists() != stage.habits.clears_files
+    assert other.exists() != stage.version.clears_files
     other.unlink(missing_ok=True)
     assert stage.checkpoint(before.uid) == held
     await stage.register(stage.alpha, stage.beta)
@@ -78,16 +84,76 @@ async def test_a_restart_deletes_sockets_keeps_the_checkpoint_and_leaves_pods_al
 async def test_a_stream_that_ends_late_takes_with_it_who_registered_since_or_not(
     stage: Stage,
 ) -> None:
+    taken = stage.version.endpoint_key is EndpointKey.RESOURCE
+    async with another(stage) as later:
+        await stage.alpha.stop()
+
+        await stage.offers(alpha=0 if taken else 10)
+        await stage.soon(lambda: is_so(later.watchers == (not taken)))
+        if not taken:
+            await stage.run(one("later", 2))
+            assert len(later.called("allocate")) == 1
+
+
+async def test_another_plugin_takes_the_place_of_one_that_ends_or_not(stage: Stage) -> None:
+    """Only where each socket path is an endpoint of its own."""
+    promoted = stage.version.endpoint_key is EndpointKey.PATH
+    numbers = itertools.count()
+
+    async def admitted() -> bool:
+        (outcome,) = await stage.run(one(f"first-{next(numbers)}", 2))
+        return outcome.reason == ""
+
+    async with another(stage) as later:
+        await later.stop()
+
+        if promoted:
+            await stage.soon(admitted)
+        else:
+            await stage.offers(alpha=0)
+            assert not await admitted()
+        assert len(stage.alpha.called("allocate")) == promoted
+
+
+async def test_a_connected_path_is_refused_for_ever_or_taken_anew(stage: Stage) -> None:
+    """Where it is refused, not even the end of the plugin is noticed any more.
+
+    A resource of its own: no other case could register it again with this kubelet.
+    """
+    name = "contract.example/thing-gamma"
+    gamma = FakePlugin(stage.kubelet.directory, name, ["g0", "g1"])
+    await gamma.start()
+    try:
+        await gamma.register()
+        await stage.soon(lambda: is_so(gamma.watchers == 1))
+        if stage.version.endpoint_key is not EndpointKey.PATH:
+            await gamma.register()
+            return
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+                await gamma.register()
+        await gamma.stop()
+        await gamma.start()
+        with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+            await gamma.register()
+
+        async def looks_healthy() -> bool:
+            return await stage.kubelet.capacity(name) == (2, 2)
+
+        await stage.soon(looks_healthy)
+    finally:
+        await gamma.stop()
+
+
+@asynccontextmanager
+async def another(stage: Stage) -> AsyncIterator[FakePlugin]:
+    """A second plugin of the first's resource, on a path of its own, registered and watched."""
     later = FakePlugin(stage.kubelet.directory, ALPHA, IDS[ALPHA])
     later.endpoint = "later.sock"
     await later.start()
     try:
         await later.register()
         await stage.soon(lambda: is_so(later.watchers == 1))
-
-        await stage.alpha.stop()
-
-        await stage.offers(alpha=0 if stage.habits.drops_by_name else 10)
-        await stage.soon(lambda: is_so(later.watchers == (not stage.habits.drops_by_name)))
+        yield later
     finally:
         await later.stop()

@@ -12,8 +12,13 @@ from kubelet_cases import *  # noqa: F403 - the cases are the point
 from kubelet_under_test import Outcome, Sketch
 
 from gpumanager.kubelet.pods import KubeletPods
-from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
+from gpumanager.sim.kubelet.versions import (
+    KUBELET_1_20,
+    KUBELET_1_36,
+    KUBELET_1_37,
+    KubeletVersion,
+)
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 
@@ -22,12 +27,12 @@ class Simulated:
 
     seconds = 60.0
 
-    def __init__(self, base: Path, habits: Habits) -> None:
-        self.habits = habits
+    def __init__(self, base: Path, version: KubeletVersion) -> None:
+        self.version = version
         self.directory = base / "kubelet"
         self.resources = base / "pod-resources.sock"
-        self.node = SimulatedKubelet(self.directory, Random(5), self.resources, habits)
-        self._uids: dict[str, Pod] = {}
+        self.node = SimulatedKubelet(self.directory, Random(5), self.resources, version)
+        self.pods_api = self.node.pods_api_socket
 
     async def start(self) -> None:
         await self.node.start()
@@ -63,7 +68,9 @@ class Simulated:
         return Outcome(pod.uid)
 
 
-@pytest.fixture(params=[KUBELET_1_20, KUBELET_1_36], ids=lambda habits: habits.version)
+@pytest.fixture(
+    params=[KUBELET_1_20, KUBELET_1_36, KUBELET_1_37], ids=lambda version: version.number
+)
 async def kubelet(request: pytest.FixtureRequest) -> AsyncIterator[Simulated]:
     base = Path(tempfile.mkdtemp(prefix="gm"))
     kubelet = Simulated(base, request.param)

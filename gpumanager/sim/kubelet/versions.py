@@ -1,36 +1,52 @@
 """In what kubelets differ, as a device plugin meets them.
 
-Two are known in detail, both measured and read: 1.20.2 and 1.36.2. When each habit changed between
-them is not said here.
+Three are known in detail, all of them measured and read: 1.20.2, 1.36.2 and 1.37.2. When each
+behaviour changed between them is not said here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from gpumanager.kubelet.wire import ALLOCATABLE, GET, LIST, Method
 
 
+class EndpointKey(Enum):
+    """By what a device manager keeps the endpoints of plugins, which decides what ends with one.
+
+    NEWEST: one for each resource, the newest; an older one that ends changes nothing.
+    RESOURCE: the same, but whichever stream of the resource ends, the newest ends with it.
+    PATH: one for each socket path of a resource. A path that is connected is refused; when one
+    ends, another takes its place.
+    """
+
+    NEWEST = "newest"
+    RESOURCE = "resource"
+    PATH = "path"
+
+
 @dataclass(frozen=True, slots=True)
-class Habits:
+class KubeletVersion:
     """Of one kubelet.
 
     dials_back: asks a plugin for its options before Register returns; else takes them from the
         request, and dials afterwards.
-    drops_by_name: a stream of devices that ends takes with it whoever has registered its resource
-        since.
+    endpoint_key: by what its device manager keeps plugins.
     clears_files: deletes other files than sockets, too, at its start.
-    methods: of PodResources v1. calls, burst: how many a second it answers; 0 for any number.
+    methods: of PodResources v1. calls, burst: how many a second it answers; 0 for any number. The
+        same of its Pods API.
     entry_per_device: PodResources has one entry for each device and NUMA node.
     lists_ended: PodResources v1 lists pods that ended or were rejected, until they are deleted.
     node_of_none: the NUMA node by which its checkpoint has a device that names none.
     asks_health_again: a pod that holds devices and does not run is admitted again only if these
         are healthy.
     sidecars: knows init containers that stay.
+    pods_api: serves v1alpha1.Pods.
     """
 
-    version: str
+    number: str
     dials_back: bool
-    drops_by_name: bool
+    endpoint_key: EndpointKey
     clears_files: bool
     methods: tuple[Method, ...]
     calls: float
@@ -40,12 +56,13 @@ class Habits:
     node_of_none: int
     asks_health_again: bool
     sidecars: bool
+    pods_api: bool
 
 
-KUBELET_1_20: Final = Habits(
-    version="1.20.2",
+KUBELET_1_20: Final = KubeletVersion(
+    number="1.20.2",
     dials_back=False,
-    drops_by_name=False,
+    endpoint_key=EndpointKey.NEWEST,
     clears_files=True,
     methods=(LIST,),
     calls=0,
@@ -55,11 +72,12 @@ KUBELET_1_20: Final = Habits(
     node_of_none=0,
     asks_health_again=False,
     sidecars=False,
+    pods_api=False,
 )
-KUBELET_1_36: Final = Habits(
-    version="1.36.2",
+KUBELET_1_36: Final = KubeletVersion(
+    number="1.36.2",
     dials_back=True,
-    drops_by_name=True,
+    endpoint_key=EndpointKey.RESOURCE,
     clears_files=False,
     methods=(LIST, GET, ALLOCATABLE),
     calls=100,
@@ -69,4 +87,8 @@ KUBELET_1_36: Final = Habits(
     node_of_none=-1,
     asks_health_again=True,
     sidecars=True,
+    pods_api=False,
+)
+KUBELET_1_37: Final = replace(
+    KUBELET_1_36, number="1.37.2", endpoint_key=EndpointKey.PATH, pods_api=True
 )

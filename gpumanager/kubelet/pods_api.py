@@ -1,0 +1,118 @@
+"""The kubelet's Pods API: the pods of this node over a local socket, without a token.
+
+Served by default from Kubernetes 1.37 on (gate PodsAPI), from the same list as `/pods`, so it has
+the pod under admission before a device plugin is called. Its phases are the kubelet's own, where
+`/pods` has those of the API server. WatchPods is not used: it tells of a pod only when its status
+changes, which is after admission (decision 0146).
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from gpumanager.kubelet import wire
+from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodView, read_pod
+
+logger = logging.getLogger(__name__)
+
+LARGEST: Final = 64 << 20
+"""Bytes of a list; what is larger is read from `/pods`, pod by pod."""
+
+
+class PodsApi:
+    """Asks the socket. deadline: seconds for each call.
+
+    A pod that has the bytes it had in the last list is not read again.
+    """
+
+    def __init__(self, socket: Path, deadline: float = 0.5) -> None:
+        self._socket = socket
+        self._deadline = deadline
+        self._channel: grpc.aio.Channel | None = None
+        self._known: dict[bytes, PodView] = {}
+
+    async def pods(self) -> tuple[PodView, ...]:
+        """All pods of the node. Raises PodsUnavailable."""
+        if self._channel is None:
+            if not self._socket.is_socket():
+                raise PodsUnavailable(str(self._socket), "no Pods API (Kubernetes 1.37 has it)")
+            self._channel = wire.dial(self._socket, LARGEST)
+        request = pb.ListPodsRequest()
+        try:
+            answer: Any = await wire.call(
+                self._channel, wire.PODS, wire.LIST_PODS, request, self._deadline
+            )
+        except grpc.aio.AioRpcError as error:
+            await self.close()  # gRPC would pause, longer each time; a kubelet starts at once
+            cause = error.details() or error.code().name
+            raise PodsUnavailable(str(self._socket), cause) from error
+        bodies = {hashlib.blake2b(body, digest_size=16).digest(): body for body in answer.pods}
+        self._known = {
+            digest: self._known.get(digest) or self._parsed(body) for digest, body in bodies.items()
+        }
+        return tuple(self._known.values())
+
+    async def close(self) -> None:
+        """Safe to repeat; the next call connects again."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _parsed(self, body: bytes) -> PodView:
+        try:
+            return read_pod(_as_json(pb.Pod.FromString(body)))
+        except DecodeError as error:
+            raise PodsUnavailable(str(self._socket), f"not a pod ({error})") from error
+
+
+class PreferredPods:
+    """The Pods API where the kubelet answers it, otherwise `/pods`. Says once which it is."""
+
+    def __init__(self, api: PodsApi, http: PodsSource) -> None:
+        self._api = api
+        self._http = http
+        self._by_api: bool | None = None
+
+    async def pods(self) -> tuple[PodView, ...]:
+        """All pods of the node. Raises PodsUnavailable where neither answers."""
+        try:
+            found = await self._api.pods()
+        except PodsUnavailable as error:
+            lost = self._by_api is not False
+            logger.log(logging.INFO if lost else logging.DEBUG, "%s; /pods is read instead", error)
+            self._by_api = False
+            return await self._http.pods()
+        if not self._by_api:
+            logger.info("pods are read from the kubelet's Pods API")
+        self._by_api = True
+        return found
+
+
+def _as_json(pod: pb.Pod) -> dict[str, Any]:
+    """As `/pods` and the API server have it, so that one reader reads all three."""
+    metadata = pod.metadata
+    return {
+        "metadata": {
+            "uid": metadata.uid,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "deletionTimestamp": metadata.HasField("deletionTimestamp"),
+            "annotations": metadata.annotations,
+        },
+        "spec": {
+            "initContainers": [_container(one) for one in pod.spec.initContainers],
+            "containers": [_container(one) for one in pod.spec.containers],
+        },
+        "status": {"phase": pod.status.phase or "Pending"},
+    }
+
+
+def _container(one: pb.Container) -> dict[str, Any]:
+    limits = {name: amount.string for name, amount in one.resources.limits.items()}
+    return {"name": one.name, "resources": {"limits": limits}, "restartPolicy": one.restartPolicy}

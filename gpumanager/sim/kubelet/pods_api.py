@@ -1,0 +1,75 @@
+"""The kubelet's Pods API, v1alpha1.Pods, as 1.37 serves it: pods whole, in bytes, by UID."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from gpumanager.kubelet import wire
+from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
+from gpumanager.sim.kubelet.podresources import TOO_MANY, Bucket
+from gpumanager.sim.kubelet.pods import PodList, PodStatus
+from gpumanager.sim.kubelet.versions import KubeletVersion
+from gpumanager.sim.pods import Container, ContainerKind
+
+APP: Final = ContainerKind.APP
+INITIALIZING: Final = "Kubelet is initializing"
+
+
+class PodsApiServer:
+    """Answers with what `pods` says at that moment.
+
+    ready: cleared, the kubelet has not heard from all its sources of pods yet. lists: how many it
+    answered.
+    """
+
+    def __init__(self, pods: Callable[[], PodList], version: KubeletVersion) -> None:
+        self._pods = pods
+        self._bucket = Bucket(version.calls, version.burst)
+        self._made: dict[str, tuple[PodStatus, bytes]] = {}
+        self.ready = True
+        self.lists = 0
+
+    def handler(self) -> "grpc.GenericRpcHandler[Any, Any]":
+        return wire.pods_handler(self.list)
+
+    async def list(self, _request: pb.ListPodsRequest, context: Any) -> pb.ListPodsResponse:
+        await self._granted(context)
+        self.lists += 1
+        rows = self._pods().statuses
+        return pb.ListPodsResponse(pods=[self._bytes(rows[uid]) for uid in sorted(rows)])
+
+    async def _granted(self, context: Any) -> None:
+        if not self._bucket.take():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
+        if not self.ready:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, INITIALIZING)
+
+    def _bytes(self, status: PodStatus) -> bytes:
+        """Made once for each state of a pod: a real kubelet's compiled code takes no longer."""
+        before, made = self._made.get(status.pod.uid, (None, b""))
+        if before is not status:
+            made = _pod(status).SerializeToString()
+            self._made[status.pod.uid] = status, made
+        return made
+
+
+def _pod(status: PodStatus) -> pb.Pod:
+    pod = status.pod
+    return pb.Pod(
+        metadata=pb.ObjectMeta(
+            name=pod.name, namespace=pod.namespace, uid=pod.uid, annotations=pod.annotations
+        ),
+        spec=pb.PodSpec(
+            initContainers=[_container(c) for c in pod.containers if c.kind is not APP],
+            containers=[_container(c) for c in pod.containers if c.kind is APP],
+        ),
+        status=pb.PodStatus(phase=status.phase.value),
+    )
+
+
+def _container(container: Container) -> pb.Container:
+    limits = {name: pb.Quantity(string=str(n)) for name, n in container.asks.items()}
+    policy = "Always" if container.kind is ContainerKind.SIDECAR else ""
+    resources = pb.ResourceRequirements(limits=limits)
+    return pb.Container(name=container.name, resources=resources, restartPolicy=policy)
