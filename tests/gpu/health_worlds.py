@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sim_box import SimBox, sim_box
-
 from gpumanager.gpu import health
 from gpumanager.gpu.health import Finding, HealthEvent, LossEvent, MemoryErrorEvent, XidEvent
 from gpumanager.gpu.health_events import HealthSource
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
+from tests.native.sim_box import SimBox, sim_box
 
 ANSWER_WITHIN = 120.0
 
