@@ -7,12 +7,12 @@ import pynvml
 import pytest
 from nvml_answers import answers
 
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 from tests.native.sim_box import machine, sim_box
 
 MEASURE = """
 import json
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 with NvmlMeter() as meter:
     print(json.dumps([meter(), meter()]))
 """
