@@ -52,7 +52,7 @@ chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and valu
 
 .PHONY: image-check
 image-check: $(VENV)/developing ## the Dockerfile run to its end by buildah, and its image looked at (root; some ten minutes)
-	PYTHONPATH=deploy:tests/native $(BIN)/python tests/chart/image_check.py
+	PYTHONPATH=deploy:. $(BIN)/python tests/chart/image_check.py
 
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test suites, bare and behind the shim (1 GB of packages)
@@ -61,7 +61,7 @@ test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test 
 .PHONY: test-clients-all
 test-clients-all: $(CLIENTS)/installed ## the same and the longest suites; writes the table of docs/clients.md
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m 'clients or all_clients' --durations=20 tests/clients
-	PYTHONPATH=tests/native $(CLIENTS)/bin/python tests/clients/counts.py
+	PYTHONPATH=. $(CLIENTS)/bin/python tests/clients/counts.py
 
 .PHONY: test-web
 test-web: $(VENV)/developing ## the web pages in this machine's Chromium
@@ -98,18 +98,18 @@ gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=p
 
 .PHONY: real-libraries
 real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)
-	$(PYTHON) tests/native/fetch_real_libraries.py
+	$(PYTHON) tests/native/table/fetch_real_libraries.py
 
 .PHONY: headers
 headers: $(VENV)/developing ## NVIDIA's headers, 12.8 to 13.5, and the census made anew from them (20 MB of packages)
-	$(BIN)/python tests/native/fetch_headers.py .headers
+	$(BIN)/python tests/native/table/fetch_headers.py .headers
 	$(BIN)/python native/table/headers.py .headers
 	$(BIN)/python native/table/document.py
 
 .PHONY: fuzz
 SECONDS ?= 60
 fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target
-	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python -m tests.native.core.fuzz --seconds $(SECONDS)
 
 .PHONY: hostile
 SIEGE_SECONDS ?= 600
@@ -119,7 +119,7 @@ hostile: $(VENV)/developing ## hostile tenants at random, SECONDS=60 for each ki
 
 .PHONY: storm
 storm: $(VENV)/developing ## 2 to 64 processes racing for the last bytes of a GPU, killed at random
-	$(BIN)/python tests/native/storm.py
+	$(BIN)/python -m tests.native.shim.process.storm
 
 .PHONY: clean
 clean: ## remove everything built

@@ -1,6 +1,6 @@
 """Take what a run of the GPU check brought into the repository: `adopt_gpu_facts.py RESULTS`.
 
-tests/native/recorded/           the driver's exports and entry points, if that version is new
+tests/native/table/recorded/           the driver's exports and entry points, if that version is new
 docs/gpu/<model>-<driver>/       facts.jsonl and checks.jsonl
 """
 
@@ -23,7 +23,7 @@ def adopt(results: Path, root: Path) -> list[Path]:
     with tarfile.open(results / "logs.tar.gz") as archive:
         for member in archive.getmembers():
             name, file = Path(member.name).name, archive.extractfile(member)
-            target = root / "tests/native/recorded" / name.removeprefix(PREFIX)
+            target = root / "tests/native/table/recorded" / name.removeprefix(PREFIX)
             if name.startswith(PREFIX) and file is not None and not target.exists():
                 target.write_bytes(file.read())
                 written.append(target)

@@ -10,9 +10,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-import elf
 import image
 
+from tests.native.table import elf
 from vcuda_shim.build import MACHINES
 
 LISTED: Final = tuple(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import agent_image
 import dockerfile
-import elf
 import image
 import image_contents
 import pytest
 from packaging.utils import canonicalize_name
 
+from tests.native.table import elf
 from vcuda_shim import SHIM_CUDA, SHIM_NVML
 from vcuda_shim.build import MACHINES, SEPARATE, build
 

@@ -16,9 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from shim_container import HERE as NATIVE_TESTS
-from sim_box import SimBox, machine
-
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
@@ -27,6 +24,8 @@ from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests import ROOT
+from tests.native.sim_box import SimBox, machine
 
 SECONDS = 300.0
 """Bound for one client; numba's tests take some 20 s on two idle cores."""
@@ -131,7 +130,7 @@ class ClientBox:
             environment={
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(self._work),
-                "PYTHONPATH": str(NATIVE_TESTS),
+                "PYTHONPATH": str(ROOT),
                 "LOGNAME": "client",
                 "COLUMNS": "120",
                 **environment,

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from fetch_real_libraries import NotThere, mirrors
-from fetch_real_libraries import Suite as DebianSuite
-
+from tests.native.table.fetch_real_libraries import NotThere, mirrors
+from tests.native.table.fetch_real_libraries import Suite as DebianSuite
 from vcuda_shim import LINK_CUDA
 
 ROOT: Final = Path(__file__).resolve().parents[2]

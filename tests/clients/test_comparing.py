@@ -8,6 +8,8 @@ import pytest
 from client_box import ClientBox
 from suites import Suite, compare, pytest_plan
 
+from tests import ROOT
+
 pytest_plugins = ["client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
@@ -15,7 +17,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 TESTS = """
 import os
-from shim_client import begin, cuda, memory
+from tests.native.programs.shim_client import begin, cuda, memory
 
 def test_memory():
     driver = cuda()
@@ -37,11 +39,10 @@ def suite_of(
     unsteady: Mapping[str, str] = NOTHING,
 ) -> Suite:
     (folder / "test_three.py").write_text(TESTS)
-    here = Path(__file__).parents[1] / "native"
     return Suite(
         "three",
         "all",
-        lambda: pytest_plan(folder, ".", path=here),
+        lambda: pytest_plan(folder, ".", path=ROOT),
         ran=3,
         passed=2,
         by_design=by_design,

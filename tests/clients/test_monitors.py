@@ -22,7 +22,7 @@ def holding(size: int, *command: str) -> str:
     """A program that holds so much, runs a command if there is one, and tells its own pid."""
     return f"""
 import os, subprocess, sys
-from shim_client import allocate, begin, cuda
+from tests.native.programs.shim_client import allocate, begin, cuda
 driver = cuda()
 begin(driver)
 assert allocate(driver, {size})[0] == 0

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from sim_box import SimBox, machine, sim_box
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.faults import SimulatedFaults
+from tests.native.sim_box import SimBox, machine, sim_box
 
 Harm = Callable[[SimulatedFaults, GpuUUID], None]
 

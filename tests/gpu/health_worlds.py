@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sim_box import SimBox, sim_box
-
 from gpumanager.gpu.health import state
 from gpumanager.gpu.health.events import HealthSource
 from gpumanager.gpu.health.state import (
@@ -27,6 +25,7 @@ from gpumanager.gpu.health.state import (
 )
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
+from tests.native.sim_box import SimBox, sim_box
 
 ANSWER_WITHIN = 120.0
 

@@ -7,11 +7,11 @@ from typing import Any
 import pynvml
 import pytest
 from nvml_answers import answers, refuse
-from sim_box import machine, sim_box
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.status import GpuStatus, NvmlStatus
 from gpumanager.gpu.values import GpuUUID
+from tests.native.sim_box import machine, sim_box
 
 REAL: dict[str, Any] = {
     "DeviceGetMemoryInfo": lambda _, **_version: SimpleNamespace(used=5, total=10),

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from health_worlds import SimulatedSource, SimulatedWorld, ToldWorld, World, simulated_world
-from sim_box import sim_box
 
 from gpumanager.gpu.health.state import LossEvent, MemoryErrorEvent, XidEvent
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.sim.faults import FOREVER
+from tests.native.sim_box import sim_box
 
 AT_ONCE = 0.0
 LONG = 120.0

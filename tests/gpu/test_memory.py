@@ -1,18 +1,14 @@
 """What processes hold, by NVML: the real adapter on the simulated library, and its odd answers."""
 
 import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pynvml
 import pytest
 from nvml_answers import answers
 
 from gpumanager.gpu.process_memory import NvmlMeter
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from sim_box import machine, sim_box
+from tests.native.sim_box import machine, sim_box
 
 MEASURE = """
 import json

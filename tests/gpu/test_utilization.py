@@ -1,13 +1,11 @@
 """How busy processes keep GPUs: the real adapter on the simulated NVML, and NVML's odd answers."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +17,7 @@ from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from sim_box import SimBox, machine, sim_box
+from tests.native.sim_box import SimBox, machine, sim_box
 
 SAMPLED = 0.02
 """Seconds by which two views of one period may differ."""

@@ -23,7 +23,9 @@ import pytest
 from adopt_gpu_facts import adopt, folder_name
 from frameworks import FRAMEWORKS
 from gpu_check.stages.memory import CHECKS
-from sim_box import sim_box
+
+from tests import ROOT
+from tests.native.sim_box import sim_box
 
 MIB = 1 << 20
 STANDINS = Path(__file__).with_name("standins")
@@ -123,7 +125,7 @@ def test_the_bundle_fits_what_travels_with_a_call(bundle: Bundle) -> None:
 
 
 def test_all_that_is_compiled_runs_on_an_old_libc(bundle: Bundle) -> None:
-    from elf import newest_glibc
+    from tests.native.table.elf import newest_glibc
 
     compiled = [*bundle.folder.glob("programs/*"), *bundle.folder.rglob("lib/*/*.so.1")]
     compiled += bundle.folder.glob("vcuda_shim/*.so")
@@ -141,7 +143,7 @@ def test_the_bare_run_ends_well_and_tells_it_in_four_files(bare: Run) -> None:
 
 
 def test_what_is_to_be_recorded_of_a_driver_is_in_the_archive(bare: Run) -> None:
-    recorded = Path(__file__).parents[1] / "native" / "recorded"
+    recorded = ROOT / "tests/native/table/recorded"
     with tarfile.open(bare.out / "logs.tar.gz") as archive:
         files = {
             Path(member.name).name.removeprefix("recorded-"): archive.extractfile(member)
@@ -161,7 +163,7 @@ def test_what_is_to_be_recorded_of_a_driver_is_in_the_archive(bare: Run) -> None
 
 
 def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None:
-    recorded = tmp_path / "tests/native/recorded"
+    recorded = tmp_path / "tests/native/table/recorded"
     recorded.mkdir(parents=True)
     (recorded / "libcuda-555.58.02.txt").write_text("known already")
 
@@ -170,8 +172,8 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
     assert sorted(str(path.relative_to(tmp_path)) for path in written) == [
         "docs/gpu/unknown-unknown/checks.jsonl",
         "docs/gpu/unknown-unknown/facts.jsonl",
-        "tests/native/recorded/cuGetProcAddress-555.58.02.txt",
-        "tests/native/recorded/libnvidia-ml-555.58.02.txt",
+        "tests/native/table/recorded/cuGetProcAddress-555.58.02.txt",
+        "tests/native/table/recorded/libnvidia-ml-555.58.02.txt",
     ]
     assert (recorded / "libcuda-555.58.02.txt").read_text() == "known already"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from frameworks import FRAMEWORKS
-from sim_box import SimBox, sim_box
+
+from tests.native.sim_box import SimBox, sim_box
 
 PLAY = """
 import json

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import elf
 import pytest
 from gpu_check.exports import read_exports
 
 import vcuda_shim
+from tests.native.table import elf
 
 LIBRARIES = (
     vcuda_shim.SHIM_CUDA,

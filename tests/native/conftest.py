@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from gpu_node import Node, SimulatedMachine
-from measured_node import MeasuredNode
-from one_gpu import GpuNode, SimulatedGpu
-from shim_container import Container, allocation, build_stand_in
-from sim_box import Client, SimBox, sim_box
-from simulated_gpu import SimulatedNode
-from timed_gpu import TimedGpu
 
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.virtual.manager import VirtualSockets
+from tests.native.gpu_node import Node, SimulatedMachine
+from tests.native.measured_node import MeasuredNode
+from tests.native.one_gpu import GpuNode, SimulatedGpu
+from tests.native.shim_container import Container, allocation, build_stand_in
+from tests.native.sim_box import Client, SimBox, sim_box
+from tests.native.simulated_gpu import SimulatedNode
+from tests.native.timed_gpu import TimedGpu
 
 
 @pytest.fixture

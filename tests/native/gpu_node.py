@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shim_container import Container
-
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
@@ -14,6 +12,7 @@ from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.native.shim_container import Container
 from vcuda_shim._sim import ffi, lib
 
 PHYSICAL = 16 * GIB

@@ -5,10 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shim_client import soon
-from shim_container import Container
-from sim_box import PAGED, machine
-
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.values import BindMount
@@ -18,13 +14,16 @@ from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.native.programs.shim_client import soon
+from tests.native.shim_container import Container
+from tests.native.sim_box import PAGED, machine
 
 CONTEXT = 304 * MIB
 LIMIT = 2 * GIB
 NAME = AllocationID("one")
 
 CLIENT = """
-from overhead_client import *
+from tests.native.programs.overhead_client import *
 """
 
 

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from shim_container import GPU, Container
-
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.native.shim_container import GPU, Container
 from vcuda_shim._sim import ffi, lib
 
 PHYSICAL = 16 * GIB

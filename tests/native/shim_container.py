@@ -20,9 +20,10 @@ from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests import ROOT
 
-HERE = Path(__file__).resolve().parent
-INCLUDE = HERE.parent.parent / "native" / "include"
+HERE = ROOT / "tests/native"
+INCLUDE = ROOT / "native/include"
 GPU = GpuUUID("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
 """The one GPU of the stand-in driver and of the simulated machine."""
 
@@ -64,7 +65,7 @@ class Container:
             environment={
                 "PATH": "/usr/bin:/bin",
                 "LD_LIBRARY_PATH": str(self.libraries),
-                "PYTHONPATH": str(HERE),
+                "PYTHONPATH": str(ROOT),  # for tests/native/programs
                 **environment,
             },
             devices=self.devices,
@@ -84,7 +85,11 @@ class Container:
         `complaints`: lines of the shim itself, if there were any.
         """
         lines: list[str] = []
-        command = (sys.executable, "-c", f"from shim_client import *\n{script}")
+        command = (
+            sys.executable,
+            "-c",
+            f"from tests.native.programs.shim_client import *\n{script}",
+        )
         process = await self.start(command, lines.append, **environment)
         try:
             status = await asyncio.wait_for(process.wait(), SECONDS)

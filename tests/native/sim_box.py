@@ -23,6 +23,7 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.sim.gpu import SimulatedGpus, install_driver
 from gpumanager.sim.machine import IDEAL, DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
+from tests import ROOT
 
 ANSWER_WITHIN = 120.0
 
@@ -70,7 +71,7 @@ class Client:
     """One process using the simulated driver."""
 
     def __init__(self, environment: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
-        script = Path(__file__).with_name("sim_client.py")
+        script = ROOT / "tests/native/programs/sim_client.py"
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-u", str(script)],
             env=dict(environment),
@@ -135,6 +136,7 @@ class SimBox:
         here = {
             "GPUSIM_DEV": str(self.gpus.device_directory),
             "LD_LIBRARY_PATH": str(self.libraries),
+            "PYTHONPATH": str(ROOT),  # for tests/native/programs
         }
         return os.environ | here | more
 

@@ -4,9 +4,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from shim_container import GPU, Container
-from sim_box import PAGED
-
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SimulatedGpus, driver_files
@@ -15,6 +12,8 @@ from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.native.shim_container import GPU, Container
+from tests.native.sim_box import PAGED
 from vcuda_shim import SHIM_CUDA
 
 PHYSICAL = Bytes(16 * GIB)

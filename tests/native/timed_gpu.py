@@ -8,11 +8,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from one_gpu import GpuNode, SimulatedGpu
-from shim_container import Container
-
 from gpumanager.sim.clock import NS, VirtualClock
 from gpumanager.virtual.manager import VirtualSockets
+from tests.native.one_gpu import GpuNode, SimulatedGpu
+from tests.native.shim_container import Container
 
 STEP = NS // 200
 

@@ -90,7 +90,7 @@ async def nvidia_smi(bench: Bench) -> AsyncIterator[Finding]:
 
 
 async def driver_libraries(bench: Bench) -> AsyncIterator[Finding]:
-    """Exports, in the form of tests/native/recorded, and what the table does not place yet."""
+    """Exports, as in tests/native/table/recorded, and what the table does not place yet."""
     missing: list[str] = []
     found = await libraries(bench.work, missing)
     if missing:
@@ -123,7 +123,7 @@ def _library(
 
 
 def _record(work: Path, path: Path, exports: Exports) -> None:
-    """As tests/native/recorded has them; a person copies the file there."""
+    """As tests/native/table/recorded has them; a person copies the file there."""
     name, _, version = path.name.partition(".so.")
     lines = [f"# What the real {name} {version} exports: name, and FUNC or OBJECT."]
     lines += [f"{symbol} {kind}" for symbol, kind in sorted(exports.symbols.items())]

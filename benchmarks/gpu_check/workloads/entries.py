@@ -2,7 +2,7 @@
 
 TABLE: a file of JSON, {"exports": […], "hooks": {symbol: kind}}. With RECORD, of a bare driver: are
 the answers its exports? The shim recognises them by that. They go there, one line per transition,
-as tests/native/recorded has them. Without, behind the shim: which hooked functions are answered
+as tests/native/table/recorded has them. Else, behind the shim: which hooked functions are answered
 with the driver's own all the same?
 """
 

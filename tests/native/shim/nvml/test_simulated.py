@@ -1,0 +1,218 @@
+"""NVIDIA's own nvidia-ml-py behind the shim, on the simulated NVML."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumanager.sim.container.values import BindMount
+from gpumanager.sim.libraries import lay_out
+from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID, Limit
+from tests.native.shim_container import Container, reached
+from tests.native.sim_box import SimBox, machine, sim_box
+
+pytestmark = pytest.mark.namespaces
+
+LIMIT = 2 * GIB
+
+
+@pytest.fixture
+def box() -> Iterator[SimBox]:
+    with sim_box(machine(2)) as made:
+        yield made
+
+
+class Node:
+    """Containers on the first GPU of a machine of two."""
+
+    def __init__(self, box: SimBox, manager: VirtualSockets, work: Path) -> None:
+        self._manager, self._work = manager, work
+        self._uuid, self._bare = box.uuid, box.libraries
+        cuda, nvml = (
+            next(box.libraries.glob(f"{name}.so.*.*")) for name in ("libcuda", "libnvidia-ml")
+        )
+        self._shims = lay_out(work / "lib", cuda, nvml)
+        self._devices = tuple(
+            BindMount(str(path), f"/dev/{path.name}")
+            for path in sorted(box.gpus.device_directory.iterdir())
+        )
+
+    async def limited(self, name: str) -> Container:
+        limits = [Limit(self._uuid, Bytes(LIMIT), 100, 100)]
+        directory = await self._manager.open(AllocationID(name), limits)
+        return Container(self._shims, directory, self._work, self._devices)
+
+    def bare(self) -> Container:
+        return Container(self._bare, None, self._work, self._devices)
+
+
+@pytest.fixture
+def node(box: SimBox, manager: VirtualSockets, work: Path) -> Node:
+    return Node(box, manager, work)
+
+
+WALK = """
+import inspect, pynvml
+
+def ask(function, *arguments):
+    try:
+        return str(function(*arguments))
+    except pynvml.NVMLError as error:
+        return type(error).__name__
+
+def takes_one(function):
+    try:
+        asked = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return sum(p.default is p.empty for p in asked) == 1
+
+pynvml.nvmlInit()
+handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
+functions = {
+    name: function
+    for name, function in vars(pynvml).items()
+    if name.startswith("nvmlDeviceGet") and "Handle" not in name and takes_one(function)
+}
+tell(walk=[{name: ask(function, handle) for name, function in functions.items()}
+           for handle in handles])
+"""
+
+
+GROWS = "nvmlDeviceGetTotalEnergyConsumption"
+"""From one program to the next."""
+
+
+async def test_nothing_but_memory_looks_different_behind_the_shim(node: Node) -> None:
+    bare = (await node.bare().run(WALK))["walk"]
+    limited = (await (await node.limited("one")).run(WALK))["walk"]
+
+    assert len(bare[0]) > 100
+    changed = {name for name, answer in limited[0].items() if answer != bare[0][name]}
+    assert changed - {GROWS} == {"nvmlDeviceGetMemoryInfo"}
+    assert f"total: {LIMIT} B" in limited[0]["nvmlDeviceGetMemoryInfo"]
+    assert limited[1] | {GROWS: bare[1][GROWS]} == bare[1]  # a GPU that is not of the container
+
+
+LOOK = """
+import pynvml
+pynvml.nvmlInit()
+gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+memory = [pynvml.nvmlDeviceGetMemoryInfo(gpu), pynvml.nvmlDeviceGetMemoryInfo(gpu, 0x2000028)]
+lists = [function(gpu) for function in (pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+                                        pynvml.nvmlDeviceGetComputeRunningProcesses_v3)]
+details = pynvml.nvmlDeviceGetRunningProcessDetailList(gpu, 0x1000018, 0)
+def shown(entries):
+    return sorted([entry.pid, entry.usedGpuMemory] for entry in entries)
+def used(function):
+    try:
+        return [[sample.pid, sample.smUtil] for sample in function(gpu, 0)]
+    except pynvml.NVMLError as error:
+        return type(error).__name__
+"""
+
+
+async def test_two_containers_on_one_gpu_do_not_see_each_other(
+    node: Node, work: Path, box: SimBox
+) -> None:
+    one, other = await node.limited("one"), await node.limited("other")
+    started, looked = work / "started", work / "looked"
+    neighbour = asyncio.create_task(
+        other.run(
+            f"""
+import os
+driver = cuda()
+begin(driver)
+assert allocate(driver, {500 * MIB})[0] == 0
+reach({str(started)!r})
+wait_for({str(looked)!r})
+tell(pid=os.getpid())
+"""
+        )
+    )
+    await reached(started, neighbour)
+
+    told = await one.run(
+        f"""
+import os
+driver = cuda()
+begin(driver)
+assert allocate(driver, {300 * MIB})[0] == 0
+{LOOK}
+tell(pid=os.getpid(), memory=[[seen.total, seen.used, seen.free] for seen in memory],
+     lists=[shown(entries) for entries in (*lists, details)])
+"""
+    )
+    bare = await node.bare().run(f"{LOOK}tell(shown=shown(lists[1]))")
+    looked.touch()
+    neighbour_pid = (await neighbour)["pid"]
+
+    assert told["memory"] == [[LIMIT, 300 * MIB, LIMIT - 300 * MIB]] * 2
+    assert told["lists"] == [[[told["pid"], 300 * MIB]]] * 3
+    assert bare["shown"] == [[neighbour_pid, 500 * MIB]]  # the driver itself would have told
+    assert box.gpus.device_bytes(box.uuid) == 0
+
+
+async def test_only_the_containers_own_utilisation_shows(node: Node, work: Path) -> None:
+    one, other = await node.limited("one"), await node.limited("other")
+    started, looked = work / "started", work / "looked"
+    neighbour = asyncio.create_task(
+        other.run(
+            f"""
+driver = cuda()
+kernel = begin(driver)
+spin(driver, kernel, 600_000_000_000)
+reach({str(started)!r})
+wait_for({str(looked)!r})
+"""
+        )
+    )
+    await reached(started, neighbour)
+    look = f"""
+{LOOK}
+soon(lambda: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu == 100, 10)
+tell(device=pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+     used=[used(pynvml.nvmlDeviceGetProcessUtilization),
+           used(pynvml.nvmlDeviceGetProcessesUtilizationInfo)])
+"""
+
+    told, bare = await one.run(look), await node.bare().run(look)
+    looked.touch()
+    await neighbour
+
+    assert told == {"device": 100, "used": ["NVMLError_NotFound"] * 2}
+    assert [[percent for _, percent in samples] for samples in bare["used"]] == [[100], [100]]
+
+
+async def test_the_drivers_errors_stand(node: Node) -> None:
+    container = await node.limited("one")
+
+    told = await container.run(
+        """
+from tests.native.programs.nvml_client import *
+management, gpu, count = nvml(), ctypes.c_void_p(), UINT(0)
+lists = [f"nvmlDeviceGet{name}{version}" for name in LISTS for version in VERSIONS]
+def all_answers(device, count):
+    return {getattr(management, name)(device, count, None) for name in lists} | {
+        management.nvmlDeviceGetProcessUtilization(device, None, count, ULONG(0)),
+    }
+before = all_answers(None, ctypes.byref(count))
+assert management.nvmlInit_v2() == 0
+assert management.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu)) == 0
+tell(before=list(before), no_device=list(all_answers(ctypes.c_void_p(1), ctypes.byref(count))),
+     no_count=list(all_answers(gpu, None)),
+     no_struct=[management.nvmlDeviceGetRunningProcessDetailList(gpu, None),
+                management.nvmlDeviceGetProcessesUtilizationInfo(gpu, None),
+                management.nvmlDeviceGetBAR1MemoryInfo(gpu, None)],
+     accounting=[management.nvmlDeviceGetAccountingPids(gpu, ctypes.byref(count), None),
+                 account(management, gpu, own_pid())[0]])
+"""
+    )
+
+    assert told["before"] == [1]  # not initialised
+    assert told["no_device"] == told["no_count"] == [2]  # invalid argument
+    assert told["no_struct"] == [2, 2, 2]
+    assert told["accounting"] == [3, 3]  # not supported: the mode is off

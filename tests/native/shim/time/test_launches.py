@@ -1,0 +1,301 @@
+"""Every way to take GPU time is paid for, and nothing else is."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.values import AllocationID
+from tests.native.gpu_node import Node
+from tests.native.one_gpu import GpuNode, SimulatedGpu
+from tests.native.shim_container import Container
+from tests.native.table.hook_table import TABLE, load
+
+pytestmark = pytest.mark.namespaces
+
+MILLISECOND = 1_000_000
+CORES = 50
+NOT_SIMULATED = {
+    f"cuMemcpy{ends}{variant}"
+    for ends in ("AtoA", "AtoD", "DtoA")
+    for variant in ("", "_v2", "_v2_ptds")
+}
+"""Copies with arrays, whose contents the simulated driver does not have."""
+LOOKS = {"cuLibraryGetKernel", "cuModuleGetFunction"}
+"""They tell the shim the names of kernels, for the sake of launches, and take no GPU time."""
+
+
+def rows(*kinds: str) -> list[str]:
+    table = load("generate").parse_table(TABLE / "cuda.hooks")
+    return [row.symbol for row in table if row.kind in kinds]
+
+
+TAKING = sorted({*rows("launch", "work")} - NOT_SIMULATED - LOOKS)
+"""All functions that take GPU time."""
+
+STEPS = """
+import os
+from tests.native.programs import launch_client as lc
+from tests.native.programs.launch_client import *
+for number, step in enumerate({steps!r}):
+    child = os.fork()
+    if child == 0:
+        lc.prepare()
+        code = eval(step)
+        os._exit(0 if code in (None, SUCCESS) else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    tell(status=status)
+    wait_for(f"{folder}/step-{{number}}")
+"""
+
+
+class Meter:
+    """What each step of a program was charged, by the container's own meter."""
+
+    def __init__(self, container: Container, manager: VirtualSockets, name: str) -> None:
+        self._container, self._manager, self._name = container, manager, AllocationID(name)
+        self._charged: list[int] = []
+        self._before = 0
+        self._lines: list[str] = []
+
+    def _read(self, line: str) -> None:
+        if json.loads(line) != {"status": 0}:
+            self._lines.append(f"step {len(self._charged)}: {line}")
+        now = self._manager.usage(self._name).devices[0].charged_ns
+        self._charged.append(now - self._before)
+        self._before = now
+        (self._container.work / f"step-{len(self._charged) - 1}").touch()
+
+    async def charges(self, steps: Iterable[str]) -> list[int]:
+        """Each in a process of its own, which knows nothing of the ones before."""
+        script = STEPS.format(steps=[*steps], folder=self._container.work)
+        command = (
+            sys.executable,
+            "-c",
+            f"from tests.native.programs.shim_client import *\n{script}",
+        )
+        process = await self._container.start(command, self._read)
+        try:
+            assert await process.wait() == 0
+        finally:
+            await process.close()
+        assert self._lines == []
+        return self._charged
+
+
+@pytest.fixture
+def gpu(work: Path) -> Iterator[SimulatedGpu]:
+    """Its memory is slow, so that fills and copies take a while."""
+    simulated = SimulatedGpu(work / "dev", memory_bandwidth=10**9)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+async def meter(one_gpu: GpuNode, manager: VirtualSockets) -> Meter:
+    return Meter(await one_gpu.container("one", CORES), manager, "one")
+
+
+async def test_each_function_that_takes_gpu_time_is_paid_for(meter: Meter) -> None:
+    charged = await meter.charges(f"lc.way({name!r})" for name in TAKING)
+
+    paid = dict(zip(TAKING, charged, strict=True))
+    assert {name for name, amount in paid.items() if amount <= 0} == set()
+
+
+FREE = {
+    "nothing": "None",
+    "an empty fill": "driver.cuMemsetD8_v2(lc.made['to'], 1, SIZE(0))",
+    "no rows": "driver.cuMemsetD2D32_v2(lc.made['to'], SIZE(1024), 1, SIZE(256), SIZE(0))",
+    "from the host": "driver.cuMemcpyHtoD_v2(lc.made['to'], bytes(1 << 20), SIZE(1 << 20))",
+    "to the host": "driver.cuMemcpyDtoH_v2(bytes(1 << 20), lc.made['to'], SIZE(1 << 20))",
+    "from unified host memory": "driver.cuMemcpy2D_v2(lc.inside(lc.FLAT, lc.UNIFIED, host='from'))",
+    "to unified host memory": "driver.cuMemcpy3D_v2(lc.inside(lc.DEEP, lc.UNIFIED, host='to'))",
+    "an upload": "driver.cuGraphUpload(lc.made['exec'], lc.made['stream'])",
+}
+
+
+async def test_what_takes_no_time_of_the_sms_or_does_not_say_so_is_free(meter: Meter) -> None:
+    charged = await meter.charges(FREE.values())
+
+    assert dict(zip(FREE, charged, strict=True)) == dict.fromkeys(FREE, 0)
+
+
+UNIFIED = {
+    "cuMemcpy2D_v2": "FLAT",
+    "cuMemcpy2DAsync_v2": "FLAT",
+    "cuMemcpy3D_v2": "DEEP",
+    "cuMemcpy3DAsync_v2": "DEEP",
+    "cuMemcpy3DPeer": "DEEP",
+}
+
+
+async def test_copies_of_blocks_inside_a_gpu_are_paid_for_under_unified_addresses_too(
+    meter: Meter,
+) -> None:
+    stream = {name: ", lc.made['stream']" if "Async" in name else "" for name in UNIFIED}
+
+    charged = await meter.charges(
+        f"driver.{name}(lc.inside(lc.{kind}, lc.UNIFIED){stream[name]})"
+        for name, kind in UNIFIED.items()
+    )
+
+    assert {name for name, cost in zip(UNIFIED, charged, strict=True) if cost <= 0} == set()
+
+
+CAPTURABLE = [name for name in TAKING if "Async" in name or name.startswith(("cuLaunchK", "cuGra"))]
+CAPTURABLE = [name for name in CAPTURABLE if not name.endswith("_ptsz")]
+
+
+async def test_what_is_captured_is_free_and_the_launch_of_its_graph_is_paid_for(
+    meter: Meter,
+) -> None:
+    steps = [f"lc.capture(lambda: lc.way({name!r})) and None" for name in CAPTURABLE]
+    whole = f"lc.graph_of(lambda: [lc.way(n) for n in {CAPTURABLE!r}])"
+
+    *captured, launched = await meter.charges(
+        [*steps, f"driver.cuGraphLaunch({whole}, lc.made['stream'])"]
+    )
+
+    assert dict(zip(CAPTURABLE, captured, strict=True)) == dict.fromkeys(CAPTURABLE, 0)
+    assert launched > 0
+
+
+async def test_a_capture_is_not_taken_for_ended_because_another_was_to_end(meter: Meter) -> None:
+    in_vain = "driver.cuStreamEndCapture(lc.new_stream(), lc.ROOM)"
+
+    charged = await meter.charges(
+        [f"lc.begin_capture() or [{in_vain}, lc.way('cuLaunchKernel', lc.made['stream'])][1]"]
+    )
+
+    assert charged == [0]
+
+
+OPEN = {
+    "never ended": "lc.begin_capture()",
+    "with its stream gone": "lc.begin_capture() or driver.cuStreamDestroy_v2(lc.made['stream'])",
+    "ended": "lc.capture(lambda: None) and None",
+    "ended in vain": "lc.begin_capture() or driver.cuStreamEndCapture(lc.made['stream'], None)",
+    "begun twice": "lc.begin_capture() or driver.cuStreamBeginCapture(lc.made['stream'])",
+}
+
+
+async def test_a_capture_frees_nothing_but_what_is_captured(meter: Meter) -> None:
+    other = "lc.new_stream()"
+
+    charged = await meter.charges(
+        f"(({begun}), lc.way('cuLaunchKernel', {other}))[1]" for begun in OPEN.values()
+    )
+
+    assert {name for name, cost in zip(OPEN, charged, strict=True) if cost <= 0} == set()
+
+
+REFUSED = {
+    "no grid": "driver.cuLaunchKernel(lc.made['function'], *lc.shape(0), None, None, None)",
+    "a grid below 0": "driver.cuLaunchGrid(lc.made['function'], -1, 1)",
+    "no function": "lc.driver.cuLaunch(None)",
+    "a block too large": "driver.cuLaunchCooperativeKernel("
+    "lc.made['function'], *lc.shape(1, 4096), None, lc.made['parameters'])",
+    "a default stream": "lc.way('cuLaunchCooperativeKernelMultiDevice', HANDLE())",
+    "no graph": "driver.cuGraphLaunch(None, lc.made['stream'])",
+    "no memory": "driver.cuMemsetD8_v2(U64(4096), 1, SIZE(1 << 20))",
+    "more than there is": "driver.cuMemsetD2D8_v2(lc.made['to'], *[SIZE(1 << 40)] * 4)",
+    "from nowhere": "driver.cuMemcpyDtoD_v2(lc.made['to'], U64(8192), SIZE(1 << 20))",
+    "of no shape": "driver.cuMemcpy3D_v2(None)",
+}
+ALLOWANCE = 2 * MILLISECOND
+"""More than a thread has paid for at a time and not used."""
+
+
+async def test_what_the_driver_refuses_is_not_paid_for(meter: Meter) -> None:
+    steps = [f"0 in [{call} for _ in range(100)]" for call in REFUSED.values()]
+
+    charged = await meter.charges(steps)
+
+    assert {name for name, cost in zip(REFUSED, charged, strict=True) if cost > ALLOWANCE} == set()
+
+
+CHANGES = {
+    "one kernel": "driver.cuGraphExecKernelNodeSetParams_v2({exec}, {node}, byref({longer}))",
+    "one node": "driver.cuGraphExecNodeSetParams({exec}, {node}, lc.any_node({longer}))",
+    "all": "driver.cuGraphExecUpdate_v2({exec}, lc.chain(LONG), lc.ROOM)",
+    "all, by the first interface": "driver.cuGraphExecUpdate({exec}, lc.chain(LONG), None, None)",
+}
+CHANGING = """
+from ctypes import byref
+from tests.native.programs import launch_client as lc
+from tests.native.programs.launch_client import *
+SHORT, LONG = 100_000, 20_000_000
+lc.prepare()
+graph = lc.chain(SHORT)
+made = lc.executable(graph)
+for _ in range(5):
+    assert driver.cuGraphLaunch(made, lc.made["stream"]) == 0
+    assert driver.cuCtxSynchronize() == 0
+assert {change} == 0
+for _ in range({launches}):
+    assert driver.cuGraphLaunch(made, lc.made["stream"]) == 0
+assert driver.cuCtxSynchronize() == 0
+"""
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_graph_that_was_changed_is_paid_for_as_it_is_now(
+    one_gpu: GpuNode, manager: VirtualSockets, change: str
+) -> None:
+    container = await one_gpu.container("one", 90)
+    words = {"exec": "made", "node": "lc.first(graph)", "longer": "lc.kernel_params(LONG)"}
+
+    await container.run(CHANGING.format(change=change.format(**words), launches=10))
+
+    charged = manager.usage(AllocationID("one")).devices[0].charged_ns
+    assert charged > 5 * 20 * MILLISECOND  # at the old price a hundredth of it
+
+
+SEVERAL = """
+from tests.native.programs.launch_client import *
+from tests.native.programs import launch_client as lc
+assert driver.cuInit(0) == 0
+made.update(length=U64(5_000_000), parameters=(HANDLE * 1)())
+made["parameters"][0] = ctypes.addressof(made["length"])
+parts, addresses, contexts = [], [], []
+for device in range(2):
+    contexts.append(HANDLE())
+    assert driver.cuCtxCreate_v2(ctypes.byref(contexts[-1]), 0, device) == 0
+    made["function"] = lc.spin_function()
+    parts.append(lc.part(lc.new_stream()))
+    addresses.append(U64(allocate(driver, 1 << 20)[1]))
+"""
+
+
+@pytest.fixture
+async def two_gpus(node: Node) -> Container:
+    return await node.container(dict.fromkeys((0, 1), 1 << 30), cores=CORES)
+
+
+def charged(node: Node) -> list[int]:
+    usage = node.manager.usage(AllocationID("one"))
+    return [device.charged_ns for device in usage.devices]
+
+
+async def test_a_launch_on_several_gpus_is_paid_for_on_each(
+    node: Node, two_gpus: Container
+) -> None:
+    launch = "driver.cuLaunchCooperativeKernelMultiDevice((lc.Part * 2)(*parts), 2, 0)"
+
+    told = await two_gpus.run(f"{SEVERAL}\ncodes = [{launch} for _ in range(5)]\ntell(codes=codes)")
+
+    assert told == {"codes": [0] * 5}
+    assert [amount > 3 * 5 * MILLISECOND for amount in charged(node)] == [True, True]
+
+
+async def test_a_copy_to_another_gpu_is_free(node: Node, two_gpus: Container) -> None:
+    ends = "addresses[1], contexts[1], addresses[0], contexts[0]"
+    copy = f"driver.cuMemcpyPeerAsync({ends}, SIZE(1 << 20), None)"
+
+    told = await two_gpus.run(f"{SEVERAL}\ntell(code={copy})")
+
+    assert (told, charged(node)) == ({"code": 0}, [0, 0])

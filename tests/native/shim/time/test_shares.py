@@ -1,0 +1,179 @@
+"""What a limit on compute is worth: by the account of a simulated GPU, on the virtual clock."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gpumanager.sim.clock import NS, virtual_clock
+from gpumanager.virtual.manager import VirtualSockets
+from tests.native.timed_gpu import STEP, TimedGpu
+
+pytestmark = pytest.mark.namespaces
+
+MICROSECOND, MILLISECOND = 1_000, 1_000_000
+POINTS = 5
+"""By which a share may be off where nobody but the shim itself looks."""
+
+
+@pytest.fixture
+async def unkind(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
+    """Events show 3 us more, and 9 us on an idle stream."""
+    with virtual_clock(work / "clock") as clock:
+        made = TimedGpu(work, clock, manager, event_floor_ns=3_000, event_idle_ns=6_000)
+        yield made
+        made.gpu.close()
+
+
+@pytest.mark.parametrize("synchronise", [False, True])
+@pytest.mark.parametrize("length", [10 * MICROSECOND, 50 * MICROSECOND])
+async def test_short_kernels_do_not_pay_for_what_events_show_besides(
+    unkind: TimedGpu, length: int, *, synchronise: bool
+) -> None:
+    container = await unkind.container("one", 50)
+
+    await unkind.run((container, f"spin_for(2, [({length}, 1)], synchronise={synchronise})"))
+
+    assert unkind.shares() == pytest.approx([50], abs=2)
+
+
+KINDS = """
+driver = cuda()
+function = begin(driver)
+length = ctypes.c_uint64(10_000)
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+def every_kind():
+    for blocks in (1, 2, 4, 8, 16):
+        for threads in range(1, 1001):
+            shape = (blocks, 1, 1, threads, 1, 1, 0)
+            assert driver.cuLaunchKernel(function, *shape, None, parameters, None) == 0
+for _ in range(40):
+    every_kind()
+assert driver.cuCtxSynchronize() == 0
+"""
+
+
+async def test_a_program_of_5000_kinds_gets_its_share_and_waits_for_few_measurements(
+    timed: TimedGpu,
+) -> None:
+    container = await timed.container("one", 50)
+
+    await timed.run((container, KINDS))
+
+    assert timed.shares() == pytest.approx([50], abs=2)
+
+
+@pytest.mark.parametrize("synchronise", [False, True])
+@pytest.mark.parametrize(
+    ("cores", "length"),
+    [(30, 2 * MILLISECOND), (50, 50 * MICROSECOND), (40, 150 * MILLISECOND)],
+)
+async def test_one_container_gets_the_share_it_was_promised(
+    timed: TimedGpu, cores: int, length: int, *, synchronise: bool
+) -> None:
+    container = await timed.container("one", cores)
+
+    await timed.run((container, f"spin_for(3, [({length}, 1)], synchronise={synchronise})"))
+
+    assert timed.shares() == pytest.approx([cores], abs=POINTS)
+
+
+async def test_kernels_of_different_kinds_pay_for_what_each_takes(timed: TimedGpu) -> None:
+    container = await timed.container("one", 50)
+    kernels = [(3 * MILLISECOND, 1), (200 * MICROSECOND, 2), (10 * MILLISECOND, 3)]
+
+    await timed.run((container, f"spin_for(3, {kernels}, synchronise=False)"))
+
+    assert timed.shares() == pytest.approx([50], abs=POINTS)
+
+
+async def test_kernels_of_one_kind_whose_length_varies_are_not_let_run_at_the_price_of_the_shortest(
+    timed: TimedGpu,
+) -> None:
+    container = await timed.container("one", 30)
+    kernels = [(MILLISECOND, 1), (9 * MILLISECOND, 1)]
+
+    await timed.run((container, f"spin_for(3, {kernels}, synchronise=False)"))
+
+    (share,) = timed.shares()
+    assert 28 < share < 90  # 100 without; to be exact needs what only the manager sees
+
+
+async def test_two_containers_each_get_their_share_of_one_gpu(timed: TimedGpu) -> None:
+    small, large = await timed.container("small", 30), await timed.container("large", 60)
+    script = f"line_up()\nspin_for(5, [({2 * MILLISECOND}, 1)], synchronise=False)"
+
+    await timed.run((small, script), (large, script))
+
+    assert sorted(timed.shares()) == pytest.approx([30, 60], abs=POINTS)
+
+
+async def test_without_a_compute_limit_nothing_is_held_back(timed: TimedGpu) -> None:
+    container = await timed.container("one", 100)
+
+    await timed.run((container, f"spin_for(1, [({2 * MILLISECOND}, 1)], synchronise=False)"))
+
+    assert timed.shares()[0] > 95
+
+
+async def test_a_share_changed_at_run_time_is_held_within_a_second(
+    timed: TimedGpu, work: Path
+) -> None:
+    stop = work / "stop"
+    container = await timed.container("one", 20)
+    running = timed.start(
+        container,
+        f"""
+driver = cuda()
+function = begin(driver)
+while not Path({str(stop)!r}).exists():
+    spin(driver, function, {MILLISECOND})
+""",
+    )
+    while not timed.gpu.tenants() and not running.done():
+        await timed.passes(STEP)
+    await timed.passes(NS)
+    await timed.container("one", 80)
+    await timed.passes(NS)
+    before = timed.gpu.tenants()[0].busy_ns
+    await timed.passes(2 * NS)
+    after = timed.gpu.tenants()[0].busy_ns
+    stop.touch()
+    while not running.done():
+        await timed.passes(STEP)
+    await running
+
+    assert 100 * (after - before) / (2 * NS) == pytest.approx(80, abs=POINTS)
+
+
+LOOP = """
+from tests.native.programs import launch_client as lc
+lc.prepare()
+begun = time.monotonic()
+while time.monotonic() < begun + 2:
+    for _ in range(10):
+        assert lc.way({name!r}) == 0
+assert lc.driver.cuCtxSynchronize() == 0
+tell(seconds=time.monotonic() - begun)
+"""
+LOOPS = (
+    "cuLaunchCooperativeKernel",
+    "cuLaunchCooperativeKernelMultiDevice",
+    "cuLaunchGridAsync",
+    "cuGraphLaunch",
+    "cuMemsetD32Async",
+    "cuMemsetD2D8_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpy2DAsync_v2_ptsz",
+)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+async def test_no_way_escapes_the_limit(timed: TimedGpu, name: str) -> None:
+    container = await timed.container("one", 30)
+
+    (told,) = await timed.run((container, LOOP.format(name=name)))
+
+    (account,) = timed.gpu.tenants()
+    share = 100 * account.busy_ns / (told["seconds"] * NS)
+    assert share == pytest.approx(30, abs=POINTS)

@@ -1,0 +1,176 @@
+"""The shim over NVIDIA's own driver libraries, which load and answer without a GPU.
+
+`make real-libraries` fetches those that Debian has, VCUDA_REAL_LIBRARIES names a folder with more:
+folders with `libcuda.so.<release>` and `libnvidia-ml.so.<release>` each, as a driver's packages
+have them. Without any all of this is skipped. They run in a container with a /dev of its own: as
+root they make device nodes.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from gpumanager.sim.libraries import lay_out
+from gpumanager.virtual.manager import VirtualSockets
+from tests import ROOT
+from tests.native.shim_container import Container, allocation
+from tests.native.table.hook_table import TABLE, load
+
+FOLDER = Path(os.environ.get("VCUDA_REAL_LIBRARIES", ROOT / ".real-libraries"))
+RELEASES = sorted({path.parent for path in FOLDER.glob("**/libcuda.so.*.*")})
+
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(not RELEASES, reason="no driver's libraries: make real-libraries"),
+]
+
+PARTS = {"launch", "work", "change"}
+"""Kinds that only GPUs that are shared need."""
+
+
+@pytest.fixture(params=RELEASES, ids=lambda folder: folder.name)
+def release(request: pytest.FixtureRequest) -> Path:
+    """A folder with one driver's libraries."""
+    return Path(request.param)
+
+
+def library(release: Path, name: str) -> Path:
+    """The driver's own file, whatever links point to it."""
+    return next(iter(sorted(release.glob(f"{name}.so.*.*")))).resolve()
+
+
+def exports(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        defined = [symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"]
+    return sorted({name for name in defined if name.startswith(("cu", "nvml"))})
+
+
+def needed(cores: int) -> list[str]:
+    """The hooks that programs with so much of a GPU get."""
+    rows = load("generate").parse_table(TABLE / "cuda.hooks")
+    without = PARTS if cores == 100 else set()
+    return [row.symbol for row in rows if row.exported and row.kind not in without]
+
+
+def entry_points() -> list[tuple[str, int]]:
+    """What cuGetProcAddress can be asked for: each name, at each version that changes it."""
+    lines = (ROOT / "native" / "sim" / "table" / "cuda.txt").read_text().splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    known = [(row[1], row[2:4]) for row in rows if row[1] not in ("data", "-")]
+    return sorted({(base, int(since)) for base, both in known for since in both if since != "-"})
+
+
+def device_nodes() -> list[Path]:
+    """Of this machine, outside of any container."""
+    return sorted(Path("/dev").glob("nvidia*"))
+
+
+@pytest.fixture(params=[50, 100])
+def cores(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+async def container(release: Path, cores: int, work: Path, manager: VirtualSockets) -> Container:
+    libraries = lay_out(work / "lib", library(release, "libcuda"), library(release, "libnvidia-ml"))
+    return Container(libraries, await allocation(manager, cores), work)
+
+
+async def test_every_function_of_the_driver_is_found_through_the_shim(
+    container: Container, release: Path
+) -> None:
+    names = [exports(library(release, name)) for name in ("libcuda", "libnvidia-ml")]
+
+    told = await container.run(
+        f"""
+names = {names}
+tell(missing=[name for library, known in zip((cuda(), nvml()), names) for name in known
+              if not hasattr(library, name)])
+"""
+    )
+
+    assert min(map(len, names)) > 300
+    assert told["missing"] == []
+
+
+PROC_ADDRESS = """
+shim, real = cuda(), ctypes.CDLL("libvcuda-real.so.1")
+ours = {address_of(getattr(real, name)): address_of(getattr(shim, name))
+        for name in HOOKED if hasattr(real, name)}
+different, swapped = [], set()
+for name, since in ENTRIES:
+    for version in (since - 1, since, 12050, 13000):
+        for flags in (0, 1, 2):
+            result, pointer, status = entry(real, name, version, flags)
+            wanted = result, ours.get(pointer, pointer), status
+            if entry(shim, name, version, flags) != wanted:
+                different.append([name, version, flags])
+            if pointer in ours:
+                swapped.add(name)
+tell(different=different, swapped=len(swapped))
+"""
+
+
+async def test_the_shim_hands_out_the_drivers_entry_points_but_for_the_hooks_that_are_needed(
+    container: Container, cores: int
+) -> None:
+    told = await container.run(
+        f"HOOKED = {needed(cores)}\nENTRIES = {entry_points()}\n{PROC_ADDRESS}"
+    )
+
+    assert told["different"] == []
+    assert told["swapped"] > 10
+
+
+def variants() -> list[tuple[str, str, int, int]]:
+    """Each hook, and by which family, version and flags it is asked for."""
+    generate = load("generate")
+    versions = generate.parse_versions(ROOT / "native" / "sim" / "table" / "cuda.txt")
+    rows = [row for row in generate.parse_table(TABLE / "cuda.hooks") if row.symbol in versions]
+    return [
+        (row.symbol, row.family, since, flags)
+        for row in rows
+        if row.exported
+        for since, flags in zip(versions[row.symbol], (0, 2), strict=True)
+        if since
+    ]
+
+
+async def test_the_driver_answers_with_its_exports_at_the_versions_of_the_table(
+    container: Container,
+) -> None:
+    """So each hook is found by its address, and would be found by name and version."""
+    told = await container.run(
+        f"""
+real = ctypes.CDLL("libvcuda-real.so.1")
+asked = [row for row in {variants()!r} if hasattr(real, row[0])]
+tell(others=[row for row in asked if entry(real, *row[1:])[1] != address_of(getattr(real, row[0]))],
+     asked=len(asked))
+"""
+    )
+
+    assert told["others"] == []
+    assert told["asked"] > 250
+
+
+async def test_the_drivers_own_results_come_through(container: Container, work: Path) -> None:
+    before = device_nodes()
+    bare = Container(container.libraries, None, work)
+    script = """
+driver, management = cuda(), nvml()
+count, memory = ctypes.c_uint(), (ctypes.c_ulonglong * 5)()
+tell(early=allocate(driver, 1)[0], wrong=driver.cuInit(1), init=driver.cuInit(0),
+     late=allocate(driver, 1)[0], management=management.nvmlInit_v2(),
+     lists=management.nvmlDeviceGetComputeRunningProcesses_v3(None, ctypes.byref(count), None),
+     memory=management.nvmlDeviceGetMemoryInfo(None, memory))
+"""
+    told: list[dict[str, Any]] = [await one.run(script) for one in (container, bare)]
+
+    assert told[0] == told[1]
+    assert (told[0]["init"], told[0]["management"]) == (100, 9)  # no device; driver not loaded
+    assert (told[0]["early"], told[0]["late"], told[0]["lists"]) == (3, 3, 1)  # not initialised
+    assert device_nodes() == before
