@@ -19,7 +19,7 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended
 from gpumanager.allocator.settlement import burst_us, ceiling, in_order
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request

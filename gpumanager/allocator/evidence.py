@@ -24,7 +24,8 @@ from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
 from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
 from gpumanager.virtual.values import AllocationID, Limit

@@ -17,7 +17,7 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import rejected
 from gpumanager.allocator.promises import Promises
 from gpumanager.allocator.steering import could_hold
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.virtual.values import AllocationID
 
 

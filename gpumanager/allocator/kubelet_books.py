@@ -16,10 +16,10 @@ from gpumanager.allocator.admission import View
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.lifecycle import Checkpoint
 from gpumanager.allocator.settlement import Container, NotSettled, holding
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointUnreadable, DeviceHolder, read_checkpoint
 from gpumanager.kubelet.pod_resources import NamedHolder
-from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
 
 logger = logging.getLogger(__name__)

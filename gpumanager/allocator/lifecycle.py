@@ -13,8 +13,8 @@ from gpumanager.allocator.admission import Transaction, View, asks
 from gpumanager.allocator.decision import Refused
 from gpumanager.allocator.journal import Allocation, State
 from gpumanager.allocator.live import naming, of_admission
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import DeviceHolder
-from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 

@@ -33,7 +33,7 @@ from gpumanager.allocator.settlement import named
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)

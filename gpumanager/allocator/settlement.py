@@ -15,7 +15,7 @@ from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.errors import GpuManagerError
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_PROFILE,

@@ -15,7 +15,7 @@ from gpumanager.allocator.ledger import Ledger
 from gpumanager.allocator.live import of_admission
 from gpumanager.allocator.plan import follow
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE
 from gpumanager.placement.place import place
 from gpumanager.placement.values import Books, Grant, Request

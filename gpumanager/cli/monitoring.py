@@ -16,10 +16,10 @@ from gpumanager import __version__
 from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
-from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.access import node_name
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.runtime.peers import PodCheck

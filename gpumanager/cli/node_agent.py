@@ -31,15 +31,16 @@ from gpumanager.cli.parts import (
 )
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
-from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.search import Search
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.kubelet.pods import KubeletPods, PodUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.monitor.latency import TimedAllocator
+from gpumanager.node.join import Alone, Cluster
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
@@ -209,9 +210,9 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Alone):
         return
-    from gpumanager.cluster.labels import Software
-    from gpumanager.cluster.service import Facts
     from gpumanager.gpu.loaded import cuda_version
+    from gpumanager.node.labels import Software
+    from gpumanager.node.service import Facts
 
     software = Software(driver, await cuda_version())
     await cluster.run(

@@ -12,7 +12,6 @@ from gpumanager.allocator.answer import DeviceFiles
 from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
-from gpumanager.cluster.join import Alone, Cluster, join
 from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
@@ -20,6 +19,7 @@ from gpumanager.gpu.search import Search
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.node.join import Alone, Cluster, join
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.processes import Containers

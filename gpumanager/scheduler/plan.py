@@ -15,7 +15,7 @@ from typing import Any
 
 from gpumanager.allocator.plan import VERSION
 from gpumanager.gpu.values import Topology
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_PLAN,

@@ -25,7 +25,8 @@ from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes

@@ -6,7 +6,7 @@ from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
 from gpumanager.allocator.journal_log import change, line, opening
 from gpumanager.allocator.journal_text import unpack
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 

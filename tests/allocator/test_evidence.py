@@ -7,7 +7,7 @@ import pytest
 from admission_node import Node, container, gpus, pod
 
 from gpumanager.allocator.evidence import allocation_of, lived_on
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.virtual.values import AllocationID

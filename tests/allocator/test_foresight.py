@@ -11,7 +11,7 @@ from gpumanager.allocator.allocator import Allocator
 from gpumanager.allocator.answer import ENV_ALLOCATION, Answer
 from gpumanager.allocator.journal import Journal
 from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 

@@ -18,7 +18,7 @@ from gpumanager.allocator.inheritance import (
     parse_original,
     read_original,
 )
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 

@@ -11,7 +11,7 @@ from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.allocator.reconciler import ASKED_EVERY
 from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.allocator.settlement import LATENCY_BURST_US
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 

@@ -20,7 +20,7 @@ from gpumanager.allocator.answer import Answer
 from gpumanager.allocator.journal import Allocation
 from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
 from gpumanager.allocator.settlement import NotSettled
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import rule
 
 from gpumanager.allocator.adoption import UNPROVED
 from gpumanager.allocator.settlement import NotSettled
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 
 
 def die(at: tuple[str, int], skip: int, after: bool) -> Death:  # noqa: FBT001

@@ -15,7 +15,7 @@ from gpumanager.cli.bundle import collect
 from gpumanager.cli.bundle_sources import Source
 from gpumanager.cli.logs import FILE
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 

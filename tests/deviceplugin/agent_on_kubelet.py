@@ -19,8 +19,9 @@ from gpumanager.allocator.kubelet_books import KubeletBooks
 from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.kube.pod import PodView
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
+from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import Habits
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet

@@ -19,8 +19,8 @@ from test_agent_in_a_cluster import kubeconfig
 from test_node_cluster import OWNER, REFUSAL
 
 import gpumanager
-from gpumanager.cluster.api import ApiRefused
-from gpumanager.cluster.recycling import HOPELESS
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.node.recycling import HOPELESS
 
 pytest_plugins = ["api_fixtures"]
 

@@ -11,7 +11,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import Answer, Sample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator
