@@ -14,10 +14,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.calm import Calm
-from gpumanager.allocator.journal import Claimant
-from gpumanager.allocator.wards import wards
 from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
@@ -31,16 +27,19 @@ from gpumanager.cli.parts import (
 )
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.search import Search
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.journal import Claimant
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.monitor.latency import TimedAllocator
 from gpumanager.node.join import Alone, Cluster
+from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
@@ -77,7 +76,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         closing.enter_context(lock)
         lead_to_nvml(settings.driver_root)
-        search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
+        search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
         monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
         closing.push_async_callback(supervisor.stop)
@@ -108,7 +107,6 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._supervisor = supervisor
-        self._calm = Calm()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
@@ -121,7 +119,6 @@ class NodeAgent:
             skipped=supervisor.skipped,
         )
         self._allocator = TimedAllocator(topology, around, monitoring.latencies)
-        self._allocator.calm = self._calm
         self._plugin = DevicePlugin(
             self._allocator, settings.device_plugin_path, supervisor=supervisor
         )
@@ -156,6 +153,7 @@ class NodeAgent:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
+        await self._virtual.remove_spares()
         from gpumanager.cli.gpu_health import Kubelet, health_watch
         from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 
@@ -164,7 +162,6 @@ class NodeAgent:
         self._parts.health = health
         period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
         tasks: dict[str, Start] = {
-            "spare directories": virtual.keep_spares,
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             "reconciler": partial(allocator.reconcile_every, period),
@@ -174,7 +171,7 @@ class NodeAgent:
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
-            "heap": partial(give_back_every, GIVE_BACK_SECONDS, self._calm.come),
+            "heap": partial(give_back_every, GIVE_BACK_SECONDS),
         }
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
@@ -200,7 +197,6 @@ class NodeAgent:
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
-            calm=self._calm.come,
             switch_us=self._settings.gpu_switch_cost,
             pauses=self._settings.behind_the_shim == "pause",
         )
@@ -210,7 +206,7 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Alone):
         return
-    from gpumanager.gpu.loaded import cuda_version
+    from gpumanager.gpu.driver_version import cuda_version
     from gpumanager.node.labels import Software
     from gpumanager.node.service import Facts
 

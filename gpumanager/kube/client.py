@@ -1,9 +1,9 @@
 """The client of the API server that agent, extender, webhook and command line share.
 
-JSON in, JSON out, over the `kubernetes` package's client and without its models: a list of 500
-pods costs 60 times as much as typed objects (decision 0125). Refusals come as `ApiRefused` with the
-server's own words, everything else that keeps an answer from us as `ApiUnavailable`. Each call ends
-within its deadline.
+JSON in, JSON out, over the `kubernetes` package's client but without its models: 500 pods take 170
+ms of processor time as typed objects and 12 ms as what is needed of them (decision 0125). A refusal
+is an `ApiRefused` with the server's own words, all else that keeps an answer from us an
+`ApiUnavailable`. Each call ends within its deadline.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
@@ -158,9 +158,9 @@ class KubeClient:
             if self._connection is None or not self._connection.current:
                 await self.close()
                 # Imports the package, once: in a thread, so that Allocate is answered meanwhile.
-                library = sys.modules.get(LIBRARY) or await asyncio.to_thread(
-                    importlib.import_module, LIBRARY
-                )
+                if LIBRARY not in sys.modules:
+                    await asyncio.to_thread(importlib.import_module, LIBRARY)
+                library = importlib.import_module(LIBRARY)
                 self._connection = await library.Connection.open(self.access, self._agent)
                 self._renewed = self._clock()
             return self._connection
@@ -175,7 +175,7 @@ async def _whole(response: "ClientResponse") -> bytes:
     return bytes(body)
 
 
-async def _events(response: "ClientResponse") -> AsyncIterator[Any]:
+async def _events(response: "ClientResponse") -> AsyncGenerator[Any]:
     """One from each line; what stands behind the last line's end is half a line and is dropped."""
     async for line in response.content:
         if line.endswith(b"\n"):

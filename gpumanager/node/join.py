@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpumanager.allocator.journal import Claimant
 from gpumanager.gpu.values import Gpu
+from gpumanager.grants.journal import Claimant
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.pod import PodUID
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal import Allocation
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.events import EventRecorder
 from gpumanager.kube.informer import Informer

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpumanager.allocator.plan import named
 from gpumanager.gpu.inventory import read_inventory
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.plan import named
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,

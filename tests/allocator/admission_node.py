@@ -5,7 +5,6 @@ any order, lets app containers reuse what init containers had, writes its checkp
 resource of a container, and forgets ended pods only when it next allocates.
 """
 
-import asyncio
 import base64
 import json
 import random
@@ -13,21 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import Answer, DeviceFiles
-from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.device_ids import Device
-from gpumanager.allocator.inheritance import FILE_NAME as ORIGINAL
-from gpumanager.allocator.journal import Claimant
-from gpumanager.allocator.journal_file import ROOM, JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.device_ids import Device
+from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.journal import Claimant
+from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.isolation.answer import Answer, DeviceFiles
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
@@ -214,9 +213,6 @@ class Node:
         self.set_by = 0.0
         """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
-        self.unhurried = random.Random(seed)
-        self.foreseen = 0.5
-        """How often Allocate comes late enough for the agent to have thought about it."""
         self.held: dict[Key, set[str]] = {}
         self.answers: dict[tuple[PodUID, str], Answer] = {}
         self.heard: dict[str, tuple[Device, ...]] = {}
@@ -307,8 +303,6 @@ class Node:
             preferred = await self.allocator.preferred(resource, offered, sorted(chosen), size)
             assert len(preferred) == size
             assert chosen <= set(preferred)
-            if self.unhurried.random() < self.foreseen:
-                await asyncio.sleep(0)
             return set(preferred)
         return chosen | free
 

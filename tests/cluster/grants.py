@@ -1,7 +1,7 @@
 """GPUs, and what the journal says of them, for the tests of this folder."""
 
-from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.kube.pod import PodUID
 from gpumanager.node.service import Facts
 from gpumanager.placement.values import Evaluator

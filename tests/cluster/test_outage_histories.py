@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from kube_clients import client_of
 
-from gpumanager.allocator.journal import Allocation, Claimant
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.node.service import Facts, NodeCluster

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from api_world import pod_object
 
-from gpumanager.allocator.settlement import Container, NotSettled, match
+from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, match
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.node.pod_keeper import cause
