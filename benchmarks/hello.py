@@ -23,7 +23,7 @@ from pathlib import Path
 from machine_line import machine_line
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers

@@ -19,11 +19,6 @@ _SIZES: Final = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 _BYTES: Final = re.compile(r"\s*(\d+)\s*([KMGT]iB)?\s*")
 MOST_DIGITS: Final = 20
 """Of a quantity: Kubernetes cuts at 19."""
-_QUANTITY: Final = re.compile(
-    r"([+-]?)([0-9]{1,20})(?:\.([0-9]{0,20}))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
-)
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
 
 
 def parse_bytes(text: str) -> Bytes:
@@ -41,24 +36,6 @@ def natural_number(text: str, digits: int = MOST_DIGITS) -> int | None:
     """
     text = text.strip()
     return int(text) if len(text) <= digits and text.isascii() and text.isdigit() else None
-
-
-def whole_number(value: object) -> int | None:
-    """A Kubernetes quantity (`30`, `1k`, `2Ki`, `3e2`) that is a whole number; None otherwise."""
-    text = str(value).strip()
-    if (natural := natural_number(text)) is not None:
-        return natural
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return None
-    sign, digits, fraction, suffix, exponent = match.groups(default="")
-    number = int(digits + fraction) << _BINARY.get(suffix, 0)
-    power = _DECIMAL.get(suffix, int(exponent or 0)) - len(fraction)
-    scale: int = 10 ** abs(power)
-    if power < 0 and number % scale:
-        return None
-    number = number * scale if power >= 0 else number // scale
-    return -number if sign == "-" else number
 
 
 def blocks(amount: Bytes) -> int:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from extender.cluster import SHAPES, Shape, node_object, placed, pod_object, shape_of
-from gpumanager.kubelet.pods import read_pod
+from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.state import ClusterState

@@ -14,9 +14,9 @@ from functools import cache
 from itertools import accumulate, islice
 from typing import Any, Final
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.kubelet.pods import read_pod
+from gpumanager.kube.pod import read_pod
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.plan import annotations

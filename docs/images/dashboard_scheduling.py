@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 from aiohttp import ClientError, ClientSession
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.sim.cluster.objects import Key

@@ -102,7 +102,7 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> flo
 def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
     if not text:
         return {}
-    from gpumanager.cluster.labels import parse_node_labels
+    from gpumanager.node.labels import parse_node_labels
 
     return parse_node_labels(text)
 

@@ -196,14 +196,14 @@ def in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> tuple[str,
 
 
 async def _in_cluster(namespace: str, name: str, kubeconfig: Path) -> tuple[str, ...]:
-    from gpumanager.cluster.access import read_kubeconfig
-    from gpumanager.cluster.api import ApiServer
+    from gpumanager.kube.access import read_kubeconfig
+    from gpumanager.kube.client import KubeClient
     from gpumanager.view.pod_story import pod_story
 
-    server = ApiServer(read_kubeconfig(kubeconfig), agent="gpumanager-explain")
     pods = f"/api/v1/namespaces/{namespace}"
-    found = await server.get(f"{pods}/pods/{name}")
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
-    events = await server.get(f"{pods}/events", **about)
+    async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as api:
+        found = await api.get(f"{pods}/pods/{name}")
+        events = await api.get(f"{pods}/events", **about)
     items = events.get("items") or ()
     return pod_story(found, [one for one in items if isinstance(one, dict)])

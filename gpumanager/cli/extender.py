@@ -22,7 +22,7 @@ from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.placement.preference import NAMES
 
 if TYPE_CHECKING:
-    from gpumanager.cluster.api import ApiServer
+    from gpumanager.kube.client import KubeClient
     from gpumanager.placement.preference import Preference
     from gpumanager.scheduler.certificates.keeper import Keeper
     from gpumanager.scheduler.quota_events import QuotaEvents
@@ -201,9 +201,8 @@ def own_name() -> str:
 
 async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
-    from gpumanager.cluster.access import find_access
-    from gpumanager.cluster.api import ApiServer
-    from gpumanager.cluster.kept import Kept
+    from gpumanager.kube.access import find_access
+    from gpumanager.kube.client import KubeClient
     from gpumanager.scheduler.garbage import collect_in_quiet
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
@@ -216,8 +215,7 @@ async def serve(settings: ExtenderSettings) -> None:
 
     preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
-    kept = Kept()
-    api = ApiServer(find_access(settings.kubeconfig), agent="gpumanager-extender", kept=kept)
+    api = KubeClient(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
     quota, events = _quota(settings, api)
@@ -246,11 +244,11 @@ async def serve(settings: ExtenderSettings) -> None:
     tasks |= {name: one.run for name, one in others.items() if one is not None}
     await _until_told(supervisor, tasks)
     await server.stop()
-    kept.close()
+    await api.close()
 
 
 def _quota(
-    settings: ExtenderSettings, api: "ApiServer"
+    settings: ExtenderSettings, api: "KubeClient"
 ) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
     from gpumanager.scheduler.quota_events import QuotaEvents
     from gpumanager.scheduler.quota_keeper import QuotaKeeper
@@ -302,20 +300,20 @@ async def _until_told(supervisor: "Supervisor", tasks: "Mapping[str, Start]") ->
 
 
 def _election(
-    settings: ExtenderSettings, api: "ApiServer", label: "RoleLabel | None"
+    settings: ExtenderSettings, api: "KubeClient", label: "RoleLabel | None"
 ) -> "Callable[[Callable[[bool], None]], Election] | None":
-    from gpumanager.scheduler.lease import Leadership
+    from gpumanager.kube.lease import LeaderElection
 
     if not settings.leader_elect:
         return None
 
-    def elect(changed: Callable[[bool], None]) -> Leadership:
+    def elect(changed: Callable[[bool], None]) -> LeaderElection:
         def tell(leads: bool) -> None:  # noqa: FBT001
             changed(leads)
             if label is not None:
                 label.leads(leads)
 
         where = settings.lease_namespace, settings.lease_name
-        return Leadership(api, *where, settings.identity, changed=tell)
+        return LeaderElection(api, *where, settings.identity, changed=tell)
 
     return elect

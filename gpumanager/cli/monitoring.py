@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from gpumanager import __version__
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
-from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.access import node_name
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
 from gpumanager.recovery.reconciliation import KINDS

@@ -27,7 +27,6 @@ from gpumanager.cli.parts import (
 )
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
-from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
@@ -36,9 +35,11 @@ from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.journal import Claimant
-from gpumanager.kubelet.pods import KubeletPods, PodUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.monitor.latency import TimedAllocator
+from gpumanager.node.join import Alone, Cluster
 from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
@@ -208,9 +209,9 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Alone):
         return
-    from gpumanager.cluster.labels import Software
-    from gpumanager.cluster.service import Facts
     from gpumanager.gpu.driver_version import cuda_version
+    from gpumanager.node.labels import Software
+    from gpumanager.node.service import Facts
 
     software = Software(driver, await cuda_version())
     await cluster.run(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import vcuda_shim
-from gpumanager.cluster.join import Alone, Cluster, join
 from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
 from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.discovery import DeviceDiscovery
@@ -19,6 +18,7 @@ from gpumanager.isolation.answer import DeviceFiles
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.node.join import Alone, Cluster, join
 from gpumanager.recovery import inheritance
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint

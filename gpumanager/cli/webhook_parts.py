@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager import __version__
-from gpumanager.cluster.access import NoAccess, find_access
-from gpumanager.cluster.api import ApiServer
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.kube.access import NoAccess, find_access
+from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import Source
@@ -62,7 +62,7 @@ class WebhookSettings:
 class Parts:
     """What runs. api: None where there is none and none is needed."""
 
-    def __init__(self, settings: WebhookSettings, api: ApiServer | None) -> None:
+    def __init__(self, settings: WebhookSettings, api: KubeClient | None) -> None:
         self.nodes = KnownNodes(api) if api else None
         self.quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
         self.keeper = None if settings.plain else Keeper(_source(settings, api))
@@ -108,7 +108,8 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    parts = Parts(settings, _api(settings))
+    api = _api(settings)
+    parts = Parts(settings, api)
     try:
         parts.run()
         if parts.keeper:
@@ -121,6 +122,8 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     finally:
         await parts.server.stop()
         await parts.supervisor.stop()
+        if api is not None:
+            await api.close()
 
 
 async def _either(*events: asyncio.Event) -> None:
@@ -143,10 +146,10 @@ def _say(port: int) -> None:
     log.info("listening on port %d", port)
 
 
-def _api(settings: WebhookSettings) -> ApiServer | None:
+def _api(settings: WebhookSettings) -> KubeClient | None:
     """None where there is none and none is needed."""
     try:
-        return ApiServer(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
+        return KubeClient(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
     except NoAccess as error:
         if settings.certificate or settings.plain:
             log.info("nodes are not looked at: %s", error)
@@ -154,7 +157,7 @@ def _api(settings: WebhookSettings) -> ApiServer | None:
         raise
 
 
-def _source(settings: WebhookSettings, api: ApiServer | None) -> Source:
+def _source(settings: WebhookSettings, api: KubeClient | None) -> Source:
     """Where the certificate comes from."""
     if settings.certificate and settings.key:
         from gpumanager.scheduler.certificates.files import Files

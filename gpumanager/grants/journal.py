@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Final
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import VCORE
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation, Claimant, Journal, State
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Books, Grant, Request

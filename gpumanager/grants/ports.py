@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.journal import Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.virtual.values import AllocationID, Limit
 
 

@@ -15,8 +15,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import CheckpointUnreadable
-from gpumanager.kubelet.pods import PodUID
 
 _ENVS: Final = 1
 _KEY, _VALUE = 1, 2

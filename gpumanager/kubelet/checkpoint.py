@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 
 LARGEST: Final = 64 << 20
 """Bytes; a node with 512 pods of 4,000 devices each has some 40 MiB."""

@@ -8,25 +8,21 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 import asyncio
 import re
 import ssl
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.kubelet.pod_list import PodList
-from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
-from gpumanager.units import whole_number
 
 if TYPE_CHECKING:
     from gpumanager.kubelet.http_get import NotOK
 
-PodUID = NewType("PodUID", str)
 T = TypeVar("T")
 
 UNTIL_DOUBTED: Final = 5.0
@@ -37,9 +33,6 @@ LONGEST_PATIENCE: Final = 2.0
 """Seconds until an answer has to begin, however slow the last one was: the kubelet waits for us."""
 LONGEST_SECONDS: Final = 10.0
 """For the whole answer."""
-ANNOTATION_MOST: Final = 16 << 10
-"""Characters of one annotation; what is longer is nothing that a scheduler wrote."""
-ANNOTATIONS_MOST: Final = 64 << 10
 LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 _BUILD: Final = re.compile(
     rb'^kubernetes_build_info\{[^}]*git_version="([^"]{1,100})"', re.MULTILINE
@@ -51,51 +44,6 @@ class PodsUnavailable(GpuManagerError):
 
     def __init__(self, source: str, cause: str) -> None:
         super().__init__(f"{source}: cannot read the kubelet's pods: {cause}")
-
-
-class ContainerKind(Enum):
-    """In which of the pod's lists a container stands; a sidecar is an init container that stays."""
-
-    INIT = "init"
-    SIDECAR = "sidecar"
-    APP = "app"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerView:
-    """What one container asks for. cores, blocks: 0 for nothing, None where not understood."""
-
-    name: str
-    kind: ContainerKind
-    cores: int | None
-    blocks: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class PodView:
-    """A pod as the kubelet lists it. annotations: those in `tencent.com/`. containers: in the order
-    of admission, init first. cpu_milli, memory_mib: of the node itself, where somebody read that.
-    priority: as kube-scheduler has it. wants_others: it has to be where certain others are.
-    scheduler: who is to place it, by its schedulerName.
-    """
-
-    uid: PodUID
-    namespace: str
-    name: str
-    phase: str
-    terminating: bool
-    annotations: Mapping[str, str]
-    containers: tuple[ContainerView, ...]
-    cpu_milli: int = 0
-    memory_mib: int = 0
-    priority: int = 0
-    wants_others: bool = False
-    scheduler: str = ""
-
-    @property
-    def ended(self) -> bool:
-        """It will never run again: its devices are free."""
-        return self.phase in {"Succeeded", "Failed"}
 
 
 class PodsSource(Protocol):
@@ -261,64 +209,3 @@ def parse_version(metrics: Iterable[bytes], source: str = "/metrics") -> str:
 def _listed(item: Any) -> PodView | None:
     """None for one without a UID: nothing can be said of it."""
     return read_pod(item) if item["metadata"].get("uid") else None
-
-
-def read_pod(item: Any, cpu_milli: int = 0, memory_mib: int = 0) -> PodView:
-    """A pod of its JSON object; raises KeyError, TypeError, AttributeError where it is none.
-
-    cpu_milli, memory_mib: what it asks of the node itself, where the caller has read that.
-    """
-    metadata, status = item["metadata"], item.get("status") or {}
-    spec = item.get("spec") or {}
-    return PodView(
-        uid=PodUID(metadata["uid"]),
-        namespace=metadata.get("namespace", "default"),
-        name=metadata["name"],
-        phase=status.get("phase", "Pending"),
-        terminating=bool(metadata.get("deletionTimestamp")),
-        annotations=_ours(metadata.get("annotations") or {}),
-        containers=tuple(_containers(spec)),
-        cpu_milli=cpu_milli,
-        memory_mib=memory_mib,
-        priority=_priority(spec.get("priority")),
-        wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
-        scheduler=sys.intern(str(spec.get("schedulerName") or "")),
-    )
-
-
-def _priority(said: Any) -> int:
-    return said if isinstance(said, int) else 0
-
-
-def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods.
-
-    So may be those in our name: anybody writes them.
-    """
-    found, left = dict[str, str](), ANNOTATIONS_MOST
-    for key, text in annotations.items():
-        size = len(key) + len(text)
-        if key.startswith(ANNOTATIONS_OURS) and len(text) <= ANNOTATION_MOST and size <= left:
-            found[key], left = text, left - size
-    return found
-
-
-def _containers(spec: Any) -> Iterator[ContainerView]:
-    for container in spec.get("initContainers") or []:
-        sidecar = container.get("restartPolicy") == "Always"
-        yield _container(container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT)
-    for container in spec.get("containers") or []:
-        yield _container(container, ContainerKind.APP)
-
-
-def _container(container: Any, kind: ContainerKind) -> ContainerView:
-    limits = (container.get("resources") or {}).get("limits") or {}
-    return ContainerView(
-        container["name"], kind, _quantity(limits.get(VCORE, 0)), _quantity(limits.get(VMEMORY, 0))
-    )
-
-
-def _quantity(value: Any) -> int | None:
-    """A whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
-    found = whole_number(value)
-    return None if found is None or found < 0 else found

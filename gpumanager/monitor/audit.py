@@ -23,7 +23,7 @@ from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.journal import Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.residents import by_holder, same_pod
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot, labels_of
 from gpumanager.units import MIB, Bytes, format_bytes

@@ -9,7 +9,7 @@ from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 from gpumanager.virtual.processes import Process

@@ -24,7 +24,8 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation
 from gpumanager.grants.ports import VirtualManager
 from gpumanager.isolation.answer import ENV_ALLOCATION
-from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
 from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
 from gpumanager.virtual.values import AllocationID, Limit

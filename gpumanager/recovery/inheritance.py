@@ -18,7 +18,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.isolation.answer import ENV_ALLOCATION, ENV_VISIBLE
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request

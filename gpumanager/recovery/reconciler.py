@@ -22,7 +22,7 @@ from gpumanager.grants.journal import Allocation
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.promises import Promises
 from gpumanager.isolation.answer import ENV_ALLOCATION
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.recovery.adoption import UNPROVED, adopt_booked, adopt_used, unrecorded
 from gpumanager.recovery.evidence import (
     Evidence,

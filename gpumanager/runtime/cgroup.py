@@ -19,7 +19,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.values import ContainerID
 
 UNIFIED: Final = frozenset[str]()

@@ -8,7 +8,7 @@ check that guesses would take working GPUs away.
 import logging
 from collections.abc import Callable
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.processes import Containers
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer

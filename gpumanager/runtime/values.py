@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 
 ContainerID = NewType("ContainerID", str)
 """The runtime's name of one run of a container, without its scheme: 64 hexadecimal digits."""

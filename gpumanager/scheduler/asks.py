@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumanager.gpu.values import Gpu
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_POLICY,
     ANNOTATION_MODEL_EXCLUDED,

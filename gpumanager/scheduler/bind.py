@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.permits import Everybody, Permits

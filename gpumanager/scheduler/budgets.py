@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Budgets:
-    """Budgets by namespace, as `watching.Follower` tells of them."""
+    """Budgets by namespace, as `kube.informer.Informer` tells of them."""
 
     path = "/apis/policy/v1/poddisruptionbudgets"
 

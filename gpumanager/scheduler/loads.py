@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.hosts import NOTHING, Host
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.numbers import Numbers
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpumanager.cluster.labels import read_inventory
+from gpumanager.gpu.inventory import read_inventory
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.plan import named
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,
     ANNOTATION_GPU_ASSIGNED,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.explain import Explanation, Memory, Reason
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.overview import Amounts, GpuLine, Overview, gpu_lines

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.http.server import JSON, LATER, Page, Refused
 from gpumanager.scheduler.overview import Overview
 from gpumanager.scheduler.overview_document import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import evaluator_of, place
 from gpumanager.placement.values import Books, GpuBook, Grant, Refusal, Request

@@ -8,7 +8,7 @@ nowhere: in the filter, for victims, and once more at bind, in the same step tha
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Filtered
 from gpumanager.scheduler.phrases import Unfit

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.plan import VERSION
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_PLAN,

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import LABEL_MODEL, LABEL_PRODUCT, LABEL_QUOTA_MODEL, LABEL_QUOTA_POOL
 from gpumanager.units import CORES_PER_GPU
 

@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.events import Subject
-from gpumanager.cluster.notices import Notices
-from gpumanager.cluster.pods import PodStore
-from gpumanager.cluster.writer import Writer
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.events import EventRecorder, ObjectReference
+from gpumanager.kube.writer import Writer
 
 REASON: Final = "QuotaNotUnderstood"
 PERIOD: Final = 60.0
@@ -17,17 +15,17 @@ PERIOD: Final = 60.0
 class QuotaEvents:
     """identity: ours, as the host that says so."""
 
-    def __init__(self, api: ApiServer, identity: str) -> None:
-        self._notices = Notices(api, identity, PodStore())
+    def __init__(self, api: KubeClient, identity: str) -> None:
+        self._events = EventRecorder(api, identity)
         self._wake = asyncio.Event()
 
     def tell(self, trouble: str, metadata: Mapping[str, Any]) -> None:
         """metadata: of the ConfigMap. Returns at once."""
         names = (str(metadata.get(key) or "") for key in ("name", "uid", "namespace"))
-        about = Subject("ConfigMap", *names)
-        self._notices.say(None, warning=True, reason=REASON, message=trouble, subject=about)
+        about = ObjectReference("ConfigMap", *names)
+        self._events.record(None, warning=True, reason=REASON, message=trouble, about=about)
         self._wake.set()
 
     async def run(self) -> None:
         """For as long as the task lives."""
-        await Writer().run(self._notices.tasks, self._wake, PERIOD)
+        await Writer().run(self._events.tasks, self._wake, PERIOD)

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpumanager.cluster.api import ApiServer
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.informer import Informer
 from gpumanager.scheduler.quota import Quotas, QuotaUnreadable, read_config_map
 from gpumanager.scheduler.quota_rules import Known
-from gpumanager.scheduler.watching import Follower
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class QuotaKeeper:
     """What the ConfigMap `namespace`/`name` says."""
 
     def __init__(
-        self, api: ApiServer, namespace: str, name: str, *, tell: Tell = lambda *_: None
+        self, api: KubeClient, namespace: str, name: str, *, tell: Tell = lambda *_: None
     ) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/configmaps"
-        self._follower = Follower(api, self, fields=f"metadata.name={name}")
+        self._informer = Informer(api, self, fields=f"metadata.name={name}")
         self._where = f"{namespace}/{name}"
         self._name = name
         self._tell = tell
@@ -41,7 +41,7 @@ class QuotaKeeper:
 
     async def run(self) -> None:
         """For as long as the task lives."""
-        await self._follower.run()
+        await self._informer.run()
 
     def name(self, item: Any) -> str:
         return str(item["metadata"]["name"])

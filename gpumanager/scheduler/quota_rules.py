@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Check

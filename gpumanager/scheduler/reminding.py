@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.pod import PodView
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 from gpumanager.scheduler.reminders import Reminders
 

@@ -8,7 +8,8 @@ import asyncio
 import logging
 from typing import Final
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.names import LABEL_ROLE
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class RoleLabel:
     """Keeps the label of one pod as it should be."""
 
     def __init__(
-        self, api: ApiServer, namespace: str, pod: str, *, again: float = AGAIN_SECONDS
+        self, api: KubeClient, namespace: str, pod: str, *, again: float = AGAIN_SECONDS
     ) -> None:
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"

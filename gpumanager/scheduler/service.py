@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from gpumanager.cluster.api import ApiServer
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.informer import Informer
+from gpumanager.kube.pod import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler import victims
@@ -32,7 +33,7 @@ from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.victims import Victims
-from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Extender:
 
     def __init__(
         self,
-        api: ApiServer,
+        api: KubeClient,
         *,
         preference: Preference = DEFAULT,
         rules: Permits | None = None,
@@ -99,10 +100,10 @@ class Extender:
         self.memory = Memory()
         self.asked = 0
         """How often anybody has asked anything."""
-        self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
-        self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
+        self.nodes = Informer(api, Nodes(self.state), clock=clock, skipped=skipped)
+        self.pods = Informer(api, Pods(self.state), clock=clock, skipped=skipped)
         self._budgets = Budgets()
-        self.budgets = Follower(api, self._budgets, clock=clock, skipped=skipped)
+        self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else Alone()
         self.reminders = Reminders(self._would_fit, self._changes, clock)
         self._reminding = Reminding(api, self.reminders, self._is_ours)
@@ -275,7 +276,7 @@ class Extender:
         """What the leader before us bound has come here too."""
         try:
             async with asyncio.timeout(SURE_SECONDS):
-                await self.pods.sure.wait()
+                await self.pods.synced.wait()
         except TimeoutError:
             raise NotReady("the cluster's pods are being read again: try again") from None
 
@@ -288,7 +289,7 @@ class Extender:
     def _leads_now(self, leads: bool) -> None:  # noqa: FBT001
         """What the leader before us bound at its end may not have come here yet."""
         if leads:
-            self.pods.anew()
+            self.pods.resync()
 
     async def _expire(self) -> None:
         while True:

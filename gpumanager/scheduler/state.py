@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk, asking, needs_of
 from gpumanager.scheduler.assumptions import Assumed, Assumptions
 from gpumanager.scheduler.hosts import Host

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import preempt
 from gpumanager.scheduler.state import ClusterState

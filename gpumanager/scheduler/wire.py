@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.scheduler.asks import asked_by
 from gpumanager.scheduler.bind import BindRequest
 from gpumanager.scheduler.decide import Filtered, Left, Scores
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.name_lists import LONGEST_NAME, BadRequest, Cut, NameLists, few, plain
 from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.node import read_node

@@ -23,7 +23,8 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.journal import Claimant
 from gpumanager.grants.journal_file import ROOM, JournalFile
 from gpumanager.isolation.answer import Answer, DeviceFiles
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer

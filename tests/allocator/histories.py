@@ -21,7 +21,7 @@ from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 from gpumanager.virtual.values import AllocationID

@@ -20,7 +20,7 @@ from admission_node import (
 from gpumanager.gpu.discovery import joined
 from gpumanager.gpu.values import Topology, topology
 from gpumanager.grants.journal_file import ROOM, JournalFile
-from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.virtual.values import AllocationID, Limit
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"

@@ -6,7 +6,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation, Claimant, Journal, State
 from gpumanager.grants.journal_log import change, line, opening
 from gpumanager.grants.journal_text import unpack
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.deviceplugin.admission.admission import Admission, Call, View, asking, hear
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
 from gpumanager.virtual.values import AllocationID

@@ -15,7 +15,7 @@ from admission_node import (
 
 from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.grants.journal import State
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from admission_node import ORDERS, Listing, Node, container, gpus, pod
 
-from gpumanager.kubelet.pods import ContainerKind, PodsUnavailable, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
+from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from admission_node import Node, container, gpus, pod
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.recovery.evidence import allocation_of, lived_on
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer

@@ -7,7 +7,7 @@ from admission_node import BLOCKS, JOURNAL, ORDERS, AdmissionRefused, Node, cont
 
 from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.gpu.values import topology
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumanager.deviceplugin.advertised import advertised
 from gpumanager.deviceplugin.device_ids import DeviceIDs
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.inheritance import (
     FILE_NAME,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from admission_node import ORDERS, AdmissionRefused, Node, container, gpus, pod
 
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 
 
 def taken_away(node: Node, static: PodView) -> None:

@@ -7,7 +7,7 @@ from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.deviceplugin.identity.settlement import LATENCY_BURST_US
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.reconciler import ASKED_EVERY
 from gpumanager.recovery.reconciliation import KINDS

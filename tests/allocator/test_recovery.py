@@ -8,7 +8,7 @@ from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.gpu.values import topology
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit

@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.grants.journal import Allocation
 from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
 from gpumanager.isolation.answer import Answer
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.grants.plan import planned
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 
 UUIDS = [gpu.uuid for gpu in gpus(4).gpus]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from gpumanager.deviceplugin.identity.settlement import NotSettled
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.recovery.adoption import UNPROVED
 
 

@@ -31,7 +31,7 @@ LATER = {
 }
 NEVER = {
     "elftools",
-    "gpumanager.cluster.service",
+    "gpumanager.node.service",
     "gpumanager.sim.node",
     "importlib.metadata",
     "kubernetes",

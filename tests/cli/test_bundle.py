@@ -15,7 +15,7 @@ from gpumanager.cli.logs import FILE
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation, Claimant, Journal
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 

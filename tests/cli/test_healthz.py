@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
 from gpumanager.gpu.values import Topology
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
 from gpumanager.monitor.pages import Pages
 from gpumanager.scheduler.http.server import Refused
 from gpumanager.scheduler.server import ExtenderServer
@@ -38,7 +38,7 @@ async def test_the_agent_is_as_well_as_its_tasks(trouble: str, status: int) -> N
 
 async def test_the_extender_is_as_well_as_its_tasks() -> None:
     supervisor = Supervisor()
-    extender = Extender(ApiServer(Access("127.0.0.1", 1)))
+    extender = Extender(KubeClient(Access("http://127.0.0.1:1")))
     server = ExtenderServer(extender, supervisor=supervisor)
     request = make_mocked_request("GET", "/healthz")
     assert (await server._healthy(request, b"")).status == 200

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from api_world import KUBECONFIG, ApiWorld
+from kube_clients import close_clients
 
-from gpumanager.cluster.access import Access, read_kubeconfig
+from gpumanager.kube.access import Access, read_kubeconfig
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 
@@ -16,14 +17,16 @@ async def server() -> AsyncIterator[SimulatedApiServer]:
     simulated = SimulatedApiServer()
     await simulated.start()
     yield simulated
+    await close_clients()
     await simulated.stop()
 
 
 @pytest.fixture
-async def simulated(server: SimulatedApiServer) -> ApiWorld:
-    world = ApiWorld(Access("127.0.0.1", server.port), server)
-    await world.start()
-    return world
+async def simulated(server: SimulatedApiServer) -> AsyncIterator[ApiWorld]:
+    world = ApiWorld(Access(server.url), server)
+    async with world.api:
+        await world.start()
+        yield world
 
 
 @pytest.fixture(params=["simulated", "real"])
@@ -35,6 +38,7 @@ async def world(request: pytest.FixtureRequest, simulated: ApiWorld) -> AsyncIte
     if KUBECONFIG not in os.environ:
         pytest.skip(f"no real API server: {KUBECONFIG} names no kubeconfig")
     real = ApiWorld(read_kubeconfig(Path(os.environ[KUBECONFIG])))
-    await real.start()
-    yield real
-    await real.stop()
+    async with real.api:
+        await real.start()
+        yield real
+        await real.stop()

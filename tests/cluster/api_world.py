@@ -6,8 +6,9 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiRefused, ApiServer
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -34,7 +35,7 @@ class ApiWorld:
     """A node of its own at an API server, and pods on it. forget: history is gone after it."""
 
     def __init__(self, access: Access, simulated: SimulatedApiServer | None = None) -> None:
-        self.api = ApiServer(access)
+        self.api = KubeClient(access)
         self.simulated = simulated
         self.node = f"contract-{secrets.token_hex(4)}"
         self._made: list[str] = []
@@ -45,6 +46,7 @@ class ApiWorld:
         self._made.append(self.node_path)
 
     async def stop(self) -> None:
+        """Take away what was made."""
         for path in reversed(self._made):
             await self.delete(path)
 

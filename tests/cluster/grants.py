@@ -1,9 +1,9 @@
 """GPUs, and what the journal says of them, for the tests of this folder."""
 
-from gpumanager.cluster.service import Facts
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.node.service import Facts
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from api_world import STRATEGIC, ApiWorld, first
 
-from gpumanager.cluster.api import MERGE, ApiRefused
+from gpumanager.kube.client import MERGE
+from gpumanager.kube.errors import ApiRefused
 
 pytest_plugins = ["api_fixtures"]
 
@@ -231,6 +232,6 @@ async def test_a_pod_that_runs_is_gone_at_once_where_no_grace_is_given(world: Ap
 
 async def test_a_patch_of_an_unknown_kind_is_refused(world: ApiWorld) -> None:
     with pytest.raises(ApiRefused) as refused:
-        await world.api.patch(world.node_path, {}, "application/nonsense")
+        await world.api.patch(world.node_path, {}, "application/nonsense+json")
 
     assert refused.value.status == 415

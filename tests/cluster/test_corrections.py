@@ -5,23 +5,23 @@ from typing import Any
 from api_world import pod_object
 from grants import gpu, granted, two_gpus
 
-from gpumanager.cluster.annotations import corrections, healed
-from gpumanager.cluster.pods import ClusterPod, cluster_pod
 from gpumanager.grants.journal import State
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
+from gpumanager.node.annotations import corrections, healed
 
 IDX = ANNOTATION_PREDICATE_GPU_INDEX
 FIRST, SECOND = two_gpus().gpus
 
 
-def pod(uid: str = "u", *, containers: tuple[str, ...] = ("main",), **metadata: Any) -> ClusterPod:
+def pod(uid: str = "u", *, containers: tuple[str, ...] = ("main",), **metadata: Any) -> PodView:
     item = pod_object("p", "n", uid=uid, **metadata)
     item["spec"]["containers"] = [{"name": name} for name in containers]
     item["spec"]["initContainers"] = [{"name": "init"}]
-    return cluster_pod(item)
+    return read_pod(item)
 
 
-def wrong(*grants: Any, of: ClusterPod) -> dict[str, str]:
+def wrong(*grants: Any, of: PodView) -> dict[str, str]:
     return {
         k: v for one in corrections(grants, [of], two_gpus()) for k, v in one.annotations.items()
     }
@@ -60,7 +60,7 @@ def test_a_pod_that_has_ended_is_left_as_it_is() -> None:
     item = pod_object("p", "n", uid="u")
     item["status"] = {"phase": "Succeeded"}
 
-    assert wrong(granted("u", FIRST), of=cluster_pod(item)) == {}
+    assert wrong(granted("u", FIRST), of=read_pod(item)) == {}
 
 
 def test_a_gpu_that_is_gone_is_not_guessed() -> None:

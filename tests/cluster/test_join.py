@@ -7,8 +7,8 @@ import pytest
 import yaml
 from real_agent import API_RULES
 
-from gpumanager.cluster.join import Alone, join
-from gpumanager.cluster.service import NodeCluster
+from gpumanager.node.join import Alone, join
+from gpumanager.node.service import NodeCluster
 
 
 async def test_a_node_without_an_api_server_says_so_once_and_lives(

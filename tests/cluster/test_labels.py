@@ -9,18 +9,17 @@ from grants import gpu, two_gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.cluster.labels import (
+from gpumanager.gpu.inventory import inventory, read_inventory
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.names import ANNOTATION_INVENTORY, LABEL_MODEL
+from gpumanager.node.labels import (
     MIXED,
     Software,
-    inventory,
     label_value,
     node_labels,
     original_model,
     parse_node_labels,
-    read_inventory,
 )
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.names import ANNOTATION_INVENTORY, LABEL_MODEL
 from gpumanager.units import GIB, MIB, Bytes
 
 NAMES = st.text("abcXYZ019 -._/()+", max_size=80)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.cluster import listing
-from gpumanager.cluster.listing import Listing
+from gpumanager.kube import listing
+from gpumanager.kube.listing import Listing
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -12,16 +12,17 @@ import pytest
 from api_world import ApiWorld, until
 from grants import facts, granted, two_gpus
 
-from gpumanager.cluster.api import ApiRefused
-from gpumanager.cluster.labels import Software, read_inventory
-from gpumanager.cluster.service import Facts, NodeCluster
+from gpumanager.gpu.inventory import read_inventory
 from gpumanager.grants.journal import Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_INVENTORY,
     ANNOTATION_PREDICATE_GPU_INDEX,
 )
+from gpumanager.node.labels import Software
+from gpumanager.node.service import Facts, NodeCluster
 
 pytest_plugins = ["api_fixtures"]
 

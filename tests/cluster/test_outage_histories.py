@@ -21,13 +21,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from kube_clients import client_of
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.service import Facts, NodeCluster
 from gpumanager.grants.journal import Allocation, Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
+from gpumanager.node.service import Facts, NodeCluster
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -68,7 +67,10 @@ class Outages(RuleBasedStateMachine):
         self.start_agent()
 
     def start_agent(self) -> None:
-        api, clock = ApiServer(Access("127.0.0.1", self.server.port)), self.runner.get_loop().time
+        api, clock = (
+            client_of(self.server),
+            self.runner.get_loop().time,
+        )
         self.member = NodeCluster(api, NODE, recycle=False, clock=clock)
         self.task = self.runner.get_loop().create_task(self.member.run(self.facts))
 

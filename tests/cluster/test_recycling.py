@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from api_world import pod_object
 
-from gpumanager.cluster.pod_keeper import cause
-from gpumanager.cluster.pods import ClusterPod, cluster_pod
-from gpumanager.cluster.recycling import HOPELESS_SECONDS, Budget, hopeless, recyclable
 from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, match
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.backoff import RateLimit
+from gpumanager.kube.pod import PodUID, PodView, read_pod
+from gpumanager.node.pod_keeper import cause
+from gpumanager.node.recycling import HOPELESS_SECONDS, hopeless, recyclable
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"
 UNAVAILABLE = (
@@ -30,14 +30,14 @@ def pod(
     priority: int = 0,
     status: Any = None,
     **metadata: Any,
-) -> ClusterPod:
+) -> PodView:
     item = pod_object("p", "n", **{"uid": "u", **OWNED, **metadata})
     item["spec"]["priority"] = priority
     item["status"] = {"phase": phase, "reason": reason, "message": message, **(status or {})}
-    return cluster_pod(item)
+    return read_pod(item)
 
 
-def is_deleted(one: ClusterPod) -> bool:
+def is_deleted(one: PodView) -> bool:
     return recyclable([one], {}, 0.0) == (one,)
 
 
@@ -79,7 +79,7 @@ def test_a_pod_that_this_node_did_not_admit_is_deleted(message: str) -> None:
         "going already",
     ],
 )
-def test_no_other_pod_is_deleted(stays: ClusterPod) -> None:
+def test_no_other_pod_is_deleted(stays: PodView) -> None:
     assert not is_deleted(stays)
 
 
@@ -88,20 +88,20 @@ def test_a_pod_that_asks_for_no_gpu_is_another_s() -> None:
     item["spec"]["containers"] = [{"name": "main"}]
     item["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": OURS}
 
-    assert not is_deleted(cluster_pod(item))
+    assert not is_deleted(read_pod(item))
 
 
 def test_a_priority_just_below_critical_is_deleted() -> None:
     assert is_deleted(pod(priority=1_999_999_999))
 
 
-def waiting(message: str) -> ClusterPod:
+def waiting(message: str) -> PodView:
     state = {"waiting": {"reason": "PreStartHookError", "message": message}}
     statuses = {"containerStatuses": [{"name": "main", "state": state}]}
     return pod("", phase="Pending", reason="", status=statuses)
 
 
-def lost() -> ClusterPod:
+def lost() -> PodView:
     """A container with what PreStartContainer says of one that has no record."""
     container = Container(PodUID("u"), "main", frozenset({"a-c-0"}), frozenset())
     with pytest.raises(NotSettled) as said:
@@ -131,7 +131,7 @@ def test_a_container_that_waits_for_something_else_is_left_alone() -> None:
 
 
 def test_a_budget_is_spent_and_comes_back() -> None:
-    budget: Budget | None = Budget(burst=2, seconds=10.0)
+    budget: RateLimit | None = RateLimit(burst=2, seconds=10.0)
     for _ in range(2):
         assert budget is not None
         budget = budget.take(100.0)

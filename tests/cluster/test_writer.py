@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gpumanager.cluster.api import ApiRefused, ApiUnavailable
-from gpumanager.cluster.backoff import Backoff
-from gpumanager.cluster.events import Notice, Sieve, Subject
-from gpumanager.cluster.recycling import Budget
-from gpumanager.cluster.writer import Task, Writer, despite_conflicts
+from gpumanager.kube.backoff import Backoff, RateLimit
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.kube.events import KubeEvent, ObjectReference, SpamFilter
+from gpumanager.kube.writer import Task, Writer, retry_on_conflict
 
 
 class Desk:
@@ -119,7 +118,7 @@ async def test_a_missing_permission_is_said_once_for_each_kind(
 async def test_a_conflict_is_tried_again_a_few_times(
     monkeypatch: pytest.MonkeyPatch, conflicts: int, attempts: int
 ) -> None:
-    monkeypatch.setattr("gpumanager.cluster.writer.CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr("gpumanager.kube.writer.CONFLICT_SECONDS", 0.0)
     made: list[int] = []
 
     async def write() -> str:
@@ -128,7 +127,7 @@ async def test_a_conflict_is_tried_again_a_few_times(
             raise refused(409)
         return "written"
 
-    await _outcome(despite_conflicts, write)
+    await _outcome(retry_on_conflict, write)
 
     assert len(made) == attempts
 
@@ -140,7 +139,7 @@ async def test_another_refusal_is_not_tried_again_at_once() -> None:
         made.append(1)
         raise refused(404)
 
-    await _outcome(despite_conflicts, write)
+    await _outcome(retry_on_conflict, write)
 
     assert made == [1]
 
@@ -155,38 +154,38 @@ async def _outcome(
         assert error.status in {404, 409}  # noqa: PT017 - either outcome is counted
 
 
-def notice(message: str, uid: str = "u") -> Notice:
-    return Notice(Subject("Pod", "p", uid, "default"), True, "GpuRefused", message)
+def event(message: str, uid: str = "u") -> KubeEvent:
+    return KubeEvent(ObjectReference("Pod", "p", uid, "default"), True, "GpuRefused", message)
 
 
-def test_the_same_notice_goes_out_once_a_minute() -> None:
-    sieve = Sieve()
-    sieve.passed(notice("a"), 100.0)
+def test_the_same_event_goes_out_once_a_minute() -> None:
+    spam = SpamFilter()
+    spam.written(event("a"), 100.0)
 
-    assert not sieve.lets_through(notice("a"), 159.0)
-    assert sieve.lets_through(notice("b"), 159.0)
-    assert sieve.lets_through(notice("a"), 160.0)
+    assert not spam.allows(event("a"), 159.0)
+    assert spam.allows(event("b"), 159.0)
+    assert spam.allows(event("a"), 160.0)
 
 
 @pytest.mark.parametrize("gap", ["-", ".", "a"])
 def test_an_event_of_a_pod_with_the_longest_name_has_one_that_kubernetes_takes(gap: str) -> None:
     label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-    subject = Subject("Pod", "p" * 235 + gap + "q" * 17, "u", "default")
+    subject = ObjectReference("Pod", "p" * 235 + gap + "q" * 17, "u", "default")
 
-    name = Notice(subject, True, "GpuRefused", "no room").name
+    name = KubeEvent(subject, True, "GpuRefused", "no room").name
 
     assert len(name) <= 253
     assert re.fullmatch(rf"{label}(\.{label})*", name)
 
 
 def test_a_pod_of_many_words_is_cut_short_and_the_others_are_not() -> None:
-    sieve = Sieve(Budget(burst=2, seconds=60.0))
+    spam = SpamFilter(RateLimit(burst=2, seconds=60.0))
     for word in ("a", "b"):
-        sieve.passed(notice(word), 100.0)
+        spam.written(event(word), 100.0)
 
-    assert not sieve.lets_through(notice("c"), 100.0)
-    assert sieve.lets_through(notice("c", uid="another"), 100.0)
-    assert sieve.lets_through(notice("c"), 161.0)
+    assert not spam.allows(event("c"), 100.0)
+    assert spam.allows(event("c", uid="another"), 100.0)
+    assert spam.allows(event("c"), 161.0)
 
 
 def test_a_back_off_grows_to_its_most_and_differs_by_luck() -> None:

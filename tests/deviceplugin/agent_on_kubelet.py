@@ -19,8 +19,9 @@ from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.journal import Allocation
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.kube.pod import PodView
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
+from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet

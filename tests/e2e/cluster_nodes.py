@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import GpuUUID, Topology, topology
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.machines import load_machine

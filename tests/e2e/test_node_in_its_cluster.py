@@ -12,7 +12,7 @@ from real_agent import RealAgent
 from real_node import NODE, NODE_PATH, RealNode
 from real_pods import PODS, RealPods, container, pod
 
-from gpumanager.cluster.labels import label_value, read_inventory
+from gpumanager.gpu.inventory import read_inventory
 from gpumanager.grants.journal import Allocation
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
@@ -21,6 +21,7 @@ from gpumanager.names import (
     LABEL_COUNT,
     LABEL_PRODUCT,
 )
+from gpumanager.node.labels import label_value
 from gpumanager.units import MEMORY_BLOCK
 
 pytest_plugins = ["node_fixtures"]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hostile_node import HostileNode, pod
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Topology
+from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import Nodes, Pods

@@ -19,8 +19,8 @@ from test_agent_in_a_cluster import kubeconfig
 from test_node_cluster import OWNER, REFUSAL
 
 import gpumanager
-from gpumanager.cluster.api import ApiRefused
-from gpumanager.cluster.recycling import HOPELESS
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.node.recycling import HOPELESS
 
 pytest_plugins = ["api_fixtures"]
 
@@ -30,8 +30,8 @@ MAY_READ: Final = {
     "grants/journal_file.py": "the name of a damaged journal",
     "deviceplugin/surroundings.py": "when a grant was made, for people",
     "cli/bundle.py": "a bundle's name",
-    "cluster/node_keeper.py": "since when a condition holds, for people",
-    "cluster/notices.py": "an event's stamps",
+    "node/node_keeper.py": "since when a condition holds, for people",
+    "kube/events.py": "an event's stamps",
     "gpu/utilization.py": "NVML's stamps are of this clock: rows that do not fit it are dropped",
     "monitor/admissions.py": "when something happened, for people",
     "monitor/placement_page.py": "a page's time",
@@ -39,7 +39,7 @@ MAY_READ: Final = {
     "scheduler/bind.py": "the annotation predicate-time, which nobody of us reads",
     "scheduler/certificates/keeper.py": "certificates are good by the time of day",
     "scheduler/http/plain.py": "the field Date",
-    "scheduler/lease.py": "the lease's stamps; whether it has ended is told by CLOCK_MONOTONIC",
+    "kube/lease.py": "the lease's stamps; whether it has ended is told by CLOCK_MONOTONIC",
     "scheduler/overview_pages.py": "a page's time",
     "scheduler/reminding.py": "an annotation for people",
     "scheduler/service.py": "when something was decided, for people",

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import (
     CheckpointUnreadable,
     DeviceHolder,
     parse_checkpoint,
     read_checkpoint,
 )
-from gpumanager.kubelet.pods import PodUID
 
 HOLDER = DeviceHolder(PodUID("u1"), "main", "tencent.com/vcuda-core", frozenset({"a", "b", "c"}))
 

@@ -17,14 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.errors import InputError
-from gpumanager.kubelet.pods import (
-    ContainerKind,
-    ContainerView,
-    KubeletPods,
-    PodsUnavailable,
-    parse_pods,
-    parse_version,
-)
+from gpumanager.kube.pod import ContainerKind, ContainerView
+from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable, parse_pods, parse_version
 from gpumanager.names import VCORE, VMEMORY
 
 BOUND = 120.0

@@ -11,7 +11,7 @@ from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.grants.journal import Allocation, Claimant, Journal, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator

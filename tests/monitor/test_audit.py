@@ -24,7 +24,7 @@ from monitor_world import (
 
 from gpumanager.gpu.values import bare
 from gpumanager.grants.journal import Allocation
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,
     TOLERANCE,

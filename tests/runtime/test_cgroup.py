@@ -7,7 +7,7 @@ from cgroup_texts import ID, PATHS, SLICE, STATIC, UID, hybrid, v1, v2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup import (
     UNIFIED,
     CgroupMount,

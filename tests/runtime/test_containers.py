@@ -7,7 +7,7 @@ import pytest
 from cgroup_node import CgroupNode
 from cgroup_texts import ID, PATHS, UID, v2
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime import processes
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers

@@ -16,7 +16,7 @@ import pytest
 import runtime_contract as contract
 from containerd_world import ContainerdWorld
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.cgroup import identify

@@ -9,7 +9,7 @@ from cgroup_texts import ID, UID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.status import by_allocation, container_of, live_container
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from certificate_world import Cluster
+from kube_clients import close_clients
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -15,4 +16,5 @@ async def cluster() -> AsyncIterator[Cluster]:
     world = Cluster(server)
     await world.configure()
     yield world
+    await close_clients()
     await server.stop()

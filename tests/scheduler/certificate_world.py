@@ -15,10 +15,10 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
+from kube_clients import client_of
 from served import Served, serving
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
+from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.estate import Lives
@@ -58,8 +58,8 @@ class Cluster:
         self.server = server
         self.clock = Clock()
 
-    def api(self) -> ApiServer:
-        return ApiServer(Access("127.0.0.1", self.server.port))
+    def api(self) -> KubeClient:
+        return client_of(self.server)
 
     async def configure(self) -> None:
         """As somebody who installs us does."""

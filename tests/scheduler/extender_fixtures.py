@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from kube_clients import close_clients
 from scheduler_world import node_object
 from served_extender import Served, serving
 
@@ -14,6 +15,7 @@ async def api() -> AsyncIterator[SimulatedApiServer]:
     server = SimulatedApiServer()
     await server.start()
     yield server
+    await close_clients()
     await server.stop()
 
 

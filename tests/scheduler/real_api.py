@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from kube_clients import opened
 
-from gpumanager.cluster.access import Access, read_kubeconfig
-from gpumanager.cluster.api import ApiServer
+from gpumanager.kube.access import Access, read_kubeconfig
+from gpumanager.kube.client import KubeClient
 
 KUBECONFIG = "GPUMANAGER_API_KUBECONFIG"
 """Names the kubeconfig of an administrator of a real API server; without it those are skipped."""
@@ -32,10 +33,10 @@ def administrator() -> Access:
     return read_kubeconfig(Path(os.environ[KUBECONFIG]))
 
 
-async def account(access: Access, name: str, roles: Iterable[Any], made: list[str]) -> ApiServer:
+async def account(access: Access, name: str, roles: Iterable[Any], made: list[str]) -> KubeClient:
     """A service account with these roles, for objects of its own name; `made` learns what to take
     away."""
-    api = ApiServer(access)
+    api = opened(access)
 
     async def create(path: str, item: Any) -> None:
         await api.create(path, item)
@@ -57,4 +58,4 @@ async def account(access: Access, name: str, roles: Iterable[Any], made: list[st
         await create(f"{path}bindings", binding)
     asked = {"spec": {"expirationSeconds": 3600, "audiences": None}}
     token = (await api.create(f"{ACCOUNTS}/{name}/token", asked))["status"]["token"]
-    return ApiServer(replace(access, token=str(token)))
+    return opened(replace(access, token=str(token)))

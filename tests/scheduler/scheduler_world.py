@@ -4,12 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.units import GIB, Bytes
 
 Ask = tuple[int, int]

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import ClientSession
+from kube_clients import client_of
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.server import ExtenderServer
 from gpumanager.scheduler.service import Extender
@@ -67,7 +66,7 @@ async def until(look: Callable[[], Any]) -> Any:
 async def serving(
     api: SimulatedApiServer, bounds: Bounds | None = None, **more: Any
 ) -> AsyncIterator[Served]:
-    extender = Extender(ApiServer(Access("127.0.0.1", api.port)), **more)
+    extender = Extender(client_of(api), **more)
     server = ExtenderServer(extender, bounds)
     port = await server.start("127.0.0.1", 0)
     following = asyncio.create_task(extender.run())

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from scheduler_world import node_object, pod_object
 from truth import overfull
 
-from gpumanager.cluster.api import ApiRefused, ApiUnavailable
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.kube.pod import read_pod
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.decide import filter_nodes
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.permits import Everybody, Permits
 from gpumanager.scheduler.service import Alone
 from gpumanager.scheduler.state import ClusterState

@@ -17,7 +17,7 @@ from certificate_world import (
     serial,
 )
 
-from gpumanager.cluster.api import ApiRefused, ApiUnavailable
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.estate import SETTLED, Lives
 from gpumanager.scheduler.certificates.files import Files

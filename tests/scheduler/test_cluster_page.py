@@ -10,9 +10,9 @@ import pytest
 from scheduler_world import machine, node_object, pod_object
 from served_extender import Served, serving, until
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.explain import Explanation, Memory
 from gpumanager.scheduler.node import NodeSaid, NodeState
 from gpumanager.scheduler.overview import Amounts, Overview, gpu_lines

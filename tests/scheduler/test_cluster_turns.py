@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import node_object, pod_object
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.pod import PodUID, read_pod
 from gpumanager.scheduler import overview_pages
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.explain import Explanation, Reason
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeSaid
 from gpumanager.scheduler.overview_document import PODS, QUOTAS
 from gpumanager.scheduler.overview_pages import OverviewPages
@@ -56,7 +55,7 @@ def extender(quotas: int = 0) -> Extender:
     """One that has read everything; its state is put there by who asks for it."""
     limits = {f"team-{number:05d}": NamespaceQuota({"T4": 8}) for number in range(quotas)}
     known = Known(limits, read=True)
-    found = Extender(ApiServer(Access("127.0.0.1", 1)), rules=QuotaRules(lambda: known))
+    found = Extender(KubeClient(Access("http://127.0.0.1:1")), rules=QuotaRules(lambda: known))
     found.nodes.listed.set()
     found.pods.listed.set()
     return found

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from served import until
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.garbage import YOUNG, collect_in_quiet
 from gpumanager.scheduler.service import Extender
 
@@ -23,7 +23,7 @@ def _as_before() -> Iterator[None]:
 
 
 async def test_nothing_is_looked_for_until_the_cluster_was_read() -> None:
-    extender = Extender(ApiServer(Access("127.0.0.1", 1)))
+    extender = Extender(KubeClient(Access("http://127.0.0.1:1")))
     task = asyncio.create_task(collect_in_quiet(extender))
     await until(lambda: not gc.isenabled())
 
@@ -37,7 +37,7 @@ async def test_nothing_is_looked_for_until_the_cluster_was_read() -> None:
 
 
 async def test_who_is_stopped_while_the_cluster_is_read_leaves_things_as_they_were() -> None:
-    task = asyncio.create_task(collect_in_quiet(Extender(ApiServer(Access("127.0.0.1", 1)))))
+    task = asyncio.create_task(collect_in_quiet(Extender(KubeClient(Access("http://127.0.0.1:1")))))
     await until(lambda: not gc.isenabled())
 
     task.cancel()

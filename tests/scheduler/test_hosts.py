@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import node_object, pod
 
-from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, host_of
+from gpumanager.kube.pod import PodUID, node_resources
+from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host
 from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
@@ -52,7 +52,7 @@ SPECS: tuple[tuple[dict[str, Any], Host], ...] = (
 
 @pytest.mark.parametrize(("spec", "host"), SPECS)
 def test_a_pod_asks_of_its_node_what_kubernetes_counts(spec: Any, host: Host) -> None:
-    assert host_of(spec) == host
+    assert Host(*node_resources(spec)) == host
 
 
 def test_a_node_has_what_it_says_or_no_bounds() -> None:

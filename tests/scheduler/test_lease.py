@@ -3,16 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_clients import client_of
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.scheduler.lease import Leadership, Seen, Times, may_take
+from gpumanager.kube.lease import LeaderElection, LeaseRecord, LeaseTimes, may_take
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
 
-TIMES = Times(duration=15, deadline=10, retry=2)
+TIMES = LeaseTimes(duration=15, deadline=10, retry=2)
 LEASE = Key("leases", "kube-system", "extender")
 
 
@@ -29,9 +28,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def replica(api: SimulatedApiServer, clock: Clock, us: str) -> Leadership:
-    server = ApiServer(Access("127.0.0.1", api.port))
-    return Leadership(server, "kube-system", "extender", us, times=TIMES, clock=clock)
+def replica(api: SimulatedApiServer, clock: Clock, us: str) -> LeaderElection:
+    server = client_of(api)
+    return LeaderElection(server, "kube-system", "extender", us, times=TIMES, clock=clock)
 
 
 async def test_the_first_leads_and_the_second_waits(api: SimulatedApiServer, clock: Clock) -> None:
@@ -80,7 +79,7 @@ async def test_a_write_in_between_is_not_overwritten(api: SimulatedApiServer, cl
     third = replica(api, clock, "third")
     seen = await third._api.get(f"{third._all}/extender")
     await second.attempt()
-    third._seen = Seen("first", seen["metadata"]["resourceVersion"], since=0.0)
+    third._seen = LeaseRecord("first", seen["metadata"]["resourceVersion"], since=0.0)
 
     written = await third._write(third._seen.version, {"holderIdentity": "third"})
 
@@ -119,7 +118,7 @@ async def test_who_leaves_gives_it_back(api: SimulatedApiServer, clock: Clock) -
 
 @given(st.floats(0, 100), st.floats(1, 60))
 def test_only_its_holder_may_take_a_fresh_lease(age: float, duration: float) -> None:
-    seen = Seen("other", "1", 0, duration, since=1000.0)
+    seen = LeaseRecord("other", "1", 0, duration, since=1000.0)
 
     assert may_take(seen, "other", 1000.0 + age)
     assert may_take(seen, "us", 1000.0 + age) == (1000.0 + age >= 1000.0 + duration)

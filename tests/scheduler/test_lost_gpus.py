@@ -2,7 +2,7 @@
 
 from scheduler_world import ask, node_object, plan, pod
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.state import ClusterState

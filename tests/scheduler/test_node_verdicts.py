@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import ask, machine, node_object, plan, pod
 
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.cluster import Mix
 from gpumanager.placement.preference import Preference, read_preference
 from gpumanager.placement.usable import part_of_gpus

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from kube_clients import close_clients, opened
 from real_api import account, administrator, manifests
 from review_texts import container, pod
 from served_extender import until
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiRefused, ApiServer
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.quota import read_config_map
 from gpumanager.scheduler.quota_events import REASON, QuotaEvents
@@ -36,14 +38,15 @@ def test_the_config_map_to_install_is_understood() -> None:
 
 
 @pytest.fixture
-async def access() -> Access:
-    return administrator()
+async def access() -> AsyncIterator[Access]:
+    yield administrator()
+    await close_clients()
 
 
 @pytest.fixture
 async def namespace(access: Access) -> AsyncIterator[str]:
     """One of its own, with the page's ResourceQuota: `/api/v1/namespaces/NAME`."""
-    api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
+    api, name = opened(access), f"gpu-manager-{secrets.token_hex(4)}"
     path = f"/api/v1/namespaces/{name}"
     await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     with contextlib.suppress(ApiRefused):  # a controller was faster, where one runs
@@ -63,7 +66,7 @@ async def namespace(access: Access) -> AsyncIterator[str]:
 async def test_a_real_resource_quota_counts_our_resources_without_help(
     access: Access, namespace: str
 ) -> None:
-    api = ApiServer(access)
+    api = opened(access)
 
     async def create(name: str, cores: int, blocks: int | None) -> None:
         item = pod(container(cores=cores, blocks=blocks))
@@ -90,7 +93,7 @@ async def test_a_real_resource_quota_counts_our_resources_without_help(
 async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_server(
     access: Access,
 ) -> None:
-    api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
+    api, name = opened(access), f"gpu-manager-{secrets.token_hex(4)}"
     made: list[str] = []
     (role,) = (one for one in manifests("extender.md") if one.get("kind") == "ClusterRole")
     ours = await account(access, name, [role], made)
@@ -120,7 +123,7 @@ async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_ser
             await api.delete(path, {})
 
 
-async def said(api: ApiServer, name: str) -> Any:
+async def said(api: KubeClient, name: str) -> Any:
     """The event about the ConfigMap."""
     found: list[Any] = []
     async with asyncio.timeout(300):

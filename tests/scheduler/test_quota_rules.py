@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_clients import client_of
 from scheduler_world import ask, node_object, pod, pod_object
 from served_extender import Served, serving, until
 from test_bind_histories import NODES, STEPS, History
 from truth import moments
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.permits import Permits
@@ -79,7 +78,7 @@ class Ruled:
 
 @asynccontextmanager
 async def ruled(api: SimulatedApiServer, **more: Any) -> AsyncIterator[Ruled]:
-    client = ApiServer(Access("127.0.0.1", api.port))
+    client = client_of(api)
     events = QuotaEvents(client, "me")
     keeper = QuotaKeeper(client, "kube-system", "gpuquota", tell=events.tell)
     rules = QuotaRules(keeper.known)

@@ -6,8 +6,8 @@ from typing import Any
 from scheduler_world import node_object, pod_object
 from served_extender import Served, serving, until
 
-from gpumanager.cluster.api import ApiRefused, ApiUnavailable, Object
-from gpumanager.kubelet.pods import PodView, read_pod
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 from gpumanager.scheduler.reminders import LOOKS, MOST_PATIENCE, PATIENCE, PODS, Reminders
 from gpumanager.scheduler.reminding import Reminding

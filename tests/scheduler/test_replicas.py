@@ -5,25 +5,24 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from kube_clients import client_of
 from scheduler_world import node_object, pod_object
 from served_extender import serving, until
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.scheduler.lease import Leadership, Times
+from gpumanager.kube.lease import LeaderElection, LeaseTimes
 from gpumanager.scheduler.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]
 
-TIMES = Times(duration=60, deadline=40, retry=0.05)
+TIMES = LeaseTimes(duration=60, deadline=40, retry=0.05)
 """Whoever leaves gives the lease back; nobody loses it because the machine is slow."""
 
 
-def elected(api: SimulatedApiServer, us: str) -> Callable[[Any], Leadership]:
-    server = ApiServer(Access("127.0.0.1", api.port))
-    return lambda changed: Leadership(
+def elected(api: SimulatedApiServer, us: str) -> Callable[[Any], LeaderElection]:
+    server = client_of(api)
+    return lambda changed: LeaderElection(
         server, "kube-system", "extender", us, times=TIMES, changed=changed
     )
 
@@ -54,14 +53,14 @@ async def test_who_reads_the_pods_once_more_answers_and_binds_afterwards(
     await api.create("nodes", node_object("a"))
     async with serving(api) as one:
         pod = await one.make("pods", pod_object("p", (30, 4)))
-        one.extender.pods.sure.clear()
+        one.extender.pods.synced.clear()
         answer = await one.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a"]})
         binding = asyncio.create_task(one.bind(pod, "a"))
         done, _ = await asyncio.wait({binding}, timeout=0.1)
 
         assert answer["NodeNames"] == ["a"]
         assert not done
-        one.extender.pods.sure.set()
+        one.extender.pods.synced.set()
         assert await binding == ""
 
 
@@ -82,7 +81,7 @@ async def test_who_does_not_lead_keeps_no_connection(api: SimulatedApiServer) ->
 
 async def test_the_pod_s_label_says_who_leads(api: SimulatedApiServer) -> None:
     await api.create("pods", pod_object("extender-0"))
-    server = ApiServer(Access("127.0.0.1", api.port))
+    server = client_of(api)
     label = RoleLabel(server, "default", "extender-0", again=0.01)
 
     def says() -> Any:

@@ -8,7 +8,7 @@ from scheduler_world import node_object, plan, pod_object
 from scheduler_world import pod as pod_view
 from served_extender import Served, serving, until
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
-from gpumanager.cluster.labels import inventory
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.gpu.inventory import inventory
+from gpumanager.kube.pod import PodUID
 from gpumanager.placement.cluster import Mix, Score
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize

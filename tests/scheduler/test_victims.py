@@ -10,7 +10,7 @@ from scheduler_world import ask, node_object, plan, pod_object, view
 from served_extender import Served, until
 from test_cluster_page import at_once
 
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.budgets import Budgets
 from gpumanager.scheduler.decide import preempt
 from gpumanager.scheduler.node import read_node

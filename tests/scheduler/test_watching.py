@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from kube_clients import client_of
 from scheduler_world import node_object, plan, pod_object
 from served_extender import until
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.backoff import Backoff
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.informer import Informer
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -26,10 +26,10 @@ SOON = Backoff(0.01, 0.02)
 
 class Following:
     def __init__(self, api: SimulatedApiServer) -> None:
-        server = ApiServer(Access("127.0.0.1", api.port))
+        server = client_of(api)
         self.state = ClusterState()
-        self.nodes = Follower(server, Nodes(self.state), backoff=SOON)
-        self.pods = Follower(server, Pods(self.state), backoff=SOON)
+        self.nodes = Informer(server, Nodes(self.state), backoff=SOON)
+        self.pods = Informer(server, Pods(self.state), backoff=SOON)
 
     def free(self, name: str) -> int:
         """Cores."""
@@ -143,11 +143,11 @@ async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -
     async with following(api) as one:
         lists = one.pods.lists
 
-        one.pods.anew()
+        one.pods.resync()
 
         assert one.pods.listed.is_set()
-        assert not one.pods.sure.is_set()
-        await one.pods.sure.wait()
+        assert not one.pods.synced.is_set()
+        await one.pods.synced.wait()
         assert one.pods.lists == lists + 1
 
 
@@ -175,11 +175,11 @@ async def test_a_pod_that_cannot_be_read_stays_what_it_was_and_the_others_go_on(
     await api.create("pods", pod_object("odd", (60, 4), node="a"))
     async with following(api) as one:
         assert one.free("a") == 340
-        server = ApiServer(Access("127.0.0.1", api.port))
-        again = Follower(server, OnePodFails(one.state), backoff=SOON)
+        server = client_of(api)
+        again = Informer(server, OnePodFails(one.state), backoff=SOON)
         await api.create("pods", pod_object("other", (60, 4), node="a"))
 
-        await again._list()
+        await again.list()
 
         assert one.free("a") == 280
         assert again.skipped.counts == {"/api/v1/pods": 1}
@@ -199,8 +199,8 @@ async def test_a_bound_pod_whose_annotations_break_us_counts_with_what_its_spec_
         known(pod, node)
 
     monkeypatch.setattr(one.state, "pod", breaks)
-    await one.nodes._list()
-    await one.pods._list()
+    await one.nodes.list()
+    await one.pods.list()
 
     assert one.free("a") == 340
     assert one.pods.skipped.counts == {"/api/v1/pods": 1}

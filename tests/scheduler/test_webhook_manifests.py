@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from kube_clients import close_clients, opened
 from real_api import account, administrator, manifests
 from review_texts import container, node_kind, node_topology, pod
 from served import serving
 
-from gpumanager.cluster.api import ApiRefused, ApiServer
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.certificates.api import REGISTRATION, SIGNING, Named
 from gpumanager.scheduler.certificates.bundle import Bundles
@@ -46,7 +48,7 @@ class RealWorld:
     api: its administrator's. webhook: with the rights that the page gives, and no others.
     """
 
-    def __init__(self, api: ApiServer, webhook: ApiServer, name: str) -> None:
+    def __init__(self, api: KubeClient, webhook: KubeClient, name: str) -> None:
         self.api = api
         self.webhook = webhook
         self.name = name
@@ -74,7 +76,7 @@ class RealWorld:
 @pytest.fixture
 async def world() -> AsyncIterator[RealWorld]:
     access = administrator()
-    api, name = ApiServer(access), f"gpu-manager-{secrets.token_hex(4)}"
+    api, name = opened(access), f"gpu-manager-{secrets.token_hex(4)}"
     made: list[str] = []
     roles = [one for one in manifests(PAGE) if one["kind"].endswith("Role")]
     webhook = await account(access, name, roles, made)
@@ -92,6 +94,7 @@ async def world() -> AsyncIterator[RealWorld]:
     await one.uninstall()
     for path in (*made, f"/api/v1/namespaces/kube-system/secrets/{name}"):
         await api.delete(path, {})
+    await close_clients()
 
 
 async def settle(world: RealWorld) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kube_clients import client_of, close_clients
 from review_texts import applied, container, node_kind, node_topology, pod, response, review
 from served import Served, serving
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.labels import inventory
+from gpumanager.gpu.inventory import inventory
+from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.quota import read_quotas
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
@@ -184,11 +184,12 @@ async def server() -> AsyncIterator[SimulatedApiServer]:
     simulated = SimulatedApiServer()
     await simulated.start()
     yield simulated
+    await close_clients()
     await simulated.stop()
 
 
-def client(server: SimulatedApiServer) -> ApiServer:
-    return ApiServer(Access("127.0.0.1", server.port))
+def client(server: SimulatedApiServer) -> KubeClient:
+    return client_of(server)
 
 
 async def add(server: SimulatedApiServer, name: str, annotations: dict[str, str] | None) -> None:

@@ -20,7 +20,7 @@ from view_world import (
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.admissions import Admissions, Kind
 from gpumanager.view.metrics import NotAnAgent, read_metrics
 from gpumanager.view.placement import Placement, read_placement

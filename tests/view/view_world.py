@@ -9,7 +9,7 @@ from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.grants.journal import Allocation, Claimant, Journal, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.placement_page import document

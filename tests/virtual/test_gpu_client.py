@@ -16,7 +16,7 @@ from gpu_client_calls import refused, register
 from gpu_client_play import FAILED, METHOD, call, dial
 from open_door import GPU, NAME, limit, open_descriptors, say
 
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers

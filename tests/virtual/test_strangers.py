@@ -17,7 +17,7 @@ from hello_client import OBSERVER, Answer, exchange, hello
 from running_pod import Running
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli.upkeep import prune_drivers
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.volume.mounted import mounted, prune_unused
 from gpumanager.volume.values import DriverVolumes

@@ -9,7 +9,7 @@ from cluster_show import cluster
 from scheduler_world import pod_object
 from served_extender import Served, until
 
-from gpumanager.scheduler.hosts import read_pod
+from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.node import NodeSaid
 
 pytest_plugins = ["chromium_fixtures"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.kubelet.pods import ContainerView, PodUID, PodView
+from gpumanager.kube.pod import ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Grant, Request
 from gpumanager.units import CORES_PER_GPU

@@ -16,7 +16,7 @@ from gpumanager.deviceplugin.identity.lifecycle import rejected
 from gpumanager.grants.journal import Allocation
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.promises import Promises
-from gpumanager.kubelet.pods import PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.recovery.evidence import Eyes
 from gpumanager.virtual.values import AllocationID
 

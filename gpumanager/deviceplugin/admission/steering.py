@@ -15,7 +15,7 @@ from gpumanager.grants.journal import Allocation, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.live import of_admission
 from gpumanager.grants.plan import follow
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE
 from gpumanager.placement.place import place
 from gpumanager.placement.values import Books, Grant, Request

@@ -16,10 +16,10 @@ from gpumanager.deviceplugin.admission.admission import View
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, holding
 from gpumanager.grants.journal import Allocation
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointUnreadable, DeviceHolder, read_checkpoint
 from gpumanager.kubelet.pod_resources import NamedHolder
-from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from gpumanager.deviceplugin.admission.admission import Transaction, View, asks
 from gpumanager.deviceplugin.admission.decision import Refused
 from gpumanager.grants.journal import Allocation, State
 from gpumanager.grants.live import naming, of_admission
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import DeviceHolder
-from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 

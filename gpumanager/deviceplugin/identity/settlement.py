@@ -15,7 +15,7 @@ from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, ow
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_PROFILE,

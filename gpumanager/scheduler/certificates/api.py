@@ -1,6 +1,6 @@
 """What certificates need of the API server: secrets, webhook configurations, signing requests.
 
-`gpumanager.cluster.api.ApiServer` has it. Conflicts are no errors here: who writes second reads
+`gpumanager.kube.client.KubeClient` has it. Conflicts are no errors here: who writes second reads
 again what the first has written.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from gpumanager.cluster.api import ApiRefused
+from gpumanager.kube.errors import ApiRefused
 
 REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 SIGNING: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gpumanager.cluster.api import ApiRefused
+from gpumanager.kube.errors import ApiRefused
 from gpumanager.scheduler.certificates.api import KINDS, REGISTRATION, Api, find, is_conflict
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpumanager.cluster.api import ApiRefused
+from gpumanager.kube.errors import ApiRefused
 from gpumanager.scheduler.certificates.api import Api, Named, find, is_conflict
 from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.estate import Estate, Lives, from_secret, step, to_secret

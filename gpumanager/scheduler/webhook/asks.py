@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import CONFIG_MIRROR, ContainerKind, kind_of
+from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
-from gpumanager.units import CORES_PER_GPU, whole_number
+from gpumanager.units import CORES_PER_GPU
 
 RESOURCES: Final = (VCORE, VMEMORY)
-MIRROR: Final = "kubernetes.io/config.mirror"
 LISTS: Final = ("initContainers", "containers")
 
 
@@ -95,7 +95,7 @@ def read_asks(pod: Any) -> tuple[ContainerAsk, ...]:
 
 def is_mirror(pod: Any) -> bool:
     """It is what the API server shows of a static pod: its kubelet's own, not to be changed."""
-    return MIRROR in annotations(pod)
+    return CONFIG_MIRROR in annotations(pod)
 
 
 def annotations(pod: Any) -> Mapping[str, Any]:
@@ -131,15 +131,8 @@ def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAsk]:
         requests = mapping(resources.get("requests"), f"{where}.resources.requests")
         yield ContainerAsk(
             name=str(container.get("name", "")),
-            kind=_kind(field, container),
+            kind=kind_of(container, init=field != "containers"),
             field=field,
             place=place,
             amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
         )
-
-
-def _kind(field: str, container: Mapping[str, Any]) -> ContainerKind:
-    if field == "containers":
-        return ContainerKind.APP
-    always = container.get("restartPolicy") == "Always"
-    return ContainerKind.SIDECAR if always else ContainerKind.INIT

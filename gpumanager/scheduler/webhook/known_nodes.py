@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
-from gpumanager.cluster.labels import read_inventory
+from gpumanager.gpu.inventory import read_inventory
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.names import ANNOTATION_INVENTORY
 from gpumanager.scheduler.webhook.nodes import NodeKind
 
@@ -22,7 +22,7 @@ PAGE: Final = 500
 
 
 class Lister(Protocol):
-    """Of `gpumanager.cluster.api.ApiServer`."""
+    """Of `gpumanager.kube.client.KubeClient`."""
 
     async def list(self, path: str, take: Callable[[Any], None], **query: object) -> Any: ...
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpumanager.gpu.values import Topology
-from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.values import Request
 from gpumanager.scheduler.webhook.asks import ContainerAsk
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, format_bytes

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from gpumanager import names
+from gpumanager.kube.quantity import whole_number
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_GPU_POLICY,
@@ -38,7 +39,7 @@ from gpumanager.scheduler.webhook.asks import (
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
-from gpumanager.units import CORES_PER_GPU, whole_number
+from gpumanager.units import CORES_PER_GPU
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
 """Annotations of a pod that have one of few values."""

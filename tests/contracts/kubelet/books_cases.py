@@ -8,8 +8,8 @@ import pytest
 from kubelet_stage import IDS, Stage, container, init, is_so, one
 from kubelet_under_test import ALPHA, BETA, Sketch
 
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet import wire
-from gpumanager.kubelet.pods import PodUID
 
 
 async def test_the_checkpoint_says_whose_the_devices_are_when_a_container_starts(

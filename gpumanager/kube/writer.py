@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
-from gpumanager.cluster.backoff import Backoff
+from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Writer:
         return max(LEAST_PAUSE, due - self._clock())
 
 
-async def despite_conflicts(write: Callable[[], Awaitable[Any]]) -> Any:
+async def retry_on_conflict(write: Callable[[], Awaitable[Any]]) -> Any:
     """`write`, again a few times where others wrote at the same moment; raises as it does."""
     for attempt in range(1, CONFLICT_ATTEMPTS):
         try:

@@ -8,11 +8,9 @@ itself depends on.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.cluster.pods import ClusterPod
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 
 ADMISSION_FAILED: Final = "UnexpectedAdmissionError"
@@ -25,56 +23,35 @@ PLUGIN_ANSWERED: Final = "rpc error"
 """The kubelet quotes the plugin behind this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """At most `burst` at once and one each `seconds` after that. spent: of the burst, at `at`."""
-
-    burst: int = 5
-    seconds: float = 10.0
-    spent: float = 0.0
-    at: float = 0.0
-
-    def take(self, now: float) -> "Budget | None":
-        """After one more; None if it has to wait."""
-        spent = max(0.0, self.spent - (now - self.at) / self.seconds)
-        if spent + 1 > self.burst:
-            return None
-        return Budget(self.burst, self.seconds, spent + 1, now)
-
-
-def refused_here(pod: ClusterPod) -> bool:
+def refused_here(pod: PodView) -> bool:
     """True if the kubelet did not admit it for the sake of our resources."""
-    if pod.view.phase != "Failed" or pod.reason != ADMISSION_FAILED or not _asks(pod):
+    if pod.phase != "Failed" or pod.status.reason != ADMISSION_FAILED or not pod.asks:
         return False
-    return any(word in pod.message for word in (VCORE, VMEMORY, PLUGIN_ANSWERED))
+    return any(word in pod.status.message for word in (VCORE, VMEMORY, PLUGIN_ANSWERED))
 
 
-def hopeless(pod: ClusterPod) -> bool:
+def hopeless(pod: PodView) -> bool:
     """True if a container of it waits for what cannot come."""
-    return not pod.view.ended and _asks(pod) and any(HOPELESS in said for _, said in pod.waiting)
+    return not pod.ended and pod.asks and any(HOPELESS in said for _, said in pod.status.waiting)
 
 
-def replaceable(pod: ClusterPod) -> bool:
+def replaceable(pod: PodView) -> bool:
     """True if somebody makes it anew, and nothing is lost but the pod."""
-    owned = bool(pod.owners) and not {"Pod", "Node"} & set(pod.owners)
-    return owned and not pod.static and not pod.view.terminating and pod.priority < CRITICAL
+    owned = bool(pod.status.owners) and not {"Pod", "Node"} & set(pod.status.owners)
+    return owned and not pod.status.static and not pod.terminating and pod.priority < CRITICAL
 
 
 def recyclable(
-    pods: Iterable[ClusterPod], waiting_since: dict[PodUID, float], now: float
-) -> tuple[ClusterPod, ...]:
+    pods: Iterable[PodView], waiting_since: dict[PodUID, float], now: float
+) -> tuple[PodView, ...]:
     """Those to delete now. waiting_since: kept by the caller; since when each has been hopeless."""
     candidates = [pod for pod in pods if replaceable(pod)]
-    lost = {pod.view.uid for pod in candidates if hopeless(pod)}
+    lost = {pod.kubelet_uid for pod in candidates if hopeless(pod)}
     since = {uid: waiting_since.get(uid, now) for uid in lost}
     waiting_since.clear()
     waiting_since.update(since)
     return tuple(
         pod
         for pod in candidates
-        if refused_here(pod) or now - since.get(pod.view.uid, now) >= HOPELESS_SECONDS
+        if refused_here(pod) or now - since.get(pod.kubelet_uid, now) >= HOPELESS_SECONDS
     )
-
-
-def _asks(pod: ClusterPod) -> bool:
-    return any(one.cores != 0 or one.blocks != 0 for one in pod.view.containers)

@@ -8,12 +8,11 @@ annotations, so they are corrected to what the journal says once a container is 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpumanager.cluster.pods import ClusterPod
 from gpumanager.deviceplugin.identity.settlement import ceiling
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal import Allocation, State
 from gpumanager.grants.plan import read_minors, read_plan
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_GPU_ASSIGNED,
@@ -28,13 +27,13 @@ ASSIGNED = "true"
 class Correction:
     """What has to be written to one pod. was: planned otherwise, by key."""
 
-    pod: ClusterPod
+    pod: PodView
     annotations: Mapping[str, str]
     was: Mapping[str, str]
 
 
 def corrections(
-    journal: Iterable[Allocation], pods: Iterable[ClusterPod], topology: Topology
+    journal: Iterable[Allocation], pods: Iterable[PodView], topology: Topology
 ) -> Iterator[Correction]:
     """For each pod whose annotations do not say what it has."""
     granted: dict[PodUID, dict[str, str]] = {}
@@ -42,10 +41,10 @@ def corrections(
         if one.state is State.SETTLED and one.pod is not None and not one.released:
             granted.setdefault(one.pod.uid, {})[one.pod.container] = minors(one, topology)
     for pod in pods:
-        true = _true(pod, granted.get(pod.view.uid, {}))
-        wrong = {k: text for k, text in true.items() if pod.view.annotations.get(k) != text}
-        if wrong and not pod.view.ended:
-            has = pod.view.annotations
+        true = _true(pod, granted.get(pod.kubelet_uid, {}))
+        wrong = {k: text for k, text in true.items() if pod.annotations.get(k) != text}
+        if wrong and not pod.ended:
+            has = pod.annotations
             yield Correction(pod, wrong, {key: has[key] for key in wrong if key in has})
 
 
@@ -59,14 +58,14 @@ def healed(correction: Correction) -> str:
     )
 
 
-def ignored(pod: ClusterPod) -> tuple[str, ...]:
+def ignored(pod: PodView) -> tuple[str, ...]:
     """Annotations of ours that cannot be understood: they have no effect."""
     found = []
-    for key, text in sorted(pod.view.annotations.items()):
+    for key, text in sorted(pod.annotations.items()):
         if key == ANNOTATION_PLAN:
             wrong = read_plan(text) is None
         elif key == ANNOTATION_CORE_LIMIT:
-            wrong = ceiling(pod.view.annotations) is None
+            wrong = ceiling(pod.annotations) is None
         else:
             wrong = key.startswith(ANNOTATION_PREDICATE_GPU_INDEX) and read_minors(text) is None
         if wrong:
@@ -80,7 +79,7 @@ def minors(allocation: Allocation, topology: Topology) -> str:
     return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))
 
 
-def _true(pod: ClusterPod, granted: Mapping[str, str]) -> dict[str, str]:
+def _true(pod: PodView, granted: Mapping[str, str]) -> dict[str, str]:
     """By the container's place in `spec.containers`; init containers have no annotation."""
     found = {
         f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}": granted[name]

@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpumanager.cluster.api import ApiServer
-from gpumanager.cluster.labels import Software, inventory, node_labels
-from gpumanager.cluster.node import Condition
-from gpumanager.cluster.node_keeper import NodeKeeper
-from gpumanager.cluster.notices import Notices
-from gpumanager.cluster.pod_keeper import PodKeeper
-from gpumanager.cluster.watch import PodWatch
-from gpumanager.cluster.writer import Task, Writer
+from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.journal import Allocation, Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.events import EventRecorder
+from gpumanager.kube.informer import Informer
+from gpumanager.kube.pod import PodUID
+from gpumanager.kube.writer import Task, Writer
+from gpumanager.node.labels import Software, node_labels
+from gpumanager.node.node_keeper import NodeKeeper
+from gpumanager.node.pod_keeper import PodKeeper
+from gpumanager.node.pods import NodePods
+from gpumanager.node.status import Condition
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class NodeCluster:
 
     def __init__(
         self,
-        api: ApiServer,
+        api: KubeClient,
         node: str,
         *,
         labels: Mapping[str, str] | None = None,
@@ -66,13 +68,16 @@ class NodeCluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.access = api.access
+        self._api = api
         self._labels = labels or {}
         self._wake = asyncio.Event()
         self._facts: Facts | None = None
-        self.watch = PodWatch(api, node, changed=self._wake.set, clock=clock)
-        self.notices = Notices(api, node, self.watch.store, elapsed=clock)
+        self.store = NodePods(self._wake.set)
+        fields = f"spec.nodeName={node}"
+        self.informer = Informer(api, self.store, fields=fields, cached=True, clock=clock)
+        self.events = EventRecorder(api, node, self.store.reference, elapsed=clock)
         self.node = NodeKeeper(api, node, changed=self._wake.set, elapsed=clock)
-        self.pods = PodKeeper(api, self.watch.store, self.notices, recycle=recycle, clock=clock)
+        self.pods = PodKeeper(api, self.store, self.events, recycle=recycle, clock=clock)
         self.writer = Writer(clock=clock)
 
     def condition(self, condition: Condition) -> None:
@@ -95,16 +100,19 @@ class NodeCluster:
 
     def pod_name(self, pod: PodUID) -> str | None:
         """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
-        known = self.watch.store.get(pod)
+        known = self.store.get(pod)
         return None if known is None else known.full_name
 
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.watch.run())
-            group.create_task(
-                self.writer.run(lambda: self._tasks(facts()), self._wake, ROUND_SECONDS)
-            )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.informer.run())
+                group.create_task(
+                    self.writer.run(lambda: self._tasks(facts()), self._wake, ROUND_SECONDS)
+                )
+        finally:
+            await self._api.close()
 
     def _holders(self, gpu: GpuUUID) -> tuple[PodUID, ...]:
         journal = self._facts.allocations if self._facts else ()
@@ -115,10 +123,10 @@ class NodeCluster:
         """once: the agent has just begun to look, and may have said so before."""
         message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
         for pod in self._holders(gpu):
-            self.notices.say(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
+            self.events.record(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
 
     def _say(self, pod: PodUID | None, event: Happening) -> None:
-        self.notices.say(pod, warning=event.warning, reason=event.reason, message=event.message)
+        self.events.record(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
 
     def _tasks(self, facts: Facts) -> Iterator[Task]:
@@ -128,4 +136,4 @@ class NodeCluster:
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
         yield from self.node.tasks(labels, inventory(facts.topology, facts.unhealthy))
         yield from self.pods.tasks(facts.allocations, facts.topology)
-        yield from self.notices.tasks()
+        yield from self.events.tasks()

@@ -10,10 +10,11 @@ from api_world import ApiWorld, pod_object, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumanager.cluster.access import Access
-from gpumanager.cluster.api import MERGE, ApiServer
-from gpumanager.cluster.backoff import Backoff
-from gpumanager.cluster.watch import PodWatch
+from gpumanager.kube.access import Access
+from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.client import MERGE, KubeClient
+from gpumanager.kube.informer import Informer
+from gpumanager.node.pods import NodePods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -32,11 +33,21 @@ class Clock:
         return asyncio.get_running_loop().time() + self.ahead
 
 
+class Following(Informer):
+    """Of one node's pods, as its agent follows them."""
+
+    def __init__(self, world: ApiWorld, clock: Callable[[], float]) -> None:
+        self.store = NodePods()
+        super().__init__(
+            world.api, self.store, fields=world.selector, cached=True, backoff=QUICK, clock=clock
+        )
+
+
 @asynccontextmanager
 async def watching(
     world: ApiWorld, clock: Callable[[], float] | None = None
-) -> AsyncIterator[PodWatch]:
-    watch = PodWatch(world.api, world.node, backoff=QUICK, clock=clock or Clock())
+) -> AsyncIterator[Following]:
+    watch = Following(world, clock or Clock())
     task = asyncio.create_task(watch.run())
     try:
         yield watch
@@ -45,11 +56,11 @@ async def watching(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def names(watch: PodWatch) -> set[str]:
-    return {pod.view.name for pod in watch.store.all()}
+def names(watch: Following) -> set[str]:
+    return {pod.name for pod in watch.store.all()}
 
 
-async def has(watch: PodWatch, *wanted: str) -> None:
+async def has(watch: Following, *wanted: str) -> None:
     async def look() -> bool:
         return names(watch) == set(wanted)
 
@@ -67,7 +78,7 @@ async def test_pods_come_change_and_go(world: ApiWorld) -> None:
 
         async def failed() -> bool:
             pod = watch.store.get(made["metadata"]["uid"])
-            return pod is not None and pod.message == "no room"
+            return pod is not None and pod.status.message == "no room"
 
         await until(failed)
         await world.delete(world.pod_path("before"))
@@ -132,7 +143,7 @@ async def test_what_the_server_has_forgotten_is_listed_again(simulated: ApiWorld
 async def test_bookmarks_keep_a_quiet_watch_from_being_forgotten() -> None:
     server = SimulatedApiServer(bookmark_seconds=0.05)
     await server.start()
-    world = ApiWorld(Access("127.0.0.1", server.port), server)
+    world = ApiWorld(Access(server.url), server)
 
     async with watching(world) as watch:
         await until(lambda: up(watch, server))
@@ -143,15 +154,16 @@ async def test_bookmarks_keep_a_quiet_watch_from_being_forgotten() -> None:
         await has(watch, "a")
 
         assert watch.lists == 1
+    await world.api.close()
     await server.stop()
 
 
-async def told_by_bookmark(watch: PodWatch, server: SimulatedApiServer) -> bool:
+async def told_by_bookmark(watch: Following, server: SimulatedApiServer) -> bool:
     """No event of the node's pods would tell it so."""
-    return watch._version == str(server.objects.version)
+    return watch.version == str(server.objects.version)
 
 
-async def up(watch: PodWatch, server: SimulatedApiServer) -> bool:
+async def up(watch: Following, server: SimulatedApiServer) -> bool:
     return watch.lists == 1 and any("watch" in call.query for call in server.calls)
 
 
@@ -167,7 +179,7 @@ async def test_a_token_that_is_refused_is_said_once(
     async with watching(simulated) as watch:
 
         async def tried() -> bool:
-            return watch.refusals >= 5
+            return watch.failures >= 5
 
         await until(tried)
         server.token = ""
@@ -200,18 +212,18 @@ async def test_a_watch_that_says_nonsense_is_begun_anew(
     server = simulated.simulated
     assert server
     made = await simulated.pod("a")
-    real = ApiServer.watch
+    real = KubeClient.watch
     said: list[Any] = [{"type": "ADDED", "object": 3}, {"type": "ERROR", "object": []}, {}]
 
     @asynccontextmanager
-    async def watch(api: ApiServer, *place: Any, **query: Any) -> AsyncIterator[Any]:
+    async def watch(api: KubeClient, *place: Any, **query: Any) -> AsyncIterator[Any]:
         async with real(api, *place, **query) as events:
             yield nonsense() if said else events
 
     async def nonsense() -> AsyncIterator[Any]:
         yield said.pop()
 
-    monkeypatch.setattr(ApiServer, "watch", watch)
+    monkeypatch.setattr(KubeClient, "watch", watch)
     async with watching(simulated) as mirror:
         await until(lambda: spent(said))
         await server.remove(Key("pods", "default", simulated.full("a")))
@@ -256,7 +268,7 @@ async def test_a_mirror_pod_made_anew_takes_the_place_of_the_one_before(
         await until(anew)
 
     (pod,) = watch.store.all()
-    assert pod.view.uid == "k1"
+    assert pod.kubelet_uid == "k1"
 
 
 STEPS = st.lists(
@@ -277,7 +289,7 @@ async def test_after_any_history_the_mirror_is_what_the_server_has(
 ) -> None:
     server = SimulatedApiServer(bookmark_seconds=0.01)
     await server.start()
-    world = ApiWorld(Access("127.0.0.1", server.port), server)
+    world = ApiWorld(Access(server.url), server)
 
     async with watching(world) as watch:
         for step, number in steps:
@@ -288,9 +300,10 @@ async def test_after_any_history_the_mirror_is_what_the_server_has(
         }
 
         async def same() -> bool:
-            return {(pod.uid, pod.version) for pod in watch.store.all()} == wanted
+            return {(pod.uid, pod.status.version) for pod in watch.store.all()} == wanted
 
         await until(same)
+    await world.api.close()
     await server.stop()
 
 
@@ -318,11 +331,11 @@ async def play(server: SimulatedApiServer, node: str, step: str, name: str) -> N
 async def test_a_silent_server_is_left_in_time(
     simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.cluster.api.DEADLINE", 0.05)
+    monkeypatch.setattr("gpumanager.kube.client.DEADLINE", 0.05)
     assert simulated.simulated
     simulated.simulated.answering.clear()
 
     with pytest.raises(Exception, match="no answer in time"):
-        await ApiServer(simulated.api.access).get("/api/v1/pods")
+        await simulated.api.get("/api/v1/pods")
 
     simulated.simulated.answering.set()

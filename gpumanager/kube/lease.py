@@ -1,8 +1,10 @@
-"""Which of several replicas decides: a Lease, as Kubernetes' own components use it.
+"""Leader election by a Lease: which of several replicas decides, as with Kubernetes' components.
 
-Who holds the lease renews it; others take it once it has not been renewed for its duration, by
-their own clock since they saw it change, so clocks need not agree. The holder stops deciding well
-before others may begin.
+The holder renews the lease; others take it once it has not been renewed for its duration, by their
+own monotonic clock since they saw it change, so clocks need not agree. The holder stops deciding
+well before others may begin, and gives the lease back when it ends.
+
+The `kubernetes` package has an election too; decision 0127 says what it does not do.
 """
 
 import asyncio
@@ -14,7 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +26,7 @@ CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LeaseTimes:
     """Seconds, with client-go's defaults. duration: others wait so long. deadline: we decide so
     long without renewing. retry: between two attempts."""
 
@@ -33,7 +36,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseRecord:
     """The lease as it was when it last changed. since: our clock then."""
 
     holder: str = ""
@@ -43,12 +46,12 @@ class Seen:
     since: float = 0.0
 
 
-def observe(seen: Seen | None, lease: Any, now: float) -> Seen:
+def observe(seen: LeaseRecord | None, lease: Any, now: float) -> LeaseRecord:
     """Raises KeyError, TypeError, AttributeError, ValueError for what is no lease."""
     spec, version = lease.get("spec") or {}, str(lease["metadata"]["resourceVersion"])
     if seen is not None and seen.version == version:
         return seen
-    return Seen(
+    return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=version,
         transitions=int(spec.get("leaseTransitions") or 0),
@@ -57,12 +60,12 @@ def observe(seen: Seen | None, lease: Any, now: float) -> Seen:
     )
 
 
-def may_take(seen: Seen, us: str, now: float) -> bool:
+def may_take(seen: LeaseRecord, us: str, now: float) -> bool:
     """It is ours, nobody's, or its time is over."""
     return seen.holder in {"", us} or now >= seen.since + seen.duration
 
 
-def claim(seen: Seen, us: str, times: Times, stamp: str) -> dict[str, Any]:
+def claim(seen: LeaseRecord, us: str, times: LeaseTimes, stamp: str) -> dict[str, Any]:
     """What we write to hold it."""
     spec: dict[str, Any] = {
         "holderIdentity": us,
@@ -74,17 +77,17 @@ def claim(seen: Seen, us: str, times: Times, stamp: str) -> dict[str, Any]:
     return spec
 
 
-class Leadership:
+class LeaderElection:
     """Takes part in the election. changed: called with True when we begin to lead, and False."""
 
     def __init__(
         self,
-        api: ApiServer,
+        api: KubeClient,
         namespace: str,
         name: str,
         us: str,
         *,
-        times: Times | None = None,
+        times: LeaseTimes | None = None,
         changed: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,13 +95,13 @@ class Leadership:
         self._api = api
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
-        self._times = times or Times()
+        self._times = times or LeaseTimes()
         self._changed = changed
         self._clock = clock
-        self._seen: Seen | None = None
+        self._seen: LeaseRecord | None = None
         self._until = float("-inf")
         self._led = False
-        self._said = ""
+        self._complained = ""
 
     @property
     def leads(self) -> bool:
@@ -132,7 +135,7 @@ class Leadership:
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
             self._trouble(error)
         else:
-            self._said = ""
+            self._complained = ""
             self._until = began + self._times.deadline if mine else float("-inf")
         self._tell()
 
@@ -150,7 +153,7 @@ class Leadership:
         return await self._write(self._seen.version, spec)
 
     async def _make(self) -> bool:
-        spec = claim(Seen(), self.us, self._times, _stamp())
+        spec = claim(LeaseRecord(), self.us, self._times, _stamp())
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -187,20 +190,19 @@ class Leadership:
             async with asyncio.timeout(1.0):
                 await self._write(seen.version, spec)
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-            log.info("the lease is not given back: %s", error)
+            log.info("lease %s is not given back: %s", self._name, error)
 
     def _trouble(self, error: Exception) -> None:
         kind = type(error).__name__
-        level = logging.DEBUG if self._said == kind else logging.WARNING
+        level = logging.DEBUG if self._complained == kind else logging.WARNING
         log.log(level, "lease %s: %s", self._name, error or kind)
-        self._said = kind
+        self._complained = kind
 
     def _tell(self) -> None:
         if self.leads != self._led:
             self._led = self.leads
-            log.info(
-                "we %s", "lead" if self._led else f"do not lead; {self.holder or 'nobody'} does"
-            )
+            leader = "this replica" if self._led else self.holder or "nobody"
+            log.info("lease %s: the leader is %s", self._name, leader)
             self._changed(self._led)
 
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from gpumanager.cluster.annotations import Correction, corrections, healed, ignored
-from gpumanager.cluster.api import ApiRefused, ApiServer
-from gpumanager.cluster.notices import Notices, pod_subject
-from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
-from gpumanager.cluster.recycling import Budget, hopeless, recyclable, refused_here
-from gpumanager.cluster.writer import CONFLICT, Task, despite_conflicts
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal import Allocation
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.backoff import RateLimit
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.kube.events import EventRecorder
+from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.kube.writer import CONFLICT, Task, retry_on_conflict
+from gpumanager.node.annotations import Correction, corrections, healed, ignored
+from gpumanager.node.pods import NodePods, path_of, reference
+from gpumanager.node.recycling import hopeless, recyclable, refused_here
 
 NOT_FOUND: Final = 404
 MOST_NAMED: Final = 5
@@ -27,9 +29,9 @@ class PodKeeper:
 
     def __init__(
         self,
-        api: ApiServer,
-        pods: PodStore,
-        notices: Notices,
+        api: KubeClient,
+        pods: NodePods,
+        events: EventRecorder,
         *,
         recycle: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -37,10 +39,10 @@ class PodKeeper:
         self.corrected = self.recycled = 0
         self._api = api
         self._pods = pods
-        self._notices = notices
+        self._events = events
         self._recycle = recycle
         self._clock = clock
-        self._budget = Budget()
+        self._limit = RateLimit()
         self._waiting_since: dict[PodUID, float] = {}
         self._explained: set[PodUID] = set()
         self._ignored: dict[PodUID, tuple[str, ...]] = {}
@@ -60,27 +62,27 @@ class PodKeeper:
                 ("recycle", pod.uid), f"recycling of {pod.full_name}", partial(self._delete, pod)
             )
 
-    def _explain(self, pods: Iterable[ClusterPod]) -> None:
+    def _explain(self, pods: Iterable[PodView]) -> None:
         """Why a pod was refused, in our words alone: the kubelet wraps them in its own."""
-        refused = {pod.view.uid: pod for pod in pods if refused_here(pod)}
+        refused = {pod.kubelet_uid: pod for pod in pods if refused_here(pod)}
         for uid in refused.keys() - self._explained:
-            self._notices.say(
+            self._events.record(
                 uid, warning=True, reason="GpuRefused", message=cause(refused[uid]), once=True
             )
         self._explained = set(refused)
 
-    def _tell_ignored(self, pods: Iterable[ClusterPod]) -> None:
+    def _tell_ignored(self, pods: Iterable[PodView]) -> None:
         """Which annotations of a pod with GPUs have no effect, when that is new."""
         before, self._ignored = self._ignored, {}
         for pod in pods:
-            if pod.view.ended or not any(one.cores != 0 for one in pod.view.containers):
+            if pod.ended or not any(one.cores != 0 for one in pod.containers):
                 continue
-            uid, keys = pod.view.uid, ignored(pod)
+            uid, keys = pod.kubelet_uid, ignored(pod)
             self._ignored[uid] = keys
             if keys and before.get(uid) != keys:
                 names = ", ".join(keys[:MOST_NAMED])
                 message = f"not understood, and without effect: annotation {names}"
-                self._notices.say(
+                self._events.record(
                     uid, warning=True, reason="GpuAnnotationIgnored", message=message, once=True
                 )
 
@@ -89,45 +91,45 @@ class PodKeeper:
         # A pod made anew under the name has another UID, which may not change: it is refused.
         metadata = {"uid": pod.uid, "annotations": dict(correction.annotations)}
         patch = {"metadata": metadata}
-        path = _path(pod)
-        item = await despite_conflicts(lambda: self._api.patch(path, patch))
-        self._pods.put(cluster_pod(item))
+        path = path_of(pod)
+        item = await retry_on_conflict(lambda: self._api.patch(path, patch))
+        self._pods.put(item)
         self.corrected += 1
         if message := healed(correction):
-            self._notices.say(
-                pod.view.uid, warning=False, reason="GpuPlanCorrected", message=message
+            self._events.record(
+                pod.kubelet_uid, warning=False, reason="GpuPlanCorrected", message=message
             )
 
-    async def _delete(self, pod: ClusterPod) -> None:
-        after = self._budget.take(self._clock())
+    async def _delete(self, pod: PodView) -> None:
+        after = self._limit.take(self._clock())
         if after is None:
             return
-        self._budget = after
+        self._limit = after
         why = "it can never start" if hopeless(pod) else "it was not admitted"
-        same = {"uid": pod.uid, "resourceVersion": pod.version}
+        same = {"uid": pod.uid, "resourceVersion": pod.status.version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": same}
         try:
-            await self._api.delete(_path(pod), body)
+            await self._api.delete(path_of(pod), body)
         except ApiRefused as error:
             if error.status not in {NOT_FOUND, CONFLICT}:
                 raise
             return
         self.recycled += 1
-        message = f"deleted, for its {pod.owners[0]} to make it anew: {why}"
-        self._notices.say(
-            pod.view.uid,
+        message = f"deleted, for its {pod.status.owners[0]} to make it anew: {why}"
+        self._events.record(
+            pod.kubelet_uid,
             warning=False,
             reason="GpuPodRecycled",
             message=message,
-            subject=pod_subject(pod),
+            about=reference(pod),
         )
 
 
-def cause(pod: ClusterPod) -> str:
+def cause(pod: PodView) -> str:
     """What the plugin said, where the kubelet quotes it."""
-    found = _PLUGIN_SAID.search(pod.message)
-    return found[1] if found else pod.message
+    found = _PLUGIN_SAID.search(pod.status.message)
+    return found[1] if found else pod.status.message
 
 
-def _path(pod: ClusterPod) -> str:
-    return f"/api/v1/namespaces/{pod.view.namespace}/pods/{pod.view.name}"
+def _path(pod: PodView) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

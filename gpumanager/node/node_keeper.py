@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from gpumanager.cluster.api import STRATEGIC, ApiServer
-from gpumanager.cluster.events import timestamp
-from gpumanager.cluster.node import Condition, Node, metadata_patch, read_node, status_patch
-from gpumanager.cluster.writer import Task, despite_conflicts
+from gpumanager.kube.client import MERGE, STRATEGIC, KubeClient
+from gpumanager.kube.events import timestamp
+from gpumanager.kube.writer import Task, retry_on_conflict
+from gpumanager.node.status import Condition, Node, metadata_patch, read_node, status_patch
 
 READ_SECONDS: Final = 300.0
 """How often the node is read again: others write to it too."""
@@ -22,7 +22,7 @@ class NodeKeeper:
 
     def __init__(
         self,
-        api: ApiServer,
+        api: KubeClient,
         name: str,
         *,
         changed: Callable[[], None] = lambda: None,
@@ -52,14 +52,14 @@ class NodeKeeper:
         if self._node is None:
             return
         if patch := metadata_patch(self._node, labels, annotations):
-            yield self._task("labels", self._path, patch, "application/merge-patch+json")
+            yield self._task("labels", self._path, patch, MERGE)
         now = timestamp(self._clock())
         if seen and (patch := status_patch(self._node, self._conditions.values(), now)):
             yield self._task("conditions", f"{self._path}/status", patch, STRATEGIC)
 
     def _task(self, what: str, path: str, patch: Mapping[str, Any], kind: str) -> Task:
         async def write() -> None:
-            self._take(await despite_conflicts(lambda: self._api.patch(path, patch, kind)))
+            self._take(await retry_on_conflict(lambda: self._api.patch(path, patch, kind)))
 
         return Task(("node", what), f"{what} of node {self._name}", write)
 

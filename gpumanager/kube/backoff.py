@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: longer each time, and each node by chance. Pure."""
+"""How often something is tried: backoff with jitter, and a rate limit. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -20,3 +20,20 @@ class Backoff:
             return 0.0
         whole = min(self.most, self.first * 2.0 ** min(self.failures - 1, 32))
         return whole * (0.5 + luck / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """At most `burst` at once and one each `seconds` after that. spent: of the burst, at `at`."""
+
+    burst: int = 5
+    seconds: float = 10.0
+    spent: float = 0.0
+    at: float = 0.0
+
+    def take(self, now: float) -> "RateLimit | None":
+        """After one more; None if it has to wait."""
+        spent = max(0.0, self.spent - (now - self.at) / self.seconds)
+        if spent + 1 > self.burst:
+            return None
+        return RateLimit(self.burst, self.seconds, spent + 1, now)

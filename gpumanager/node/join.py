@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal import Claimant
-from gpumanager.kubelet.pods import PodUID
+from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.pod import PodUID
 
 if TYPE_CHECKING:
-    from gpumanager.cluster.node import Condition
-    from gpumanager.cluster.service import Facts, Happening
+    from gpumanager.node.service import Facts, Happening
+    from gpumanager.node.status import Condition
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,9 @@ def join(
     except NoAccess as error:
         log.info("%s: no labels, annotations and events are written", error)
         return Alone()
-    from gpumanager.cluster.api import ApiServer  # who is alone does without
-    from gpumanager.cluster.service import NodeCluster
+    from gpumanager.kube.client import KubeClient
+    from gpumanager.node.service import NodeCluster
 
     node = node_name(hostname)
     log.info("this is node %s at %s", node, access)
-    return NodeCluster(ApiServer(access), node, labels=labels, recycle=recycle)
+    return NodeCluster(KubeClient(access), node, labels=labels, recycle=recycle)

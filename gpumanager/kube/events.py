@@ -1,0 +1,243 @@
+"""Kubernetes events: recorded at once, written to the API server when it can.
+
+An event's name follows from its text and the object it is about. So the same event is one object
+however often it happens and however often the agent restarts: the second time it is counted up. A
+short queue holds what is not written yet; where it is full the oldest give way. Each object has
+its own limit of events per minute.
+"""
+
+import hashlib
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+from gpumanager.kube.backoff import RateLimit
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.kube.pod import PodUID
+from gpumanager.kube.writer import Task
+
+COMPONENT: Final = "gpu-manager"
+REMEMBERED: Final = 1024
+LONGEST_MESSAGE: Final = 1024
+LONGEST_NAME: Final = 253
+LONGEST_QUEUE: Final = 256
+NODE_NAMESPACE: Final = "default"
+AGAIN_SECONDS: Final = 60.0
+"""The same event is written once in so long."""
+UNKNOWN_SECONDS: Final = 60.0
+"""How long an event waits for the informer to bring the pod it is about."""
+WORTH_ANOTHER: Final = frozenset({401, 408, 429, *range(500, 600)})
+"""Statuses after which the same may be tried again; an event that is refused otherwise is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object an event is about: a pod, or the node, which has no namespace.
+
+    uid: the one that `kubectl describe` looks for.
+    """
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeEvent:
+    """What happened to an object. reason: one word in CamelCase."""
+
+    about: ObjectReference
+    warning: bool
+    reason: str
+    message: str
+
+    @property
+    def name(self) -> str:
+        words = (self.about.kind, self.about.uid, self.reason, self.message)
+        mark = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+        return f"{self.about.name[: LONGEST_NAME - 17].rstrip('-.')}.{mark}"
+
+    @property
+    def namespace(self) -> str:
+        return self.about.namespace or NODE_NAMESPACE
+
+    def object(self, host: str, at: float) -> dict[str, Any]:
+        """To create. host: who reports it. at: seconds since the epoch."""
+        about, stamp = self.about, timestamp(at)
+        reference = {
+            "kind": about.kind,
+            "name": about.name,
+            "uid": about.uid,
+            "apiVersion": "v1",
+        }
+        if about.namespace:
+            reference["namespace"] = about.namespace
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "involvedObject": reference,
+            "type": "Warning" if self.warning else "Normal",
+            "reason": self.reason,
+            "message": self.message[:LONGEST_MESSAGE],
+            "source": {"component": COMPONENT, "host": host},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+
+
+class SpamFilter:
+    """Holds back an event that is repeated too soon, or one of too many about one object."""
+
+    def __init__(self, limit: RateLimit | None = None) -> None:
+        self._full = limit or RateLimit(burst=25, seconds=60.0)
+        self._last: OrderedDict[str, float] = OrderedDict()
+        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
+
+    def allows(self, event: KubeEvent, now: float) -> bool:
+        last = self._last.get(event.name)
+        if last is not None and now - last < AGAIN_SECONDS:
+            return False
+        return self._limit(event).take(now) is not None
+
+    def written(self, event: KubeEvent, now: float) -> None:
+        """It was allowed, and the API server has it."""
+        _keep(self._last, event.name, now)
+        bucket = self._limit(event)
+        _keep(self._limits, event.about.uid, bucket.take(now) or bucket)
+
+    def _limit(self, event: KubeEvent) -> RateLimit:
+        return self._limits.get(event.about.uid, self._full)
+
+
+def _keep(memory: "OrderedDict[str, Any]", key: str, value: Any) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An event that waits. pod: the kubelet's UID; None: it is about the host itself.
+
+    at: seconds since the epoch. since: seconds, never back. once: not counted up where it exists
+    already. about: None while the pod is not known.
+    """
+
+    pod: PodUID | None
+    warning: bool
+    reason: str
+    message: str
+    at: float
+    since: float
+    once: bool = False
+    about: ObjectReference | None = None
+
+
+class EventRecorder:
+    """Takes events at once and without errors; `tasks` writes them.
+
+    host: the node, or the process that reports. find: the object of a pod, once it is known.
+    """
+
+    def __init__(
+        self,
+        api: KubeClient,
+        host: str,
+        find: Callable[[PodUID], ObjectReference | None] = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
+        spam: SpamFilter | None = None,
+    ) -> None:
+        self.lost = 0
+        self._api = api
+        self._host = host
+        self._find = find
+        self._clock = clock
+        self._elapsed = elapsed
+        self._spam = spam or SpamFilter()
+        self._queue: deque[_Pending] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def record(
+        self,
+        pod: PodUID | None,
+        *,
+        warning: bool,
+        reason: str,
+        message: str,
+        once: bool = False,
+        about: ObjectReference | None = None,
+    ) -> None:
+        """about: for a pod that the informer may have lost by now."""
+        if len(self._queue) >= LONGEST_QUEUE:
+            self._queue.popleft()
+            self.lost += 1
+        about = about or self._reference(pod)
+        at, since = self._clock(), self._elapsed()
+        self._queue.append(_Pending(pod, warning, reason, message, at, since, once, about))
+
+    def tasks(self) -> Iterator[Task]:
+        """One for each event whose object is known."""
+        for one in tuple(self._queue):
+            about = one.about or self._reference(one.pod)
+            if about is not None:
+                what = f"event {one.reason} of {about.name}"
+                yield Task(("event", one), what, partial(self._write, one, about))
+            elif self._elapsed() - one.since > UNKNOWN_SECONDS:
+                self._drop(one)
+
+    def _reference(self, uid: PodUID | None) -> ObjectReference | None:
+        if uid is None:
+            return ObjectReference("Node", self._host, self._host)
+        return self._find(uid)
+
+    async def _write(self, one: _Pending, about: ObjectReference) -> None:
+        event = KubeEvent(about, one.warning, one.reason, one.message)
+        if not self._spam.allows(event, one.since):
+            self._drop(one)
+            return
+        path = f"/api/v1/namespaces/{event.namespace}/events"
+        try:
+            await self._create(path, event, one)
+        except ApiRefused as error:
+            if error.status not in WORTH_ANOTHER:
+                self._drop(one)
+            raise
+        self._spam.written(event, one.since)
+        if one in self._queue:  # not pushed out meanwhile
+            self._queue.remove(one)
+
+    async def _create(self, path: str, event: KubeEvent, one: _Pending) -> None:
+        try:
+            await self._api.create(path, event.object(self._host, one.at))
+        except ApiRefused as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            if not one.once:
+                # It exists: the same happened before, maybe before the agent's last restart.
+                place = f"{path}/{event.name}"
+                count = int((await self._api.get(place)).get("count") or 1) + 1
+                patch = {"count": count, "lastTimestamp": timestamp(one.at)}
+                await self._api.patch(place, patch)
+
+    def _drop(self, one: _Pending) -> None:
+        if one in self._queue:
+            self._queue.remove(one)
+            self.lost += 1
+
+
+def timestamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

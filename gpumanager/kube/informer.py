@@ -1,0 +1,211 @@
+"""Keeps a store up to date with all objects of one kind: one list, then one watch after another.
+
+A list comes in pages and item by item, of which the store keeps what it needs. A watch goes on
+where the last one ended; bookmarks keep that place fresh while nothing happens, and where the
+server has forgotten it (410), everything is listed again. Errors are followed by a pause that
+grows, and are logged once per outage.
+
+The `kubernetes` package has a watch of its own; decision 0126 says what it does not do.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
+from gpumanager.supervisor import SkippedErrors
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 500
+WATCH_SECONDS: Final = (300.0, 600.0)
+GONE: Final = 410
+BRIEF_SECONDS: Final = 1.0
+"""A watch that ends so soon has failed, whatever the server answered."""
+
+
+class Store(Protocol):
+    """What is kept of the objects of one kind. An object that `put` raises for is skipped."""
+
+    @property
+    def path(self) -> str:
+        """Of all of them, in the API."""
+        ...
+
+    def name(self, item: Any) -> str:
+        """What tells one object from the others."""
+        ...
+
+    def put(self, item: Any) -> None:
+        """It was added or has changed."""
+        ...
+
+    def remove(self, item: Any) -> None:
+        """It was deleted."""
+        ...
+
+    def only(self, names: set[str]) -> None:
+        """A list was read to its end, all its items have been put: there are no others."""
+        ...
+
+
+class Informer:
+    """Follows one kind of object. heard: when the server last sent anything, by `clock`.
+
+    fields: a selector, `metadata.name=n`; empty for all there are. cached: the list may come from
+    the API server's cache, which knows the pods of a node without reading those of all others, and
+    may be a little old; otherwise it is the newest.
+    """
+
+    def __init__(
+        self,
+        api: KubeClient,
+        store: Store,
+        *,
+        fields: str = "",
+        cached: bool = False,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        skipped: SkippedErrors | None = None,
+    ) -> None:
+        self.skipped = skipped or SkippedErrors()
+        self.listed = asyncio.Event()
+        """Everything was read once."""
+        self.synced = asyncio.Event()
+        """Everything was read since the last `resync`."""
+        self.heard = float("-inf")
+        self.lists = self.failures = 0
+        self.version: str | None = None
+        """Up to which the store is; None: it has to be listed."""
+        self._api = api
+        self._store = store
+        self._fields = {"fieldSelector": fields} if fields else {}
+        self._cached = self._from_cache = cached
+        self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
+        self._clock = clock
+        self._again = asyncio.Event()
+        self._complained = ""
+
+    @property
+    def current(self) -> bool:
+        """Everything was read, and there is no outage now."""
+        return self.listed.is_set() and not self._complained
+
+    def resync(self) -> None:
+        """List everything again, now."""
+        self.synced.clear()
+        self._again.set()
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        while True:
+            began = self._clock()
+            well = await self._follow()
+            if self._again.is_set():
+                continue
+            well = well and self._clock() - began >= BRIEF_SECONDS
+            self._backoff = self._fresh if well else self._backoff.failed()
+            await asyncio.sleep(self._backoff.pause(random.random()))  # noqa: S311
+
+    async def list(self) -> None:
+        """Read everything into the store. Raises as `KubeClient.list`."""
+        names: set[str] = set()
+        query: dict[str, object] = {**self._fields}
+        if self._from_cache:
+            query["resourceVersion"] = "0"  # any that the server has at hand
+
+        def take(item: Any) -> None:
+            if (name := self._put(item)) is not None:
+                names.add(name)
+
+        while True:
+            metadata = await self._api.list(self._store.path, take, limit=PAGE, **query)
+            self.heard = self._clock()
+            if not metadata.get("continue"):
+                break
+            query = {**self._fields, "continue": metadata["continue"]}
+        self._store.only(names)
+        self.version, self._from_cache = str(metadata.get("resourceVersion", "")), self._cached
+        self.lists += 1
+        self.listed.set()
+        self.synced.set()
+
+    async def _follow(self) -> bool:
+        """List if need be, then watch until the watch ends; whether that was its proper end."""
+        if self._again.is_set():
+            self._again.clear()
+            self.version = None
+        try:
+            if self.version is None:
+                await self.list()
+            await self._watch_until_resync()
+        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
+            self.failures += 1
+            if isinstance(error, ApiRefused) and error.status == GONE:
+                # The watch was away for longer than etcd keeps history (5 min). The cache may be
+                # older still than what is in the store, so the next list is the newest.
+                self.version, self._from_cache = None, False
+                return False
+            kind = type(error).__name__
+            level = logging.DEBUG if self._complained == kind else logging.WARNING
+            log.log(level, "cannot follow %s: %s", self._store.path, error)
+            self._complained = kind
+            return False
+        return True
+
+    async def _watch_until_resync(self) -> None:
+        watching = asyncio.create_task(self._watch())
+        told = asyncio.create_task(self._again.wait())
+        try:
+            await asyncio.wait((watching, told), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+        finally:
+            watching.cancel()
+            told.cancel()
+            await asyncio.gather(watching, told, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        seconds = random.uniform(*WATCH_SECONDS)  # noqa: S311
+        place = {"allowWatchBookmarks": "true", "resourceVersion": self.version, **self._fields}
+        async with self._api.watch(self._store.path, seconds, **place) as events:
+            if self._complained:
+                log.info("the API server answers again: %s are watched", self._store.path)
+            self._complained, self.heard = "", self._clock()
+            async for event in events:
+                self._take(event)
+                self.heard = self._clock()
+
+    def _take(self, event: Any) -> None:
+        kind, item = event.get("type"), event.get("object") or {}
+        if kind == "ERROR":
+            # It comes as an object, behind a status of 200.
+            reason, message = item.get("reason", ""), item.get("message", "")
+            gone = reason in {"Expired", "Gone"}
+            status = GONE if gone else int(item.get("code") or 0)
+            raise ApiRefused(f"watch {self._store.path}", status, reason, message)
+        version = (item.get("metadata") or {}).get("resourceVersion")
+        if version:
+            self.version = version
+        if kind == "DELETED":
+            self._store.remove(item)
+        elif kind != "BOOKMARK":
+            self._put(item)
+
+    def _put(self, item: Any) -> str | None:
+        """Its name, also where it is not understood: what is known of it stays then."""
+        try:
+            name = self._store.name(item)
+        except NOT_UNDERSTOOD as error:
+            self.skipped.skip(self._store.path, "an object without a name", error)
+            return None
+        try:
+            self._store.put(item)
+        except Exception as error:  # noqa: BLE001 - of one object; the others go on
+            self.skipped.skip(self._store.path, name, error)
+        return name

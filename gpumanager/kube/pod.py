@@ -1,0 +1,242 @@
+"""A pod, as much of it as this project needs, read from its JSON object. Pure.
+
+One model for all who meet pods: from the kubelet's own list, from the API server's watch, in what
+kube-scheduler asks. What cannot be understood is left out, never guessed. The extender keeps 50,000
+of them, so what many pods have alike is kept once.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final, NewType
+
+from gpumanager.kube.quantity import amount, whole_number
+from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
+from gpumanager.units import MIB
+
+PodUID = NewType("PodUID", str)
+
+ANNOTATION_MOST: Final = 16 << 10
+"""Characters of one annotation; what is longer is nothing that a scheduler wrote."""
+ANNOTATIONS_MOST: Final = 64 << 10
+LARGEST: Final = 10**9
+"""Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+STATUSES: Final = ("initContainerStatuses", "containerStatuses")
+
+
+class ContainerKind(Enum):
+    """In which of the pod's lists a container stands; a sidecar is an init container that stays."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """What one container asks for. cores, blocks: 0 for nothing, None where not understood."""
+
+    name: str
+    kind: ContainerKind
+    cores: int | None
+    blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    """Of a pod as an object of the API server: what a node decides by about its own pods.
+
+    version: its resourceVersion. owners: kinds of its owners. static: made by the kubelet from a
+    file; the API server shows a mirror of it. reason, message: of its status. waiting: why its
+    containers wait, each as reason and message.
+    """
+
+    version: str = ""
+    owners: tuple[str, ...] = ()
+    static: bool = False
+    reason: str = ""
+    message: str = ""
+    waiting: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod. annotations: those in `tencent.com/`. containers: in the order of admission, init
+    first. cpu_milli, memory_mib: what it asks of the node itself. priority: as kube-scheduler has
+    it. wants_others: it has to be where certain others are. scheduler: who is to place it, by its
+    schedulerName. mirror_of: the kubelet's UID of a static pod, where `uid` is its mirror's.
+    """
+
+    uid: PodUID
+    namespace: str
+    name: str
+    phase: str
+    terminating: bool
+    annotations: Mapping[str, str]
+    containers: tuple[ContainerView, ...]
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    priority: int = 0
+    wants_others: bool = False
+    scheduler: str = ""
+    mirror_of: PodUID | None = None
+    status: PodStatus = field(default=PodStatus(), compare=False)
+
+    @property
+    def ended(self) -> bool:
+        """It will never run again: its devices are free."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def kubelet_uid(self) -> PodUID:
+        """By which the kubelet, and so the device plugin, knows it."""
+        return self.mirror_of or self.uid
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """Names of its containers, without init containers."""
+        return tuple(one.name for one in self.containers if one.kind is ContainerKind.APP)
+
+    @property
+    def asks(self) -> bool:
+        """For any of our resources, be it understood or not."""
+        return any(one.cores != 0 or one.blocks != 0 for one in self.containers)
+
+
+def read_pod(item: Any) -> PodView:
+    """A pod of its JSON object; raises KeyError, TypeError, AttributeError, ValueError where it is
+    none."""
+    metadata, status = item["metadata"], item.get("status") or {}
+    spec, annotations = item.get("spec") or {}, metadata.get("annotations") or {}
+    priority = spec.get("priority")
+    cpu, memory = node_resources(spec)
+    mirror = CONFIG_MIRROR in annotations and annotations.get(CONFIG_HASH)
+    return PodView(
+        uid=PodUID(metadata["uid"]),
+        namespace=metadata.get("namespace", "default"),
+        name=metadata["name"],
+        phase=sys.intern(str(status.get("phase") or "Pending")),
+        terminating=bool(metadata.get("deletionTimestamp")),
+        annotations=_ours(annotations),
+        containers=tuple(_containers(spec)),
+        cpu_milli=cpu,
+        memory_mib=memory,
+        priority=priority if isinstance(priority, int) else 0,
+        wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
+        scheduler=sys.intern(str(spec.get("schedulerName") or "")),
+        mirror_of=PodUID(mirror) if mirror else None,
+        status=_status(metadata, status, static=CONFIG_MIRROR in annotations),
+    )
+
+
+def node_resources(spec: Any) -> tuple[int, int]:
+    """What a pod asks of its node's own CPU (thousandths) and memory (MiB), as Kubernetes counts.
+
+    Containers and sidecars together, or an init container beside the sidecars before it, if that
+    is more; and the overhead of the runtime. What stands at the pod as a whole counts instead. What
+    cannot be read counts as nothing: kube-scheduler decides whether it fits, here it is weighed.
+    """
+    most_cpu = most_memory = cpu = memory = 0
+    for container in spec.get("initContainers") or []:
+        one_cpu, one_memory = _requested(container)
+        most_cpu, most_memory = max(most_cpu, cpu + one_cpu), max(most_memory, memory + one_memory)
+        if container.get("restartPolicy") == "Always":
+            cpu, memory = cpu + one_cpu, memory + one_memory
+    for container in spec.get("containers") or []:
+        one_cpu, one_memory = _requested(container)
+        cpu, memory = cpu + one_cpu, memory + one_memory
+    cpu, memory = max(cpu, most_cpu), max(memory, most_memory)
+    if whole := (spec.get("resources") or {}).get("requests"):
+        whole_cpu, whole_memory = amounts(whole)
+        cpu = whole_cpu if "cpu" in whole else cpu
+        memory = whole_memory if "memory" in whole else memory
+    more_cpu, more_memory = amounts(spec.get("overhead") or {})
+    return cpu + more_cpu, memory + more_memory
+
+
+def amounts(said: Any) -> tuple[int, int]:
+    """CPU (thousandths) and memory (MiB) of a map of resources."""
+    return _scaled(said.get("cpu"), 1000), _scaled(said.get("memory"), 1 / MIB)
+
+
+def kind_of(container: Any, *, init: bool) -> ContainerKind:
+    """init: it stands among the pod's init containers."""
+    if not init:
+        return ContainerKind.APP
+    always = container.get("restartPolicy") == "Always"
+    return ContainerKind.SIDECAR if always else ContainerKind.INIT
+
+
+def _requested(container: Any) -> tuple[int, int]:
+    """A limit where no request stands, as the API server has it."""
+    resources = container.get("resources") or {}
+    return amounts((resources.get("limits") or {}) | (resources.get("requests") or {}))
+
+
+def _scaled(value: Any, scale: float) -> int:
+    return min(LARGEST, round(amount(str(value)) * scale)) if value is not None else 0
+
+
+def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods.
+
+    So may be those in our name: anybody writes them.
+    """
+    found, left = dict[str, str](), ANNOTATIONS_MOST
+    for key, text in annotations.items():
+        size = len(key) + len(text)
+        if key.startswith(ANNOTATIONS_OURS) and len(text) <= ANNOTATION_MOST and size <= left:
+            found[key], left = text, left - size
+    return found
+
+
+def _containers(spec: Any) -> Iterator[ContainerView]:
+    for name in ("initContainers", "containers"):
+        for container in spec.get(name) or []:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            yield _container(
+                container["name"],
+                kind_of(container, init=name == "initContainers"),
+                _devices(limits.get(VCORE, 0)),
+                _devices(limits.get(VMEMORY, 0)),
+            )
+
+
+@lru_cache(maxsize=4096)
+def _container(
+    name: str, kind: ContainerKind, cores: int | None, blocks: int | None
+) -> ContainerView:
+    """Pods of a kind share one."""
+    return ContainerView(name, kind, cores, blocks)
+
+
+def _devices(value: Any) -> int | None:
+    """A whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
+    found = whole_number(value)
+    return None if found is None or found < 0 else found
+
+
+def _status(metadata: Any, status: Any, *, static: bool) -> PodStatus:
+    return PodStatus(
+        version=str(metadata.get("resourceVersion", "")),
+        owners=tuple(sys.intern(one["kind"]) for one in metadata.get("ownerReferences") or ()),
+        static=static,
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        waiting=tuple(_waiting(status)),
+    )
+
+
+def _waiting(status: Any) -> Iterator[tuple[str, str]]:
+    for kind in STATUSES:
+        for container in status.get(kind) or ():
+            if state := (container.get("state") or {}).get("waiting"):
+                yield state.get("reason", ""), state.get("message", "")
