@@ -38,7 +38,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Delayed:
     """Not before `until`."""
 
     until: float
@@ -46,7 +46,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WriteCounts:
     """What became of the tasks so far."""
 
     written: int = 0
@@ -64,12 +64,12 @@ class Writer:
         outage: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tally = Tally()
+        self.tally = WriteCounts()
         self.rounds = 0
         self._backoff = backoff or Backoff(1.0, 300.0)
         self._outage = self._calm = outage or Backoff(1.0, 60.0)
         self._clock = clock
-        self._waiting: dict[Hashable, Waiting] = {}
+        self._waiting: dict[Hashable, Delayed] = {}
         self._silent_until = 0.0
         self._forbidden: set[str] = set()
 
@@ -118,7 +118,7 @@ class Writer:
             backoff, pause = self._backoff, SETTLE_SECONDS
             self.tally = replace(self.tally, written=self.tally.written + 1)
         self._somebody()
-        self._waiting[task.key] = Waiting(self._clock() + pause, backoff)
+        self._waiting[task.key] = Delayed(self._clock() + pause, backoff)
 
     def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
         self.tally = replace(self.tally, refused=self.tally.refused + 1)
