@@ -40,7 +40,7 @@ class Cluster(Protocol):
 
 
 class Standalone:
-    """A node without an API server: who tells of something has said it in the log, too."""
+    """A node without an API server: events and conditions go to the log alone."""
 
     def condition(self, condition: "Condition") -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
@@ -55,11 +55,11 @@ class Standalone:
         """There are no annotations."""
 
     def pod_name(self, _: PodUID) -> str | None:
-        """Nobody tells of pods."""
+        """Pods are not known by name."""
         return None
 
     async def run(self, _: "Callable[[], Facts]") -> None:
-        """There is nobody to tell."""
+        """There is no API server."""
 
 
 def join(
