@@ -202,8 +202,8 @@ async def _in_cluster(namespace: str, name: str, kubeconfig: Path) -> tuple[str,
 
     pods = f"/api/v1/namespaces/{namespace}"
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
-    async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as api:
-        found = await api.get(f"{pods}/pods/{name}")
-        events = await api.get(f"{pods}/events", **about)
+    async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:
+        found = await client.get(f"{pods}/pods/{name}")
+        events = await client.get(f"{pods}/events", **about)
     items = events.get("items") or ()
     return pod_story(found, [one for one in items if isinstance(one, dict)])

@@ -39,7 +39,7 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.monitor.latency import TimedAllocator
-from gpumanager.node.join import Alone, Cluster
+from gpumanager.node.join import Cluster, Standalone
 from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
@@ -207,7 +207,7 @@ class NodeAgent:
 
 async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
-    if isinstance(cluster, Alone):
+    if isinstance(cluster, Standalone):
         return
     from gpumanager.gpu.driver_version import cuda_version
     from gpumanager.node.labels import Software

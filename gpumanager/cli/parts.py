@@ -18,7 +18,7 @@ from gpumanager.isolation.answer import DeviceFiles
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
-from gpumanager.node.join import Alone, Cluster, join
+from gpumanager.node.join import Cluster, Standalone, join
 from gpumanager.recovery import inheritance
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
@@ -80,7 +80,7 @@ def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolum
 def join_cluster(settings: AgentSettings) -> Cluster:
     """Raises InputError for a kubeconfig that is none."""
     if settings.standalone:
-        return Alone()
+        return Standalone()
     return join(
         settings.kubeconfig,
         settings.hostname_override,

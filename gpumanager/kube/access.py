@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: a kubeconfig, or a pod's service account.
+"""Address of the API server and credentials for it: a kubeconfig, or a pod's service account.
 
 What a user can get wrong is checked here, at start and without the `kubernetes` package; reading
 certificates, tokens and credentials of other programs is the package's work (`connection`).
@@ -82,7 +82,10 @@ def read_kubeconfig(path: Path) -> Access:
 
 
 def load_kubeconfig(path: Path) -> Any:
-    """Its content, where every context has a user, who may be nobody. Raises InputError."""
+    """Its content, where every context has a user, if need be without credentials.
+
+    Raises InputError.
+    """
     import yaml
 
     try:
@@ -102,7 +105,7 @@ def load_kubeconfig(path: Path) -> Any:
 
 
 def _check_user(path: Path, user: Any) -> None:
-    """Refuse what would be left out in silence: we would be somebody else."""
+    """Refuse what the package ignores: requests would go out as another user."""
     for name in NOT_SUPPORTED:
         if name in user:
             raise InputError(path, f"user: {name} is not supported")

@@ -46,7 +46,7 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 class KubeClient:
     """One API server, one user. agent: our name in its audit log. For one event loop.
 
-    Whoever makes it closes it: `async with`, or `close`.
+    Its creator closes it: `async with`, or `close`.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class KubeClient:
     async def _connected(self) -> "Connection":
         """The connection of before, or a new one where a certificate or the kubeconfig changed.
 
-        Requests on the old one end with an error: whoever made them tries again.
+        Requests on the old one end with an error, and their callers retry.
         """
         async with self._opening:
             if self._connection and self._clock() - self._renewed >= RENEW_SECONDS:

@@ -133,14 +133,14 @@ async def _load(access: Access, loader: Any, configuration: Any) -> None:
     except Exception as error:  # the package raises what comes: TypeError, ConfigException, …
         raise ApiUnavailable(f"{access.kubeconfig}: {error}") from error
     if program and TOKEN not in configuration.api_key and not configuration.cert_file:
-        # The package logs why an exec program failed, and would go on as nobody.
+        # The package logs why an exec program failed, and would go on anonymously.
         command = program.get("command")
         raise ApiUnavailable(f"{access.kubeconfig}: user: exec {command!r} gave no credentials")
 
 
 def _read_token_from(path: Path, configuration: Any) -> None:
     """For each request: kubelets and operators write new tokens into the file."""
-    # The package asks for a token anew only where it has one already; else it goes on as nobody.
+    # The package asks for a token anew only where it has one already; else it goes on anonymously.
 
     def read(current: Any) -> None:
         current.api_key[TOKEN] = f"Bearer {path.read_text().strip()}"

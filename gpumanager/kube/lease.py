@@ -27,8 +27,8 @@ CONFLICT: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds, with client-go's defaults. duration: others wait so long. deadline: we decide so
-    long without renewing. retry: between two attempts."""
+    """Seconds, with client-go's defaults. duration: then a standby takes a lease that is not renewed.
+    deadline: then the leader stops leading. retry: between two attempts."""
 
     duration: float = 15.0
     deadline: float = 10.0
@@ -61,12 +61,12 @@ def observe(seen: LeaseRecord | None, lease: Any, now: float) -> LeaseRecord:
 
 
 def may_take(seen: LeaseRecord, us: str, now: float) -> bool:
-    """It is ours, nobody's, or its time is over."""
+    """This replica holds it, no replica does, or it has expired."""
     return seen.holder in {"", us} or now >= seen.since + seen.duration
 
 
 def claim(seen: LeaseRecord, us: str, times: LeaseTimes, stamp: str) -> dict[str, Any]:
-    """What we write to hold it."""
+    """The spec to write for holding it."""
     spec: dict[str, Any] = {
         "holderIdentity": us,
         "leaseDurationSeconds": int(times.duration),
@@ -78,7 +78,7 @@ def claim(seen: LeaseRecord, us: str, times: LeaseTimes, stamp: str) -> dict[str
 
 
 class LeaderElection:
-    """Takes part in the election. changed: called with True when we begin to lead, and False."""
+    """One candidate, `us`. changed: called with True when it becomes leader, False when it ends."""
 
     def __init__(
         self,
@@ -109,12 +109,12 @@ class LeaderElection:
 
     @property
     def remaining(self) -> float:
-        """Seconds for which we may decide without hearing more."""
+        """Seconds of leadership left without another renewal."""
         return max(0.0, self._until - self._clock())
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as we know."""
+        """The leader, as of the last attempt."""
         return self._seen.holder if self._seen else ""
 
     async def run(self) -> None:
@@ -164,7 +164,7 @@ class LeaderElection:
         return lease is not None
 
     async def _write(self, version: str, spec: Mapping[str, Any]) -> bool:
-        """Only as long as nobody else has written meanwhile."""
+        """False on a conflict: another replica has written since `version`."""
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
         lease = await self._unless_conflict(self._api.patch, f"{self._all}/{self._name}", body)
         return lease is not None
@@ -180,7 +180,7 @@ class LeaderElection:
         return lease
 
     async def _give_back(self) -> None:
-        """So that nobody has to wait for it. Best effort: we are leaving."""
+        """The next leader then need not wait for it to expire. Best effort."""
         if not self.leads or self._seen is None:
             return
         self._until = float("-inf")

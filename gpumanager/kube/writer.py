@@ -1,8 +1,9 @@
 """Writes to the API server, one thing after another, in the background.
 
 What is to be written is asked anew each round: it is the difference between what should be and what
-is, so nothing is queued that could be lost or grow old, and an outage leaves no backlog. What
-fails waits longer each time, by itself; where nobody answers, everything waits.
+is, so nothing is queued that could be lost or grow old, and an outage leaves no backlog. A
+task that fails is repeated alone, after a growing pause; while the API server does not answer, all
+wait.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Delayed:
     """Not before `until`."""
 
     until: float
@@ -46,7 +47,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WriteCounts:
     """What became of the tasks so far."""
 
     written: int = 0
@@ -55,7 +56,7 @@ class Tally:
 
 
 class Writer:
-    """Performs tasks. backoff: of a task that is refused. outage: where nobody answers."""
+    """Performs tasks. backoff: of a refused task. outage: while the API server does not answer."""
 
     def __init__(
         self,
@@ -64,18 +65,18 @@ class Writer:
         outage: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tally = Tally()
+        self.counts = WriteCounts()
         self.rounds = 0
         self._backoff = backoff or Backoff(1.0, 300.0)
-        self._outage = self._calm = outage or Backoff(1.0, 60.0)
+        self._outage = self._no_outage = outage or Backoff(1.0, 60.0)
         self._clock = clock
-        self._waiting: dict[Hashable, Waiting] = {}
+        self._waiting: dict[Hashable, Delayed] = {}
         self._silent_until = 0.0
         self._forbidden: set[str] = set()
 
     @property
     def reachable(self) -> bool:
-        """False while nobody answers."""
+        """False during an outage."""
         return not self._outage.failures
 
     async def run(
@@ -106,39 +107,39 @@ class Writer:
         try:
             await task.perform()
         except ApiUnavailable as error:
-            self._nobody(error)
+            self._unavailable(error)
             return
         except ApiRefused as error:
-            self._said(task, error)
+            self._log_refusal(task, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
         except NOT_UNDERSTOOD as error:
             log.warning("%s: the answer is not understood: %r", task.what, error)
             backoff, pause = self._refused(backoff, 0.0)
         else:
             backoff, pause = self._backoff, SETTLE_SECONDS
-            self.tally = replace(self.tally, written=self.tally.written + 1)
-        self._somebody()
-        self._waiting[task.key] = Waiting(self._clock() + pause, backoff)
+            self.counts = replace(self.counts, written=self.counts.written + 1)
+        self._answered()
+        self._waiting[task.key] = Delayed(self._clock() + pause, backoff)
 
     def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
-        self.tally = replace(self.tally, refused=self.tally.refused + 1)
+        self.counts = replace(self.counts, refused=self.counts.refused + 1)
         later = backoff.failed()
         return later, max(least, later.pause(random.random()))  # noqa: S311
 
-    def _nobody(self, error: ApiUnavailable) -> None:
+    def _unavailable(self, error: ApiUnavailable) -> None:
         if self.reachable:
-            log.warning("%s; what is to be written there waits", error)
+            log.warning("%s; all writes wait", error)
         self._outage = self._outage.failed()
         self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
-        self.tally = replace(self.tally, unavailable=self.tally.unavailable + 1)
+        self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
 
-    def _somebody(self) -> None:
+    def _answered(self) -> None:
         if not self.reachable:
-            log.info("the API server answers again: what waited is written")
-        self._outage, self._silent_until = self._calm, 0.0
+            log.info("the API server answers again: waiting writes go out")
+        self._outage, self._silent_until = self._no_outage, 0.0
 
-    def _said(self, task: Task, error: ApiRefused) -> None:
-        """A permission that is missing is said once for each kind of thing."""
+    def _log_refusal(self, task: Task, error: ApiRefused) -> None:
+        """A missing permission is logged once for each kind of task."""
         kind = task.what.partition(" ")[0]
         known = error.status == FORBIDDEN and kind in self._forbidden
         if error.status == FORBIDDEN:
@@ -153,7 +154,7 @@ class Writer:
 
 
 async def retry_on_conflict(write: Callable[[], Awaitable[Any]]) -> Any:
-    """`write`, again a few times where others wrote at the same moment; raises as it does."""
+    """`write`, repeated up to three times on a conflict with another writer; raises as it does."""
     for attempt in range(1, CONFLICT_ATTEMPTS):
         try:
             return await write()

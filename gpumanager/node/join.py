@@ -11,8 +11,8 @@ from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.pod import PodUID
 
 if TYPE_CHECKING:
-    from gpumanager.node.service import Facts, Happening
-    from gpumanager.node.status import Condition
+    from gpumanager.node.node_reconciler import Condition
+    from gpumanager.node.service import Facts, NodeEvent
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class Cluster(Protocol):
     def condition(self, condition: "Condition") -> None:
         """A condition of the node is this from now on."""
 
-    def event(self, event: "Happening") -> None:
+    def event(self, event: "NodeEvent") -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: "Happening") -> None:
+    def pod_event(self, pod: PodUID, event: "NodeEvent") -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -39,27 +39,27 @@ class Cluster(Protocol):
         """For as long as the task lives. facts: asked before each round."""
 
 
-class Alone:
-    """A node without an API server: who tells of something has said it in the log, too."""
+class Standalone:
+    """A node without an API server: events and conditions go to the log alone."""
 
     def condition(self, condition: "Condition") -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
-    def event(self, event: "Happening") -> None:
+    def event(self, event: "NodeEvent") -> None:
         log.debug("%s: %s", event.reason, event.message)
 
-    def pod_event(self, pod: PodUID, event: "Happening") -> None:
+    def pod_event(self, pod: PodUID, event: "NodeEvent") -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
         """There are no annotations."""
 
     def pod_name(self, _: PodUID) -> str | None:
-        """Nobody tells of pods."""
+        """Pods are not known by name."""
         return None
 
     async def run(self, _: "Callable[[], Facts]") -> None:
-        """There is nobody to tell."""
+        """There is no API server."""
 
 
 def join(
@@ -74,7 +74,7 @@ def join(
         access = find_access(kubeconfig)
     except NoAccess as error:
         log.info("%s: no labels, annotations and events are written", error)
-        return Alone()
+        return Standalone()
     from gpumanager.kube.client import KubeClient
     from gpumanager.node.service import NodeCluster
 

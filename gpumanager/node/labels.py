@@ -76,7 +76,7 @@ def label_value(text: str) -> str:
 
 
 def parse_node_labels(text: str) -> dict[str, str]:
-    """`k=v,k2=v2` of --node-labels; what is no label is left out and said, as the original does."""
+    """`k=v,k2=v2` of --node-labels; an invalid label is left out and logged, as in gpu-manager."""
     labels = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (word.strip() for word in item.partition("="))

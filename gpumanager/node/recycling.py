@@ -1,10 +1,9 @@
-"""Which pods are deleted so that whoever owns them makes them anew. Pure.
+"""Which pods are deleted so that their owners (a ReplicaSet, a Job) create new ones. Pure.
 
-The original's rule: a pod that this node failed to admit, and that somebody owns. A kubelet never
-takes such a pod back; what stays is its corpse, or, where a container cannot be told apart any more
-after the agent lost its books, a container that waits for ever. Ours alone: the pod asks for our
-resources, and the words are about them. Never what nobody would make again, never what the node
-itself depends on.
+gpu-manager's rule: a pod that this node failed to admit, and that has an owner. A kubelet never
+admits such a pod again: it stays `Failed`. Another case: after the agent lost its journal, a
+container that can no longer be identified waits in PreStartContainer forever. Only pods that ask
+for our resources and failed because of them are deleted; never static or critical pods.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ ADMISSION_FAILED: Final = "UnexpectedAdmissionError"
 CRITICAL: Final = 2_000_000_000
 """The priority from which Kubernetes itself calls a pod critical."""
 HOPELESS: Final = "no record of answering"
-"""What PreStartContainer says of a container that no attempt can save."""
+"""In PreStartContainer's error for a container that no retry can save."""
 HOPELESS_SECONDS: Final = 60.0
 PLUGIN_ANSWERED: Final = "rpc error"
 """The kubelet quotes the plugin behind this."""
@@ -36,7 +35,7 @@ def hopeless(pod: PodView) -> bool:
 
 
 def replaceable(pod: PodView) -> bool:
-    """True if somebody makes it anew, and nothing is lost but the pod."""
+    """True if its owner creates a new one, and nothing is lost but the pod."""
     owned = bool(pod.status.owners) and not {"Pod", "Node"} & set(pod.status.owners)
     return owned and not pod.status.static and not pod.terminating and pod.priority < CRITICAL
 

@@ -21,10 +21,9 @@ from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodUID
 from gpumanager.kube.writer import Task, Writer
 from gpumanager.node.labels import Software, node_labels
-from gpumanager.node.node_keeper import NodeKeeper
-from gpumanager.node.pod_keeper import PodKeeper
+from gpumanager.node.node_reconciler import Condition, NodeReconciler
+from gpumanager.node.pod_reconciler import PodReconciler
 from gpumanager.node.pods import NodePods
-from gpumanager.node.status import Condition
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class Facts:
     unhealthy: frozenset[GpuUUID] = frozenset()
 
 
-class Happening(Protocol):
+class NodeEvent(Protocol):
     """Something that happened to a pod or to the node. reason: one word in CamelCase."""
 
     @property
@@ -76,8 +75,8 @@ class NodeCluster:
         fields = f"spec.nodeName={node}"
         self.informer = Informer(api, self.store, fields=fields, cached=True, clock=clock)
         self.events = EventRecorder(api, node, self.store.reference, elapsed=clock)
-        self.node = NodeKeeper(api, node, changed=self._wake.set, elapsed=clock)
-        self.pods = PodKeeper(api, self.store, self.events, recycle=recycle, clock=clock)
+        self.node = NodeReconciler(api, node, changed=self._wake.set, elapsed=clock)
+        self.pods = PodReconciler(api, self.store, self.events, recycle=recycle, clock=clock)
         self.writer = Writer(clock=clock)
 
     def condition(self, condition: Condition) -> None:
@@ -85,11 +84,11 @@ class NodeCluster:
         self.node.condition(condition)
         self._wake.set()
 
-    def event(self, event: Happening) -> None:
+    def event(self, event: NodeEvent) -> None:
         """This happened to the node."""
         self._say(None, event)
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
         self._say(pod, event)
 
@@ -125,7 +124,7 @@ class NodeCluster:
         for pod in self._holders(gpu):
             self.events.record(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
 
-    def _say(self, pod: PodUID | None, event: Happening) -> None:
+    def _say(self, pod: PodUID | None, event: NodeEvent) -> None:
         self.events.record(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
 

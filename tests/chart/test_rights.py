@@ -104,17 +104,18 @@ def request(verb: str) -> tuple[Right, When]:
 
 
 CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
-    ("cluster/node_keeper.py", "get"): (agent("nodes", "get"),),
-    ("cluster/node_keeper.py", "patch"): (agent("nodes", "patch"), agent("nodes/status", "patch")),
-    ("cluster/notices.py", "create"): (agent("events", "create"), quota_event("create")),
-    ("cluster/notices.py", "get"): (agent("events", "get"), quota_event("get")),
-    ("cluster/notices.py", "patch"): (agent("events", "patch"), quota_event("patch")),
-    ("cluster/pod_keeper.py", "delete"): (
+    ("node/node_reconciler.py", "get"): (agent("nodes", "get"),),
+    ("node/node_reconciler.py", "patch"): (
+        agent("nodes", "patch"),
+        agent("nodes/status", "patch"),
+    ),
+    ("kube/events.py", "create"): (agent("events", "create"), quota_event("create")),
+    ("kube/events.py", "get"): (agent("events", "get"), quota_event("get")),
+    ("kube/events.py", "patch"): (agent("events", "patch"), quota_event("patch")),
+    ("node/pod_reconciler.py", "delete"): (
         agent("pods", "delete", has("--recycle-failed-pods=true")),
     ),
-    ("cluster/pod_keeper.py", "patch"): (agent("pods", "patch"),),
-    ("cluster/watch.py", "list"): (agent("pods", "list"),),
-    ("cluster/watch.py", "watch"): (agent("pods", "watch"),),
+    ("node/pod_reconciler.py", "patch"): (agent("pods", "patch"),),
     ("kubelet/pods.py", KUBELET): (agent("kubelet's pods", "get"), agent("nodes/metrics", "get")),
     ("scheduler/bind.py", "create"): (extender("pods/binding", "create"),),
     ("scheduler/bind.py", "get"): (extender("pods", "get"),),
@@ -128,18 +129,20 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("scheduler/certificates/own.py", "create"): (secret("create", named=False),),
     ("scheduler/certificates/own.py", "patch"): (secret("patch", named=True),),
     ("scheduler/certificates/requested.py", "create"): (request("create"),),
-    ("scheduler/lease.py", "create"): (lease("create", named=False),),
-    ("scheduler/lease.py", "get"): (lease("get", named=True),),
-    ("scheduler/lease.py", "patch"): (lease("patch", named=True),),
+    ("kube/lease.py", "create"): (lease("create", named=False),),
+    ("kube/lease.py", "get"): (lease("get", named=True),),
+    ("kube/lease.py", "patch"): (lease("patch", named=True),),
     ("scheduler/reminding.py", "patch"): (extender("pods", "patch"),),
     ("scheduler/role.py", "patch"): (extender("pods", "patch"),),
-    ("scheduler/watching.py", "list"): (
+    ("kube/informer.py", "list"): (
+        agent("pods", "list"),
         extender("nodes", "list"),
         extender("pods", "list"),
         budgets("list"),
         *quotas("list"),
     ),
-    ("scheduler/watching.py", "watch"): (
+    ("kube/informer.py", "watch"): (
+        agent("pods", "watch"),
         extender("nodes", "watch"),
         extender("pods", "watch"),
         budgets("watch"),

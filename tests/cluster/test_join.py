@@ -7,7 +7,7 @@ import pytest
 import yaml
 from real_agent import API_RULES
 
-from gpumanager.node.join import Alone, join
+from gpumanager.node.join import Standalone, join
 from gpumanager.node.service import NodeCluster
 
 
@@ -19,7 +19,7 @@ async def test_a_node_without_an_api_server_says_so_once_and_lives(
 
     cluster = join(None, None, {})
 
-    assert isinstance(cluster, Alone)
+    assert isinstance(cluster, Standalone)
     await cluster.run(lambda: pytest.fail("nobody wants to know"))
     assert len(caplog.records) == 1
 

@@ -218,7 +218,7 @@ async def inventory_of(world: ApiWorld) -> str | None:
 
 
 async def events_of_rounds(member: NodeCluster) -> bool:
-    return member.writer.tally.written > 0
+    return member.writer.counts.written > 0
 
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
@@ -309,7 +309,7 @@ async def test_a_conflict_is_tried_again_at_once(simulated: ApiWorld) -> None:
         found = await until(lambda: assigned_to(simulated))
 
     assert found[IDX_0] == "4"
-    assert member.writer.tally.refused == 0
+    assert member.writer.counts.refused == 0
 
 
 async def test_a_static_pod_is_known_by_the_kubelet_s_uid(simulated: ApiWorld) -> None:

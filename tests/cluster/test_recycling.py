@@ -8,7 +8,7 @@ from api_world import pod_object
 from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, match
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodUID, PodView, read_pod
-from gpumanager.node.pod_keeper import cause
+from gpumanager.node.pod_reconciler import cause
 from gpumanager.node.recycling import HOPELESS_SECONDS, hopeless, recyclable
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"

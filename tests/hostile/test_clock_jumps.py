@@ -30,7 +30,7 @@ MAY_READ: Final = {
     "grants/journal_file.py": "the name of a damaged journal",
     "deviceplugin/surroundings.py": "when a grant was made, for people",
     "cli/bundle.py": "a bundle's name",
-    "node/node_keeper.py": "since when a condition holds, for people",
+    "node/node_reconciler.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",
     "gpu/utilization.py": "NVML's stamps are of this clock: rows that do not fit it are dropped",
     "monitor/admissions.py": "when something happened, for people",

@@ -24,7 +24,7 @@ MOST_NAMED: Final = 5
 _PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$", re.DOTALL)
 
 
-class PodKeeper:
+class PodReconciler:
     """recycle: whether pods are deleted at all. clock: seconds, never back."""
 
     def __init__(
