@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. The rest are their parts.
+# Two commands do everything: `make demo` and `make test`. The rest are their parts, or go further.
 PYTHON ?= python3
 VENV ?= .venv
 CLIENTS ?= .venv-clients
@@ -25,6 +25,20 @@ demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
 
 .PHONY: test
 test: lint types unit ## set up, then lint, types and the whole test suite
+
+# What starts containers, builds programs, plays machines for long, or reads pages.
+SLOW := benchmarks chart cli clients dashboards docs e2e gpu_check hostile native/shim native/sim \
+    native/table native/core/test_fuzz.py native/core/test_sanitizers.py sim web \
+    test_install.py test_readme.py
+.PHONY: test-fast
+test-fast: lint ## lint, then what answers soon: all but containers, builds, simulated machines and pages
+	ls -d $(addprefix tests/,$(SLOW)) >/dev/null
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile $(addprefix --ignore=tests/,$(SLOW)) tests
+
+.PHONY: test-docs
+test-docs: $(VENV)/developing ## pages and tables: docs, README, chart, dashboards, benchmark's cases, imports
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile tests/docs tests/chart tests/dashboards \
+	    tests/benchmarks tests/test_architecture.py tests/test_readme.py
 
 .PHONY: lint
 lint: $(VENV)/developing ## ruff, clang-format, generated modules up to date
