@@ -15,9 +15,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
-from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodView, read_pod
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class PodsApi:
         """Safe to repeat; the next call connects again."""
         channel, self._channel = self._channel, None
         if channel is not None:
-            await channel.close()
+            await channel.close(None)
 
     def _parsed(self, body: bytes) -> PodView:
         try:
