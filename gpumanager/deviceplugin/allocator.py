@@ -13,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
+from typing import Final
 
 from gpumanager.deviceplugin.admission.decision import Refused
 from gpumanager.deviceplugin.admission.granting import Granting
@@ -35,6 +36,9 @@ from gpumanager.recovery.recovery import recover
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
+PRE_START_AGE: Final = 0.5
+"""Seconds that the list of pods may be old when a container starts, so that its two resources need
+one. A look under load takes as long."""
 
 
 class Allocator:
@@ -165,7 +169,7 @@ class Allocator:
 
         Safe to repeat. Raises NotSettled, after which the kubelet tries again.
         """
-        view = await self._eyes.look()
+        view = await self._eyes.look(PRE_START_AGE)
         checkpoint, containers = await self._around.books.containers(
             resource, ids, view, self._promises.live(), admitting=self._hearing.admitting
         )

@@ -11,6 +11,8 @@ annotations, and no pod without GPUs has that (decision 0097).
 
 import asyncio
 import logging
+import math
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -80,11 +82,15 @@ class Eyes:
     def __init__(self, pods: PodsSource | None) -> None:
         self._pods = pods
         self._blind = False
+        self._last: tuple[float, View] = (-math.inf, ())
 
-    async def look(self) -> View | None:
-        """None where the list cannot be read."""
+    async def look(self, max_age: float = 0.0) -> View | None:
+        """None where the list cannot be read. max_age: seconds that a list may be old."""
         if self._pods is None:
             return None
+        began, view = time.monotonic(), self._last[1]
+        if began - self._last[0] < max_age:
+            return view
         try:
             view = await self._pods.pods()
         except PodsUnavailable as error:
@@ -92,6 +98,7 @@ class Eyes:
             self._blind = True
             return None
         self._blind = False
+        self._last = began, view
         return view
 
 

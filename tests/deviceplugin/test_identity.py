@@ -152,6 +152,49 @@ async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnK
     assert pod.uid in thought_of(node).values()
 
 
+async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_at_its_start(
+    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
+
+    def lists() -> int:
+        return node.kubelet.pods_api.lists + node.kubelet.http.requests
+
+    for n in range(3):
+        pod, before = share(f"pair-{n}", 10 + n, 4), lists()
+        assert await node.kubelet.admit(pod) is None
+        assert lists() == before + 1
+        assert pod.uid in thought_of(node).values()
+        monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", BOUND)
+        await node.kubelet.prepare(pod, pod.containers[0])
+        assert lists() == before + 1
+        monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
+        await node.kubelet.prepare(pod, pod.containers[0])
+        assert lists() == before + 3
+
+
+async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_list_for_each(
+    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next pod asks for the same; whichever resource of it comes first, it is known."""
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    full = [share(f"full-{n}", 10, 62) for n in range(2)]
+    assert [await node.run(pod) for pod in full] == [None, None]
+    for n in range(6):
+        assert await node.kubelet.admit(share(f"refused-{n}", 10, 8)) is not None
+    for pod in full:
+        node.kubelet.ended(pod.uid, failed=False)
+        node.kubelet.delete(pod.uid)
+
+    for n in range(6):
+        pod = share(f"next-{n}", 10, 8)
+        assert await node.kubelet.admit(pod) is None
+        await node.kubelet.prepare(pod, pod.containers[0])
+        assert node.allocation(pod).state is State.SETTLED
+        assert await node.limited_to(pod) == (10, 8 * MEMORY_BLOCK)
+
+
 async def test_a_list_of_long_ago_costs_steering_alone(
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

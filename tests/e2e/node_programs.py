@@ -18,6 +18,8 @@ from typing import Final
 
 PROGRAMS: Final = ("kubelet", "kube-apiserver", "kube-scheduler")
 DEFAULT: Final = "1.36.2"
+NEWEST_SEEN: Final = {"1.36": DEFAULT, "1.37": "1.37.2"}
+"""Of minor versions: the patch that is meant by the minor version alone."""
 OLDEST: Final = (1, 30)
 """Before, a generated source file that the API server needs is not part of the module."""
 
@@ -39,7 +41,8 @@ def cache() -> Path:
 
 def wanted() -> str:
     """The version asked for by GPUMANAGER_E2E_VERSION, without `v`."""
-    return os.environ.get("GPUMANAGER_E2E_VERSION", DEFAULT).removeprefix("v")
+    asked = (os.environ.get("GPUMANAGER_E2E_VERSION") or DEFAULT).removeprefix("v")
+    return NEWEST_SEEN.get(asked, asked)
 
 
 def programs(version: str) -> Path:

@@ -266,6 +266,7 @@ spec:
 {{- if ne .Values.kubelet.root "/var/lib/kubelet" }}
 {{- $flags = append $flags (print "--device-plugin-path=" .Values.kubelet.root "/device-plugins") }}
 {{- $flags = append $flags (print "--pod-resources-socket=" .Values.kubelet.root "/pod-resources/kubelet.sock") }}
+{{- $flags = append $flags (print "--pods-api-socket=" .Values.kubelet.root "/pods-api/pods-api.sock") }}
 {{- end }}
 {{- if ne .Values.containerRuntime.socket "/run/containerd/containerd.sock" }}
 {{- $flags = append $flags (print "--container-runtime-endpoint=unix://" .Values.containerRuntime.socket) }}

@@ -8,6 +8,7 @@ says who holds something already.
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 from gpumanager.deviceplugin.admission import admission
 from gpumanager.deviceplugin.admission.admission import PAIR_AGE, Admission, Call, Transaction, View
@@ -19,6 +20,9 @@ from gpumanager.grants.promises import Promises
 from gpumanager.kube.pod import PodView
 from gpumanager.recovery.evidence import Eyes
 from gpumanager.virtual.values import AllocationID
+
+PAIR_LIST_AGE: Final = 0.25
+"""Seconds that the list of pods may be old for the second resource of a container."""
 
 
 class Hearing:
@@ -56,7 +60,7 @@ class Hearing:
 
     async def hear(self, resource: str, size: int, *, again: bool = False) -> Transaction:
         """Whose call this is; what was promised to a pod that this shows rejected is released."""
-        self._view = await self._eyes.look()
+        self._view = await self._eyes.look(PAIR_LIST_AGE if self._is_half(resource, size) else 0.0)
         before, live = self.open, self._promises.live()
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
@@ -99,6 +103,17 @@ class Hearing:
     def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
         nonce = AllocationID(secrets.token_hex(8))
         return Call(resource, size, self._clock(), nonce, again=again)
+
+    def _is_half(self, resource: str, size: int) -> bool:
+        """Whether it can be the other resource of the container that was just asked about.
+
+        Only where its whole pod still fits: else the kubelet may have refused the pod in between,
+        and this be the first call for the next one. Example: 30 cores are given out, of the memory
+        there is too little, and the next pod wants as much memory.
+        """
+        open_ = self.open
+        one = open_.candidate if open_ and open_.viewed and not open_.awaiting else None
+        return one is not None and one.same(resource, size) is not None and self._fits(one.pod)
 
     def _fits(self, pod: PodView) -> bool:
         return could_hold(self._ledger, self._ledger.books(self._promises.live()), pod)

@@ -18,7 +18,7 @@ from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, h
 from gpumanager.grants.journal import Allocation
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.answers import read_answers
-from gpumanager.kubelet.checkpoint import CheckpointUnreadable, DeviceHolder, read_checkpoint
+from gpumanager.kubelet.checkpoint import CheckpointFile, CheckpointUnreadable, DeviceHolder
 from gpumanager.kubelet.pod_resources import NamedHolder
 from gpumanager.names import VCORE
 
@@ -45,12 +45,13 @@ class KubeletBooks:
 
     def __init__(self, checkpoint: Path, pod_resources: PodResourcesSource | None = None) -> None:
         self._path = checkpoint
+        self._file = CheckpointFile(checkpoint)
         self._pod_resources = pod_resources
 
     async def read(self) -> Checkpoint | None:
         """The checkpoint; None where there is none to read."""
         try:
-            return await asyncio.to_thread(read_checkpoint, self._path)
+            return await asyncio.to_thread(self._file.read)
         except CheckpointUnreadable as error:
             logger.debug("%s", error)
             return None

@@ -106,8 +106,11 @@ def ended(live: Iterable[Allocation], admission: str, view: View | None) -> froz
 
     Of what gpu-manager promised no container tells.
     """
+    if view is None:
+        return frozenset()
+    alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: not known whose
     others = (a for a in live if a.admission != admission and not a.inherited)
-    return frozenset(a.allocation for a in others if has_ended(a.owner, view))
+    return frozenset(a.allocation for a in others if a.owner not in alive)
 
 
 def again(

@@ -252,8 +252,11 @@ def contested(
 
 def takes(containers: Iterable[Container], allocation: Allocation) -> bool:
     """Whether they have any of its devices."""
-    ids = {*allocation.core_ids, *allocation.memory_ids}
-    return any(ids & one.core_ids or ids & one.memory_ids for one in containers)
+    return any(
+        not one.core_ids.isdisjoint(allocation.core_ids)
+        or not one.memory_ids.isdisjoint(allocation.memory_ids)
+        for one in containers
+    )
 
 
 def _is_booked(allocation: Allocation, checkpoint: Checkpoint) -> bool:
