@@ -27,7 +27,7 @@ CONFLICT: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds, with client-go's defaults. duration: then a standby takes a lease that is not renewed.
+    """Seconds, as in client-go. duration: then a standby takes a lease that is not renewed.
     deadline: then the leader stops leading. retry: between two attempts."""
 
     duration: float = 15.0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.pod import PodUID
 

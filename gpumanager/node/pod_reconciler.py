@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
@@ -47,7 +47,7 @@ class PodReconciler:
         self._explained: set[PodUID] = set()
         self._ignored: dict[PodUID, tuple[str, ...]] = {}
 
-    def tasks(self, journal: Iterable[Allocation], topology: Topology) -> Iterator[Task]:
+    def tasks(self, journal: Iterable[Grant], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
         self._explain(pods)
         self._tell_ignored(pods)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.events import EventRecorder
 from gpumanager.kube.informer import Informer
@@ -35,7 +35,7 @@ class Facts:
     """What is true on this node now. allocations: the journal's live ones."""
 
     topology: Topology
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[Grant, ...] = ()
     software: Software = field(default_factory=Software)
     unhealthy: frozenset[GpuUUID] = frozenset()
 

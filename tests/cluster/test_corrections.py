@@ -5,7 +5,7 @@ from typing import Any
 from api_world import pod_object
 from grants import gpu, granted, two_gpus
 
-from gpumanager.grants.journal import State
+from gpumanager.grants.grant import State
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.node.annotations import corrections, healed

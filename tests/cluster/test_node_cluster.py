@@ -13,7 +13,7 @@ from api_world import ApiWorld, until
 from grants import facts, granted, two_gpus
 
 from gpumanager.gpu.inventory import read_inventory
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.kube.pod import PodUID
 from gpumanager.names import (

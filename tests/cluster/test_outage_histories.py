@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from kube_clients import client_of
 
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.node.service import Facts, NodeCluster
@@ -50,7 +50,7 @@ class Outages(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner(loop_factory=HistoryLoop)
         self.pods: dict[str, str] = {}
-        self.grants: dict[str, Allocation] = {}
+        self.grants: dict[str, Grant] = {}
         self.number = 0
         self.away = False
 

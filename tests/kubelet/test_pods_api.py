@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
-from gpumanager.kubelet.pods import ContainerKind, KubeletPods, PodsUnavailable
+from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet

@@ -8,7 +8,8 @@ import pytest
 from kubelet_stage import Stage, container, init, one
 from kubelet_under_test import ALPHA, Sketch
 
-from gpumanager.kubelet.pods import PodsUnavailable, PodView
+from gpumanager.kube.pod import PodView
+from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.kubelet.pods_api import PodsApi
 
 
