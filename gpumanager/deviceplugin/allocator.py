@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.handler import AllocateHandler
-from gpumanager.deviceplugin.admission.steering import Question, steer
+from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.advertised import advertised
 from gpumanager.deviceplugin.dependencies import Dependencies
@@ -105,7 +105,7 @@ class Allocator:
         async with self._lock:
             open_ = await self._tracker.observe(resource, size)
             await self._store.release(self._handler.conflict(open_, available).over)
-            question = Question(resource, size, tuple(available), tuple(must_include))
+            question = PreferenceCall(resource, size, tuple(available), tuple(must_include))
             offer = steer(self._ledger, self._store.live(), open_, question)
             self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
             return offer.ids

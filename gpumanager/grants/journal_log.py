@@ -36,7 +36,7 @@ FILL: Final = b"\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JournalChange:
     """From one journal to the next: these are so now, those are forgotten."""
 
     put: tuple[Grant, ...] = ()
@@ -54,14 +54,14 @@ class Log:
     torn: bool = False
 
 
-def change(before: Journal, after: Journal) -> Change:
+def change(before: Journal, after: Journal) -> JournalChange:
     """What has changed; grants are never altered, so those kept are the same objects."""
     old, new = differences(before, after)
     drop = (one.id for one in old if one.id not in after.grants)
-    return Change(tuple(new), tuple(drop))
+    return JournalChange(tuple(new), tuple(drop))
 
 
-def line(number: int, what: Change) -> bytes:
+def line(number: int, what: JournalChange) -> bytes:
     """One line of the log."""
     return _line(number, {"put": [record(a) for a in what.put], "drop": list(what.drop)})
 
@@ -70,7 +70,7 @@ def opening(journal: Journal) -> tuple[bytes, int]:
     """The lines of a new log that begins with `journal`, and the number of the next."""
     kept = journal.grants.values()
     lines = [_line(0, {"version": VERSION, "kept": len(kept)})]
-    lines += (line(number, Change((one,))) for number, one in enumerate(kept, 1))
+    lines += (line(number, JournalChange((one,))) for number, one in enumerate(kept, 1))
     return b"".join(lines), len(lines)
 
 

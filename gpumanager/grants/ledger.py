@@ -25,7 +25,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Holdings:
     """On one GPU. exclusive: somebody has all of it."""
 
     cores: int
@@ -45,7 +45,7 @@ class Ledger:
     def adopt(self, topology: Topology) -> None:
         """From now on these are the GPUs."""
         self.topology = topology
-        self._counted: tuple[object, Mapping[GpuUUID, Held]] = (None, {})
+        self._counted: tuple[object, Mapping[GpuUUID, Holdings]] = (None, {})
 
     def repeated(self, grants: Sequence[Grant]) -> Repeated:
         """What grants on one GPU have again. Of amounts alone nothing is."""
@@ -80,7 +80,7 @@ class Ledger:
             return book.untouched and blocks(gpu.memory) >= request.blocks
         return book.free_cores >= request.cores and book.free_blocks >= request.blocks
 
-    def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Held]:
+    def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Holdings]:
         """On each GPU. The same tuple of grants is counted once."""
         counted, held = self._counted
         if counted is not grants:
@@ -92,10 +92,10 @@ class Ledger:
             self._counted = (grants if isinstance(grants, tuple) else None), held
         return held
 
-    def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Held:
+    def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Holdings:
         shares = [grant.shares[gpu] for grant in grants]
         again = self.repeated(grants)
-        return Held(
+        return Holdings(
             sum(share.cores for share in shares) - again.cores,
             sum(share.blocks for share in shares) - again.blocks,
             len(grants) - again.grants,
@@ -117,7 +117,7 @@ class Ledger:
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other]).cores
 
-    def _open(self, gpu: Gpu, held: Held) -> GpuBook:
+    def _open(self, gpu: Gpu, held: Holdings) -> GpuBook:
         return GpuBook(0, 0, held.grants) if gpu.uuid in self.closed else _book(gpu, held)
 
 
@@ -125,7 +125,7 @@ def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
     return [grant for grant in grants if gpu in grant.shares and not grant.doubted]
 
 
-def _book(gpu: Gpu, held: Held) -> GpuBook:
+def _book(gpu: Gpu, held: Holdings) -> GpuBook:
     if held.exclusive:
         return GpuBook(0, 0, held.grants)
     return GpuBook(CORES_PER_GPU - held.cores, blocks(gpu.memory) - held.blocks, held.grants)

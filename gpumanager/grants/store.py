@@ -1,8 +1,8 @@
-"""The promises in force: the journal, its file, and the directories that serve them.
+"""The store of grants: the journal, its file, and the back ends that hold what it says.
 
-A promise is on the disk before anybody hears of it, and it is released there before its directory
-goes, so that whenever the agent stops a restart finds either all of it or nothing to hold. A
-directory of which the journal says nothing was never promised to anybody.
+A grant is on the disk before its container is told of it, and it is released there before its back
+end lets go of it. Whenever the agent stops, a restart finds all of it or nothing. What a back end
+holds and the journal does not have was never granted to anybody.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Isolation(Protocol):
+class BackEnds(Protocol):
     """Holds containers to their grants: `isolation.table`."""
 
     async def update(self, grant: Grant) -> None:
@@ -37,7 +37,7 @@ class Isolation(Protocol):
 class GrantStore:
     """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
 
-    def __init__(self, file: JournalFile, isolation: Isolation) -> None:
+    def __init__(self, file: JournalFile, isolation: BackEnds) -> None:
         self._file = file
         self._isolation = isolation
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
@@ -64,7 +64,7 @@ class GrantStore:
         except JournalUnreadable as error:
             self.journal, aside = await self._on_disk(self._file.set_aside)
             logger.error(  # noqa: TRY400 - it says all there is to say
-                "%s. Kept as %s; %d promises in it are whole, others are taken from what the "
+                "%s. Kept as %s; %d grants in it are whole, others are taken from what the "
                 "kubelet and the container runtime know",
                 *(error, aside, len(self.journal.grants)),
             )
@@ -72,7 +72,7 @@ class GrantStore:
         return self._file.path.exists()
 
     async def serve_again(self, name: AllocationID) -> None:
-        """As it is promised now, after a start; not if it has been released since."""
+        """Hold it again after a start, as it is now; not if it has been released since."""
         allocation = self.journal.get(name)
         if allocation is None or allocation.released:
             return
@@ -93,7 +93,7 @@ class GrantStore:
         await self._save(self.journal.put(*changed))
 
     def doubt(self, names: Iterable[AllocationID]) -> None:
-        """Others are given what these hold; on the disk with the promise to those others."""
+        """Others are given what these hold; on the disk with the grant to those others."""
         names = tuple(names)
         if names:
             self.journal = self.journal.doubt(names)

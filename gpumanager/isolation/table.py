@@ -21,7 +21,7 @@ Shares = Mapping[GpuUUID, Share]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BackEnd:
     """A back end. takes: whether it holds grants of these shares."""
 
     name: str
@@ -38,8 +38,8 @@ def any_shares(shares: Shares) -> bool:
 
 
 ROWS: Final = (
-    Row("passthrough", whole_gpus, PassThrough),
-    Row("shim", any_shares, Shim),
+    BackEnd("passthrough", whole_gpus, PassThrough),
+    BackEnd("shim", any_shares, Shim),
 )
 
 

@@ -9,7 +9,13 @@ from admission_node import container, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.deviceplugin.admission.transaction import Admission, Call, View, asking, observe
+from gpumanager.deviceplugin.admission.transaction import (
+    Admission,
+    PluginCall,
+    View,
+    asking,
+    observe,
+)
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
@@ -30,7 +36,7 @@ class Caller:
 
     def call(self, resource: str, size: int, view: View | None, **more: object) -> Admission:
         self.now += 0.01
-        call = Call(resource, size, self.now, next(self.nonces))
+        call = PluginCall(resource, size, self.now, next(self.nonces))
         self.known = observe(self.known, call, view, **more)  # type: ignore[arg-type]
         return self.known
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from api_world import pod_object
 
-from gpumanager.deviceplugin.identity.resolution import Container, NotResolved, match
+from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, match
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.node.pod_reconciler import cause
@@ -103,7 +103,7 @@ def waiting(message: str) -> PodView:
 
 def lost() -> PodView:
     """A container with what PreStartContainer says of one that has no record."""
-    container = Container(PodUID("u"), "main", frozenset({"a-c-0"}), frozenset())
+    container = BookedContainer(PodUID("u"), "main", frozenset({"a-c-0"}), frozenset())
     with pytest.raises(NotResolved) as said:
         match((), (container,))
     return waiting(f"rpc error: code = Unknown desc = {said.value}")

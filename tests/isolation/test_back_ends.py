@@ -10,7 +10,7 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles
 from gpumanager.isolation.protocol import Means
-from gpumanager.isolation.table import ROWS, Isolations, Row, isolation_of
+from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
@@ -53,7 +53,7 @@ def grant(share: Share, isolation: str) -> Grant:
     return Grant(NAME, DevicePluginSource("pod"), {GPU.uuid: share}, isolation=isolation)
 
 
-def an_example(row: Row) -> Grant:
+def an_example(row: BackEnd) -> Grant:
     """Of what the row is for."""
     share = next(one for one in SHARES if isolation_of({GPU.uuid: one}) == row.name)
     return grant(share, row.name)
@@ -67,7 +67,7 @@ def test_every_share_has_a_back_end_and_every_back_end_a_share_and_a_name() -> N
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: Row) -> None:
+async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: BackEnd) -> None:
     edits = await isolations(Opened()).prepare(an_example(row), (GPU,))
 
     assert edits.mounts[0].container_path == "/usr/local/nvidia"
@@ -76,7 +76,7 @@ async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: Row) -> No
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: Row) -> None:
+async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: BackEnd) -> None:
     virtual, one = Opened(), an_example(row)
     back_ends = isolations(virtual)
 
@@ -91,7 +91,7 @@ async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: Row) -> Non
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_a_grant_that_changes_is_held_as_it_is_prepared(row: Row) -> None:
+async def test_a_grant_that_changes_is_held_as_it_is_prepared(row: BackEnd) -> None:
     prepared, updated = Opened(), Opened()
     one = an_example(row)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.steering import locate, roomiest
-from gpumanager.deviceplugin.admission.transaction import Progress, Transaction
+from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
 from gpumanager.deviceplugin.device_ledger import DeviceLedger, of_admission, on_gpus, resized
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
@@ -31,7 +31,7 @@ AS_NAMED = "the kubelet chose without asking: its init container's devices, or a
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class AllocateCall:
     """One Allocate: these IDs of this resource. now: seconds since the epoch."""
 
     resource: str
@@ -43,7 +43,7 @@ def decide(
     ledger: DeviceLedger,
     live: tuple[Grant, ...],
     transaction: Transaction,
-    demand: Demand,
+    demand: AllocateCall,
     *,
     share_mode: bool = True,
 ) -> Grant | Refused:
@@ -65,7 +65,7 @@ def decide(
     return _placed(ledger, others, draft, request)
 
 
-def _begin(transaction: Transaction, demand: Demand) -> Grant:
+def _begin(transaction: Transaction, demand: AllocateCall) -> Grant:
     return Grant(
         transaction.allocation,
         DevicePluginSource(transaction.admission),
@@ -74,13 +74,13 @@ def _begin(transaction: Transaction, demand: Demand) -> Grant:
     )
 
 
-def _with_ids(grant: Grant, demand: Demand) -> Grant:
+def _with_ids(grant: Grant, demand: AllocateCall) -> Grant:
     if demand.resource == VCORE:
         return resized(grant, replace(grant.source, core_ids=demand.ids))
     return resized(grant, replace(grant.source, memory_ids=demand.ids))
 
 
-def claimant(progress: Progress | None) -> Claimant | None:
+def claimant(progress: Candidate | None) -> Claimant | None:
     if progress is None:
         return None
     pod = progress.pod

@@ -7,7 +7,7 @@ ended, and in another reading of who asks.
 from collections.abc import Collection
 from dataclasses import replace
 
-from gpumanager.deviceplugin.admission.decision import Demand, decide
+from gpumanager.deviceplugin.admission.decision import AllocateCall, decide
 from gpumanager.deviceplugin.admission.reclaim import reclaimable
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction
@@ -78,13 +78,13 @@ class AllocateHandler:
         self._store.doubt(found.doubted)
         return self._decided(open_, demand)
 
-    def _demand(self, resource: str, ids: Collection[str]) -> Demand | Refused:
+    def _demand(self, resource: str, ids: Collection[str]) -> AllocateCall | Refused:
         try:
-            return Demand(resource, accepted(self._ledger.ids, ids), self._deps.clock())
+            return AllocateCall(resource, accepted(self._ledger.ids, ids), self._deps.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
 
-    def _decided(self, open_: Transaction, demand: Demand) -> Grant | Refused:
+    def _decided(self, open_: Transaction, demand: AllocateCall) -> Grant | Refused:
         live, share_mode = self._store.live(), self._deps.share_mode
         return decide(self._ledger, live, open_, demand, share_mode=share_mode)
 

@@ -26,7 +26,7 @@ AS_PLANNED: Final = "as the scheduler planned it"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PreferenceCall:
     """A GetPreferredAllocation: choose `size` of `available`, among them `must_include`."""
 
     resource: str
@@ -44,7 +44,10 @@ class Offer:
 
 
 def steer(
-    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, question: Question
+    ledger: DeviceLedger,
+    live: tuple[Grant, ...],
+    transaction: Transaction,
+    question: PreferenceCall,
 ) -> Offer:
     """The answer to `question`; of exactly its size, if that many IDs exist."""
     plan = transaction.plan or _plan(ledger, live, transaction)
@@ -126,7 +129,10 @@ def _follow(
 
 
 def _settled_gpus(
-    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, question: Question
+    ledger: DeviceLedger,
+    live: tuple[Grant, ...],
+    transaction: Transaction,
+    question: PreferenceCall,
 ) -> tuple[Gpu, ...]:
     """The GPUs of the other half, or of the devices that an earlier container leaves."""
     admitted = of_admission(live, transaction.admission)
@@ -137,7 +143,9 @@ def _settled_gpus(
     return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
 
 
-def _roomiest(ledger: DeviceLedger, live: tuple[Grant, ...], question: Question) -> tuple[Gpu, ...]:
+def _roomiest(
+    ledger: DeviceLedger, live: tuple[Grant, ...], question: PreferenceCall
+) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
     cores = question.size if question.resource == VCORE else 0
@@ -150,7 +158,7 @@ def _roomiest(ledger: DeviceLedger, live: tuple[Grant, ...], question: Question)
 
 
 def _choose(
-    ledger: DeviceLedger, live: tuple[Grant, ...], question: Question, gpus: tuple[Gpu, ...]
+    ledger: DeviceLedger, live: tuple[Grant, ...], question: PreferenceCall, gpus: tuple[Gpu, ...]
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 

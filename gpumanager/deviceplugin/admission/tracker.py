@@ -15,7 +15,7 @@ from gpumanager.deviceplugin.admission.steering import could_hold
 from gpumanager.deviceplugin.admission.transaction import (
     PAIR_AGE,
     Admission,
-    Call,
+    PluginCall,
     Transaction,
     View,
 )
@@ -108,9 +108,9 @@ class AdmissionTracker:
         """True if its pod may be under admission still."""
         return self.admitting and allocation.source.admission == self.being_admitted().admission
 
-    def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
+    def _call(self, resource: str, size: int, *, again: bool = False) -> PluginCall:
         nonce = AllocationID(secrets.token_hex(8))
-        return Call(resource, size, self._clock(), nonce, again=again)
+        return PluginCall(resource, size, self._clock(), nonce, again=again)
 
     def _is_half(self, resource: str, size: int) -> bool:
         """Whether it can be the other resource of the container that was just asked about.

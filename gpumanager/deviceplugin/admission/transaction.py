@@ -27,7 +27,7 @@ PAIR_AGE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PluginCall:
     """One GetPreferredAllocation, or Allocate without one before it.
 
     nonce: fresh; names what this call begins, if it begins something.
@@ -42,7 +42,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Candidate:
     """A pod that may be the one under admission, and how far it has come.
 
     place: which of its containers that ask for GPUs; done: resources of it that were asked.
@@ -64,17 +64,17 @@ class Progress:
     def pod_complete(self) -> bool:
         return self.container_complete and self.place + 1 == len(asking(self.pod))
 
-    def same(self, resource: str, size: int) -> "Progress | None":
+    def same(self, resource: str, size: int) -> "Candidate | None":
         """After the other half of the current container, if it can be that."""
         if resource in self.done or not _matches(self.container, resource, size):
             return None
         return replace(self, done=self.done | {resource})
 
-    def following(self, resource: str, size: int) -> "Progress | None":
+    def following(self, resource: str, size: int) -> "Candidate | None":
         """After the first half of the next container, if it can be that."""
         if not self.container_complete or self.pod_complete:
             return None
-        return Progress(self.pod, self.place + 1).same(resource, size)
+        return Candidate(self.pod, self.place + 1).same(resource, size)
 
     def _asks(self, resource: str) -> bool:
         return _amount(self.container, resource) != 0
@@ -94,7 +94,7 @@ class Transaction:
     allocation: AllocationID
     began: float
     viewed: bool
-    candidates: tuple[Progress, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     awaiting: str | None = None
     plan: Placement | None = None
@@ -109,7 +109,7 @@ class Transaction:
         return None if cores is None or blocks is None else Request(cores, blocks)
 
     @property
-    def candidate(self) -> Progress | None:
+    def candidate(self) -> Candidate | None:
         return self.candidates[0] if len(self.candidates) == 1 else None
 
     @property
@@ -117,7 +117,7 @@ class Transaction:
         """Whoever it is, something of it was never asked for: if it is over, it was rejected."""
         return bool(self.candidates) and not any(one.pod_complete for one in self.candidates)
 
-    def with_call(self, call: Call) -> "Transaction":
+    def with_call(self, call: PluginCall) -> "Transaction":
         return replace(self, sizes={**self.sizes, call.resource: call.size})
 
 
@@ -129,7 +129,7 @@ class Admission:
     open: Transaction | None = None
 
 
-class Seen(Enum):
+class PodListShows(Enum):
     """What the list of pods shows with a call."""
 
     NEW = "pods that were not there at the previous call"
@@ -141,14 +141,14 @@ class Seen(Enum):
 class Turn:
     """One call, and what is known when it comes. new: the new pods. fits: as of `observe`."""
 
-    call: Call
+    call: PluginCall
     open: Transaction | None
-    seen: Seen
+    seen: PodListShows
     new: View
     fits: Callable[[PodView], bool]
 
 
-def apart(open_: Transaction, call: Call) -> Transaction | None:
+def apart(open_: Transaction, call: PluginCall) -> Transaction | None:
     """`call` as the beginning of something new, where only the order made it a second half.
 
     Only whole GPUs may be asked for without memory, so only memory after them can be another's.
@@ -184,7 +184,7 @@ def second_half_of_an_unread_one(turn: Turn) -> Transaction | None:
         return None
     halves = {**open_.sizes, call.resource: call.size}
     found = tuple(
-        Progress(pod, 0, frozenset(halves))
+        Candidate(pod, 0, frozenset(halves))
         for pod in turn.new
         if asking(pod)
         and all(_matches(asking(pod)[0], resource, size) for resource, size in halves.items())
@@ -198,7 +198,7 @@ def first_of_a_new_pod(turn: Turn) -> Transaction:
     Example: two pods are listed at once, and only the second asks for 30 cores.
     """
     started = (
-        Progress(pod).same(turn.call.resource, turn.call.size) for pod in turn.new if asking(pod)
+        Candidate(pod).same(turn.call.resource, turn.call.size) for pod in turn.new if asking(pod)
     )
     candidates = tuple(one for one in started if one is not None)
     possible = tuple(one for one in candidates if turn.fits(one.pod))
@@ -207,7 +207,7 @@ def first_of_a_new_pod(turn: Turn) -> Transaction:
 
 def other_resource(turn: Turn) -> Transaction | None:
     """The other half of the open container. Example: memory after cores."""
-    if turn.open is None or not (same := _advance(turn.open, Progress.same, turn.call)):
+    if turn.open is None or not (same := _advance(turn.open, Candidate.same, turn.call)):
         return None
     return replace(turn.open.with_call(turn.call), candidates=same)
 
@@ -221,7 +221,7 @@ def other_resource_soon(turn: Turn) -> Transaction | None:
 
 def next_container(turn: Turn) -> Transaction | None:
     """The pod goes on. Example: its sidecar after its app, of which both halves are answered."""
-    if turn.open is None or not (following := _advance(turn.open, Progress.following, turn.call)):
+    if turn.open is None or not (following := _advance(turn.open, Candidate.following, turn.call)):
         return None
     opened = _opened(turn.call, viewed=True, candidates=following)
     return replace(opened, admission=turn.open.admission)
@@ -251,13 +251,13 @@ def pairs_with_an_unknown(turn: Turn) -> Transaction | None:
 
 def something_new(turn: Turn) -> Transaction:
     """Nothing that is open explains it. Example: a static pod that is put back under its UID."""
-    return _opened(turn.call, viewed=turn.seen is Seen.SAME)
+    return _opened(turn.call, viewed=turn.seen is PodListShows.SAME)
 
 
-TRANSITIONS: Final[Mapping[Seen, tuple[Callable[[Turn], Transaction | None], ...]]] = {
-    Seen.NEW: (second_half_of_an_unread_one, first_of_a_new_pod),
-    Seen.SAME: (other_resource, next_container, asks_again, pairs_by_order, something_new),
-    Seen.UNREAD: (
+TRANSITIONS: Final[Mapping[PodListShows, tuple[Callable[[Turn], Transaction | None], ...]]] = {
+    PodListShows.NEW: (second_half_of_an_unread_one, first_of_a_new_pod),
+    PodListShows.SAME: (other_resource, next_container, asks_again, pairs_by_order, something_new),
+    PodListShows.UNREAD: (
         asks_for_a_half_again,
         other_resource_soon,
         pairs_with_an_unknown,
@@ -269,7 +269,7 @@ TRANSITIONS: Final[Mapping[Seen, tuple[Callable[[Turn], Transaction | None], ...
 
 def observe(
     known: Admission,
-    call: Call,
+    call: PluginCall,
     view: View | None,
     holders: Collection[PodUID] = (),
     fits: Callable[[PodView], bool] = lambda _: True,
@@ -280,24 +280,26 @@ def observe(
     holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.
     """
     new = tuple(pod for pod in view or () if _is_new(pod, known, holders))
-    seen = Seen.UNREAD if view is None else Seen.NEW if new else Seen.SAME
+    seen = PodListShows.UNREAD if view is None else PodListShows.NEW if new else PodListShows.SAME
     turn = Turn(call, known.open, seen, new, fits)
     open_ = next(filter(None, (rule(turn) for rule in TRANSITIONS[seen])))
     return Admission(known.seen if view is None else frozenset(pod.uid for pod in view), open_)
 
 
 def _advance(
-    open_: Transaction, step: Callable[[Progress, str, int], Progress | None], call: Call
-) -> tuple[Progress, ...]:
+    open_: Transaction, step: Callable[[Candidate, str, int], Candidate | None], call: PluginCall
+) -> tuple[Candidate, ...]:
     steps = (step(one, call.resource, call.size) for one in open_.candidates)
     return tuple(one for one in steps if one is not None)
 
 
-def _could_pair(open_: Transaction, call: Call) -> bool:
+def _could_pair(open_: Transaction, call: PluginCall) -> bool:
     return call.resource not in open_.sizes and call.now - open_.began < PAIR_AGE
 
 
-def _opened(call: Call, *, viewed: bool, candidates: tuple[Progress, ...] = ()) -> Transaction:
+def _opened(
+    call: PluginCall, *, viewed: bool, candidates: tuple[Candidate, ...] = ()
+) -> Transaction:
     return Transaction(
         admission=str(call.nonce),
         allocation=call.nonce,

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
-from gpumanager.deviceplugin.identity.resolution import Container, NotResolved, holding
+from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, holding
 from gpumanager.grants.grant import Grant
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.answers import read_answers
@@ -83,7 +83,7 @@ class DeviceCheckpoint:
         live: Collection[Grant],
         *,
         admitting: bool,
-    ) -> tuple[Checkpoint, tuple[Container, ...]]:
+    ) -> tuple[Checkpoint, tuple[BookedContainer, ...]]:
         """Who holds exactly `ids`, and the books that say so. Raises NotResolved if nobody does.
 
         live: the promises; admitting: whether a pod may be under admission.

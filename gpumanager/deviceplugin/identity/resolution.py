@@ -27,7 +27,7 @@ class NotResolved(RetryLater):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class BookedContainer:
     """A container as the kubelet's books have it: its IDs of both resources."""
 
     uid: PodUID
@@ -38,7 +38,7 @@ class Container:
 
 def holding(
     checkpoint: Checkpoint, resource: str, ids: Iterable[str], view: View | None
-) -> tuple[Container, ...]:
+) -> tuple[BookedContainer, ...]:
     """The containers of the pod that hold exactly `ids`, and those with the same cores.
 
     In the checkpoint's order; empty if there is none. Raises NotResolved where two pods that live
@@ -58,20 +58,20 @@ def holding(
     return tuple(one for one in containers if one.core_ids in sets)
 
 
-def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> Container:
+def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> BookedContainer:
     held = {h.resource: h.ids for h in checkpoint if (h.pod_uid, h.container) == (uid, name)}
     nothing = frozenset[str]()
-    return Container(uid, name, held.get(VCORE, nothing), held.get(VMEMORY, nothing))
+    return BookedContainer(uid, name, held.get(VCORE, nothing), held.get(VMEMORY, nothing))
 
 
 def match(
-    live: tuple[Grant, ...], containers: tuple[Container, ...]
-) -> tuple[tuple[Grant, Container], ...]:
+    live: tuple[Grant, ...], containers: tuple[BookedContainer, ...]
+) -> tuple[tuple[Grant, BookedContainer], ...]:
     """Each container with its allocation. Raises NotResolved for one that has none.
 
     containers: all of one pod that hold the same cores, in the order of admission.
     """
-    pairs: list[tuple[Grant, Container]] = []
+    pairs: list[tuple[Grant, BookedContainer]] = []
     left = list(containers)
     while left:
         container = left.pop(0)
@@ -82,8 +82,8 @@ def match(
 
 def _allocation_of(
     live: tuple[Grant, ...],
-    container: Container,
-    following: list[Container],
+    container: BookedContainer,
+    following: list[BookedContainer],
     taken: set[AllocationID],
 ) -> Grant:
     """The one settled for it; else the newest, leaving as many newer ones as have to follow.
@@ -108,7 +108,7 @@ def _allocation_of(
     return next(iter(own), None) or newest or shared[-1]
 
 
-def _is(claimant: Claimant, container: Container) -> bool:
+def _is(claimant: Claimant, container: BookedContainer) -> bool:
     return (claimant.uid, claimant.container) == (container.uid, container.name)
 
 
@@ -129,7 +129,7 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
 
 
 def settle(
-    ledger: DeviceLedger, allocation: Grant, container: Container, pod: PodView | None
+    ledger: DeviceLedger, allocation: Grant, container: BookedContainer, pod: PodView | None
 ) -> Grant:
     """The allocation with its true owner and size. pod: as listed, None if not seen.
 
@@ -175,7 +175,7 @@ def in_order(ledger: DeviceLedger, ids: Collection[str]) -> tuple[str, ...]:
     return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
 
 
-def _claimant(allocation: Grant, container: Container, pod: PodView | None) -> Claimant:
+def _claimant(allocation: Grant, container: BookedContainer, pod: PodView | None) -> Claimant:
     if pod:
         return Claimant(container.uid, pod.namespace, pod.name, container.name)
     for known in (allocation.pod, allocation.candidate):
@@ -215,7 +215,7 @@ def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Riv
 
 
 def contested(
-    live: Iterable[Grant], containers: Iterable[Container], view: View | None
+    live: Iterable[Grant], containers: Iterable[BookedContainer], view: View | None
 ) -> tuple[Grant, ...]:
     """GrantStore of pods that have begun, which these containers would push aside if they start.
 
@@ -234,7 +234,7 @@ def contested(
     )
 
 
-def takes(containers: Iterable[Container], allocation: Grant) -> bool:
+def takes(containers: Iterable[BookedContainer], allocation: Grant) -> bool:
     """Whether they have any of its devices."""
     ids = all_ids(allocation)
     return any(

@@ -14,7 +14,7 @@ from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
 from gpumanager.deviceplugin.identity.evidence import Evidence, lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.resolution import (
-    Container,
+    BookedContainer,
     NotResolved,
     contested,
     corrected,
@@ -41,7 +41,7 @@ class IdentityResolver:
         self.mismatches = 0
 
     async def running(
-        self, containers: tuple[Container, ...], view: View | None
+        self, containers: tuple[BookedContainer, ...], view: View | None
     ) -> frozenset[AllocationID]:
         """Of the promises that would give way to them, those that a container runs with.
 
@@ -55,7 +55,7 @@ class IdentityResolver:
 
     async def settle(
         self,
-        containers: tuple[Container, ...],
+        containers: tuple[BookedContainer, ...],
         view: View | None,
         checkpoint: Checkpoint,
         running: frozenset[AllocationID] = frozenset(),
@@ -73,7 +73,7 @@ class IdentityResolver:
             await self._settle(allocation, container, view, checkpoint)
 
     async def _take_up(
-        self, containers: tuple[Container, ...], view: View | None, checkpoint: Checkpoint
+        self, containers: tuple[BookedContainer, ...], view: View | None, checkpoint: Checkpoint
     ) -> None:
         """Containers that were answered by us, as the kubelet keeps it, and are not recorded."""
         names = {(one.uid, one.name) for one in containers}
@@ -93,7 +93,7 @@ class IdentityResolver:
     async def _settle(
         self,
         allocation: Grant,
-        container: Container,
+        container: BookedContainer,
         view: View | None,
         checkpoint: Checkpoint,
     ) -> None:
