@@ -27,8 +27,8 @@ CONFLICT: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds, as in client-go. duration: then a standby takes a lease that is not renewed.
-    deadline: then the leader stops leading. retry: between two attempts."""
+    """Seconds, with client-go's defaults. duration: until a standby takes an unrenewed lease.
+    deadline: until the leader stops leading. retry: between two attempts."""
 
     duration: float = 15.0
     deadline: float = 10.0
