@@ -108,7 +108,7 @@ headers: $(VENV)/developing ## NVIDIA's headers, 12.8 to 13.5, and the census ma
 
 .PHONY: fuzz
 SECONDS ?= 60
-fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target
+fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target
 	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
 
 .PHONY: hostile

@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -204,7 +203,6 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.cluster.kept import Kept
-    from gpumanager.scheduler.garbage import collect_in_quiet
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
     from gpumanager.scheduler.quota_metrics import QuotaCollector
@@ -242,8 +240,7 @@ async def serve(settings: ExtenderSettings) -> None:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
     others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
-    tasks = extender.tasks() | {"garbage": partial(collect_in_quiet, extender)}
-    tasks |= {name: one.run for name, one in others.items() if one is not None}
+    tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
     await _until_told(supervisor, tasks)
     await server.stop()
     kept.close()

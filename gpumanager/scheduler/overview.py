@@ -68,52 +68,52 @@ class NodeLine:
         return len(self.node.holders)
 
 
-Place = tuple[list[tuple[int, str]], int]
-"""Where a line stands among the others: by its node's name, then by its number."""
+Place = tuple[list[tuple[int, str]], str]
+"""Where a line stands among the others: by its node's name as people count, then as it is."""
 
 
 @dataclass(slots=True)
 class Overview:
-    """Lines by their nodes' numbers, and their sums by product. One owner.
+    """Lines by node, and their sums by product. One owner.
 
     nodes: how many have GPUs of which product.
     """
 
-    lines: dict[int, NodeLine] = field(default_factory=dict)
+    lines: dict[str, NodeLine] = field(default_factory=dict)
     models: dict[str, Amounts] = field(default_factory=dict)
     nodes: Counter[str] = field(default_factory=Counter)
     pods: int = 0
     order: list[Place] = field(default_factory=list)
     """By name, node-9 before node-10."""
 
-    def tells(self, number: int, node: NodeState | None) -> bool:
+    def tells(self, name: str, node: NodeState | None) -> bool:
         """Whether what it tells is of the node as this value."""
-        line = self.lines.get(number)
+        line = self.lines.get(name)
         return line.node is node if line else not _matters(node)
 
-    def put(self, number: int, node: NodeState | None) -> None:
+    def put(self, name: str, node: NodeState | None) -> None:
         """A node is this now; None, or one without GPUs: there is nothing to tell of it."""
-        before = self.lines.get(number)
+        before = self.lines.get(name)
         after = line_of(node) if node and _matters(node) else None
         if before is not None:
             self._count(before, -1)
         if after is not None:
             self._count(after, 1)
-        self._place(number, before, after)
+        self._place(name, before, after)
 
     @property
     def total(self) -> Amounts:
         return _sum(self.models)
 
-    def _place(self, number: int, before: NodeLine | None, after: NodeLine | None) -> None:
-        stays = before and after and before.node.name == after.node.name
-        if before is not None and not stays:
-            del self.order[bisect_left(self.order, (_natural(before.node.name), number))]
-            del self.lines[number]
+    def _place(self, name: str, before: NodeLine | None, after: NodeLine | None) -> None:
         if after is not None:
-            self.lines[number] = after
-            if not stays:
-                insort(self.order, (_natural(after.node.name), number))
+            self.lines[name] = after
+        elif before is not None:
+            del self.lines[name]
+        if before is None and after is not None:
+            insort(self.order, (_natural(name), name))
+        elif before is not None and after is None:
+            del self.order[bisect_left(self.order, (_natural(name), name))]
 
     def _count(self, line: NodeLine, sign: int) -> None:
         self.pods += sign * line.pods

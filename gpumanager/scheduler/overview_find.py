@@ -63,7 +63,7 @@ def _matching(overview: Overview, wanted: Wanted) -> Work[list[NodeLine]]:
     lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
     found: list[NodeLine] = []
     for portion in portions(overview.order, PORTION):
-        some = [lines[number] for _, number in portion]
+        some = [lines[name] for _, name in portion]
         found += [line for line in some if word in line.text and fits(line)]
         yield
     return found

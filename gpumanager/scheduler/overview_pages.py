@@ -78,23 +78,23 @@ class OverviewPages:
         """Every node as it is at this moment; looked at are those that have changed. Who gives up
         meanwhile leaves the rest to who comes next."""
         state, overview = self._extender.state, self._overview
-        seen, numbers, rows = state.changes, self._changed(), tuple(state.rows)
-        changed: list[int] = []
-        for portion in portions(numbers, PORTION):
-            changed += [one for one in portion if not overview.tells(one, rows[one])]
+        seen, names, nodes = state.changes, self._changed(), dict(state.nodes)
+        changed: list[str] = []
+        for portion in portions(names, PORTION):
+            changed += [one for one in portion if not overview.tells(one, nodes.get(one))]
             yield
         for few in portions(changed, LOOKED_AT_ONCE):
-            for number in few:
-                overview.put(number, rows[number])
+            for name in few:
+                overview.put(name, nodes.get(name))
             yield
         self._seen = seen
 
-    def _changed(self) -> Sequence[int]:
-        """Numbers of the nodes that may have."""
+    def _changed(self) -> Sequence[str]:
+        """Names of the nodes that may have."""
         state = self._extender.state
         few = state.changes - self._seen <= FEW
         since = state.since(self._seen) if few else None
-        return range(len(state.rows)) if since is None else tuple(set(since))
+        return tuple(state.nodes.keys() | self._overview.lines if since is None else set(since))
 
     def _document(self, wanted: Wanted) -> Work[bytes]:
         extender, now = self._extender, self._now()

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.scheduler.name_lists import LONGEST_NAME
 
 PATIENCE: Final = 2.0
 """Seconds that kube-scheduler has to ask by itself; doubled by each reminder of a pod."""
@@ -59,7 +58,7 @@ class Reminders:
         """None of these nodes has room for it."""
         known = self._waiting.pop(pod.uid, None)
         patience = known.patience if known else PATIENCE
-        few = tuple(name for name in islice(names, NAMES) if len(name) <= LONGEST_NAME)
+        few = tuple(islice(names, NAMES))
         self._put(Refused(pod, few, self._changes(), self._clock(), patience))
         if len(self._waiting) > PODS:
             self._waiting.popitem(last=False)

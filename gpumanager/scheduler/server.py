@@ -3,9 +3,9 @@ the cluster's page."""
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from typing import Final
 
 from aiohttp import web
 
@@ -13,22 +13,23 @@ from gpumanager.scheduler import wire
 from gpumanager.scheduler.bind import NotBound
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.door import Contexts
-from gpumanager.scheduler.http.plain import Reply, Verb
+from gpumanager.scheduler.http.limiter import Contexts
 from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
     METRICS,
     HttpServer,
+    Page,
     Refused,
     Routes,
     plain,
 )
 from gpumanager.scheduler.metrics import Metrics, TaskCollector
-from gpumanager.scheduler.name_lists import BadRequest, NameLists
 from gpumanager.scheduler.overview_pages import OverviewPages
 from gpumanager.scheduler.service import Extender, NotReady
 from gpumanager.supervisor import Supervisor
+
+CONTENT: Final = {"Content-Type": JSON}
 
 
 class ExtenderServer:
@@ -49,9 +50,8 @@ class ExtenderServer:
         self.metrics.add(TaskCollector("gpumanager_extender", self._supervisor))
         self._extender = extender
         self._version = version
-        self._lists = NameLists(extender.state.numbers)
         self._overview = OverviewPages(extender, version)
-        self._server = HttpServer(self._routes(), bounds, self._verbs(), clients)
+        self._server = HttpServer(self._routes(), bounds, clients)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. Raises OSError."""
@@ -74,34 +74,29 @@ class ExtenderServer:
             "/explain/": self._explain,
             **self._overview.pages(),
         }
-        return {path: {"GET": page} for path, page in pages.items()}
-
-    def _verbs(self) -> Mapping[str, Verb]:
+        verbs = {
+            "/scheduler/predicates": self._verb("filter", self._filter),
+            "/scheduler/filter": self._verb("filter", self._filter),
+            "/scheduler/prioritize": self._verb("prioritize", self._prioritize),
+            "/scheduler/bind": self._verb("bind", self._bind),
+            "/scheduler/preempt": self._verb("preempt", self._preempt),
+        }
         return {
-            "/scheduler/predicates": self._at_once("filter", self._filter),
-            "/scheduler/filter": self._at_once("filter", self._filter),
-            "/scheduler/prioritize": self._at_once("prioritize", self._prioritize),
-            "/scheduler/bind": self._in_time("bind", self._bind),
-            "/scheduler/preempt": self._in_time("preempt", self._preempt),
+            **{path: {"POST": page} for path, page in verbs.items()},
+            **{path: {"GET": page} for path, page in pages.items()},
         }
 
-    def _at_once(self, name: str, verb: Callable[[bytes], bytes]) -> Verb:
-        def answer(body: bytes) -> Reply:
+    def _verb(self, name: str, decide: Callable[[bytes], Awaitable[bytes]]) -> Page:
+        async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
             with self._noted(name):
-                return self._reply(verb(body))
+                response = web.Response(body=await decide(body), headers=CONTENT)
+            if not self._extender.election.leads:
+                # A Service that selects the leader's label still has the connection to us that it
+                # opened before the lease changed hands: the next request is to find the leader.
+                response.force_close()
+            return response
 
         return answer
-
-    def _in_time(self, name: str, verb: Callable[[bytes], Awaitable[bytes]]) -> Verb:
-        async def answer(body: bytes) -> Reply:
-            with self._noted(name):
-                return self._reply(await verb(body))
-
-        return answer
-
-    def _reply(self, said: bytes) -> Reply:
-        """Who comes by a Service, and not to who leads, finds who leads the next time."""
-        return Reply(said, close=not self._extender.election.leads)
 
     @contextmanager
     def _noted(self, name: str) -> Iterator[None]:
@@ -109,7 +104,7 @@ class ExtenderServer:
         try:
             yield
             outcome = "answered"
-        except BadRequest as error:
+        except wire.BadRequest as error:
             outcome = "refused"
             raise Refused(400, str(error)) from None
         except NotReady as error:
@@ -117,20 +112,19 @@ class ExtenderServer:
         finally:
             self.metrics.took(name, outcome, time.perf_counter() - began)
 
-    def _filter(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body, self._lists)
+    async def _filter(self, body: bytes) -> bytes:
+        arguments = wire.read_arguments(body)
         found = self._extender.filter(arguments.pod, arguments.names)
-        fitting = self._lists.answering(found.fitting)
-        return wire.write_filter(arguments, replace(found, fitting=fitting))
+        return wire.write_filter(arguments, found)
 
-    def _prioritize(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body, self._lists)
+    async def _prioritize(self, body: bytes) -> bytes:
+        arguments = wire.read_arguments(body)
         return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
 
     async def _preempt(self, body: bytes) -> bytes:
         said = wire.read_preempt(body)
         found = await self._extender.preempt(said.pod, said.victims)
-        return wire.write_victims(found, found, said.violations)
+        return wire.write_victims(found, said.violations)
 
     async def _bind(self, body: bytes) -> bytes:
         refused = await self._extender.bind(wire.read_bind(body))

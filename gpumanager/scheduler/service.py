@@ -97,8 +97,6 @@ class Extender:
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()
-        self.asked = 0
-        """How often anybody has asked anything."""
         self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
         self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
         self._budgets = Budgets()
@@ -267,7 +265,6 @@ class Extender:
         return ask
 
     def _check(self) -> None:
-        self.asked += 1
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 

@@ -27,7 +27,6 @@ from gpumanager.scheduler.node import (
     moved,
     uuids_of,
 )
-from gpumanager.scheduler.numbers import Numbers
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota import NodeClass, NodeClasses
 
@@ -80,15 +79,12 @@ class ClusterState:
         left: Callable[[], None] = lambda: None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
-        self.numbers = Numbers()
-        self.rows: list[NodeState | None] = [None]
-        """Nodes by number."""
         self.changes = 0
         """How many there have been."""
         self.classes = NodeClasses()
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
-        self._log: deque[int] = deque(maxlen=log)
+        self._log: deque[str] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
         self._assumed = Assumptions()
         self._on: dict[str, dict[PodUID, Holder]] = {}
@@ -102,8 +98,8 @@ class ClusterState:
         self._saw = saw
         self._left = left
 
-    def since(self, change: int) -> Iterable[int] | None:
-        """Numbers of the nodes that changed after `change`, again and again; None: too long ago."""
+    def since(self, change: int) -> Iterable[str] | None:
+        """Names of the nodes that changed after `change`, again and again; None: too long ago."""
         missed = self.changes - change
         if missed > len(self._log):
             return None
@@ -126,7 +122,6 @@ class ClusterState:
         if name in self.nodes:
             self._note(name)
             self._become(name, None)
-            self.numbers.remove(name)
 
     def only_nodes(self, names: Iterable[str]) -> None:
         """There are no others."""
@@ -285,9 +280,6 @@ class ClusterState:
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli
                 self._loaded += sign * one.load.cpu_milli
-        if before is None and node is not None and self.numbers.add(name) == len(self.rows):
-            self.rows.append(None)
-        self.rows[self.numbers.of(name)] = node
         if node is None:
             del self.nodes[name]
         else:
@@ -304,5 +296,5 @@ class ClusterState:
         self._known[pod.uid] = pod
 
     def _note(self, name: str) -> None:
-        self._log.append(self.numbers.of(name))
+        self._log.append(name)
         self.changes += 1

@@ -1,197 +1,190 @@
 """The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
 
-Lists of ten thousand names are most of what is said; `name_lists` reads those where they stand, and
-answers are copied from there, since nothing in a name has to be escaped.
+msgspec checks the types of a request. Go's decoder takes the names of fields in any case, so they
+are put into the case of the struct's own fields before. Pods and nodes have no struct here: their
+readers take what they need of the JSON object.
 """
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import asked_by
 from gpumanager.scheduler.bind import BindRequest
-from gpumanager.scheduler.decide import Filtered, Left, Scores
+from gpumanager.scheduler.decide import Filtered, Scores
 from gpumanager.scheduler.hosts import read_pod
-from gpumanager.scheduler.name_lists import LONGEST_NAME, BadRequest, Cut, NameLists, few, plain
-from gpumanager.scheduler.named import Chosen, Names
 from gpumanager.scheduler.node import read_node
 
 MOST_CONTAINERS: Final = 1024
 """Of a pod, with and without GPUs."""
-Text = bytes | memoryview
-Texts = tuple[Text, ...]
+MOST_NODES: Final = 100_000
+LONGEST_NAME: Final = 253
+"""Letters of a name in Kubernetes."""
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]")
+"""Nothing in a name has to be escaped, or could lead a path elsewhere."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class BadRequest(ValueError):
+    """What was sent cannot be understood: what is wrong with it, and where."""
+
+
+class ExtenderArgs(msgspec.Struct):
+    """Of filter and prioritize: node names, or whole nodes."""
+
+    Pod: Any = None
+    Nodes: Any = None
+    NodeNames: list[str] | None = None
+
+
+class Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class Victim(msgspec.Struct):
+    """A MetaPod, or a whole pod."""
+
+    UID: str = ""
+    metadata: Metadata | None = None
+
+
+class MetaVictims(msgspec.Struct):
+    Pods: list[Victim] | None = None
+    NumPDBViolations: int | None = None
+
+
+class ExtenderPreemptionArgs(msgspec.Struct):
+    Pod: Any = None
+    NodeNameToMetaVictims: dict[str, MetaVictims | None] | None = None
+    NodeNameToVictims: dict[str, MetaVictims | None] | None = None
+
+
+class ExtenderBindingArgs(msgspec.Struct):
+    PodNamespace: str = ""
+    PodName: str = ""
+    PodUID: str = ""
+    Node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """ExtenderArgs. names: of the nodes; nodes: their objects, by name, if they were sent whole."""
+    """names: of the nodes; nodes: their objects, by name, if they were sent whole."""
 
     pod: PodView
-    names: Collection[str]
+    names: list[str]
     nodes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptArguments:
-    """victims: UIDs by node. given: how many disruption budgets are violated, by node."""
+    """victims: UIDs by node. violations: how many disruption budgets are violated, by node."""
 
     pod: PodView
     victims: Mapping[str, tuple[PodUID, ...]]
     violations: Mapping[str, int]
 
 
-def read_arguments(body: bytes, lists: NameLists) -> Arguments:
+def read_arguments(body: bytes) -> Arguments:
     """Raises BadRequest."""
-    cut = lists.cut(body)
-    if cut is not None and (pod := _pod_beside(cut, lists)):
-        return Arguments(pod, cut.names)
-    content = _parse(body)
-    pod, said = _pod(content), content.get("nodenames")
-    if said is not None:
-        return Arguments(pod, _names(said))
-    if content.get("nodes") is None:
+    said = _read(body, ExtenderArgs)
+    pod = _pod(said.Pod)
+    if said.NodeNames is not None:
+        return Arguments(pod, _checked(said.NodeNames))
+    if said.Nodes is None:
         raise BadRequest("Nodes and NodeNames are both missing")
-    nodes = _nodes(content["nodes"])
-    return Arguments(pod, tuple(nodes), nodes=nodes)
-
-
-def _pod_beside(cut: Cut, lists: NameLists) -> PodView | None:
-    """None where the list that was cut is not the request's own. Raises BadRequest."""
-    known = lists.pods.get(cut.rest)
-    if known is None:
-        content = _parse(cut.rest)
-        if content.get("nodenames") != lists.mark:
-            return None
-        known = _pod(content)
-        lists.pods.put(cut.rest, known)
-    return known
+    nodes = _nodes(said.Nodes)
+    return Arguments(pod, list(nodes), nodes)
 
 
 def read_preempt(body: bytes) -> PreemptArguments:
     """Raises BadRequest."""
-    content = _parse(body)
-    pod = _pod(content)
-    given = content.get("nodenametometavictims")
+    said = _read(body, ExtenderPreemptionArgs)
+    pod = _pod(said.Pod)
+    given = said.NodeNameToMetaVictims
     if given is None:
-        given = content.get("nodenametovictims")
-    if not isinstance(given, dict):
-        raise BadRequest("NodeNameToMetaVictims: expected an object")
-    victims, violations = {}, {}
-    for node, said in given.items():
-        fields = _object(said or {}, f"the victims on {node[:60]!r}")
-        pods = fields.get("pods") or []
-        if not isinstance(pods, list):
-            raise BadRequest(f"the victims on {node[:60]!r}: Pods: expected a list")
-        victims[node] = tuple(_uid(one) for one in pods)
-        violations[node] = _number(fields.get("numpdbviolations"))
-    return PreemptArguments(pod, victims, violations)
+        given = said.NodeNameToVictims
+    if given is None:
+        raise BadRequest("NodeNameToMetaVictims: missing")
+    victims = {node: tuple(map(_uid, (one and one.Pods) or ())) for node, one in given.items()}
+    return PreemptArguments(
+        pod, victims, {node: (one and one.NumPDBViolations) or 0 for node, one in given.items()}
+    )
 
 
 def read_bind(body: bytes) -> BindRequest:
     """Raises BadRequest."""
-    content = _parse(body)
-    words = {}
-    for name in ("PodNamespace", "PodName", "PodUID", "Node"):
-        word = content.get(name.lower())
-        if not isinstance(word, str) or not plain(word):
-            raise BadRequest(f"{name}: expected a name, found {_shown(word)}")
-        words[name] = word
-    return BindRequest(
-        words["PodNamespace"], words["PodName"], PodUID(words["PodUID"]), words["Node"]
-    )
+    said = _read(body, ExtenderBindingArgs)
+    for name in said.__struct_fields__:
+        _checked([getattr(said, name)], name)
+        if not getattr(said, name):
+            raise BadRequest(f"{name}: missing")
+    return BindRequest(said.PodNamespace, said.PodName, PodUID(said.PodUID), said.Node)
 
 
 def write_filter(arguments: Arguments, found: Filtered) -> bytes:
     """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
-    nodes: Texts
-    names: Texts
-    if arguments.nodes is not None:
-        items = [arguments.nodes[name] for name in found.fitting]
-        nodes, names = (json.dumps({"metadata": {}, "items": items}).encode(),), (b"null",)
-    else:
-        nodes, names = (b"null",), (b"[", _listed(found.fitting), b"]")
-    retry = _reasons(one for one in found.left if not one.why.final)
-    never = _reasons(one for one in found.left if one.why.final)
-    return b"".join(
-        (
-            *(b'{"Nodes":', *nodes, b',"NodeNames":', *names, b',"FailedNodes":{', *retry),
-            *(b'},"FailedAndUnresolvableNodes":{', *never, b'},"Error":""}'),
-        )
+    nodes = arguments.nodes
+    items = None if nodes is None else [nodes[name] for name in found.fitting]
+    return msgspec.json.encode(
+        {
+            "Nodes": None if items is None else {"metadata": {}, "items": items},
+            "NodeNames": found.fitting if nodes is None else None,
+            "FailedNodes": _failed(found, final=False),
+            "FailedAndUnresolvableNodes": _failed(found, final=True),
+            "Error": "",
+        }
     )
-
-
-def _listed(names: Collection[str]) -> Text:
-    return names.text if isinstance(names, Names) else _rows(b"", names, b"")
 
 
 def write_error(message: str) -> bytes:
     """ExtenderFilterResult, or ExtenderBindingResult."""
-    return json.dumps({"Error": message}).encode()
+    return msgspec.json.encode({"Error": message})
 
 
 def write_scores(scores: Scores) -> bytes:
     """HostPriorityList."""
-    rows = (_rows(b'{"Host":', names, b',"Score":%d}' % score) for score, names in scores)
-    return b"".join((b"[", *_parted(rows), b"]"))
+    rows = [{"Host": name, "Score": score} for score, names in scores for name in names]
+    return msgspec.json.encode(rows)
 
 
 def write_victims(
-    nodes: Iterable[str], victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
+    victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
 ) -> bytes:
     """ExtenderPreemptionResult."""
     kept = {
-        name: {
-            "Pods": [{"UID": uid} for uid in victims[name]],
-            "NumPDBViolations": violations[name],
-        }
-        for name in nodes
+        name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations[name]}
+        for name, uids in victims.items()
     }
-    return json.dumps({"NodeNameToMetaVictims": kept}).encode()
+    return msgspec.json.encode({"NodeNameToMetaVictims": kept})
 
 
-def _reasons(left: Iterable[Left]) -> Iterator[Text]:
-    """What stands in a FailedNodesMap."""
-    return _parted(_rows(b"", one.names, f":{json.dumps(one.why.phrase)}".encode()) for one in left)
+def _failed(found: Filtered, *, final: bool) -> dict[str, str]:
+    """A FailedNodesMap."""
+    return {name: one.why.phrase for one in found.left if one.why.final is final
+            for name in one.names}  # fmt: skip
 
 
-def _rows(before: bytes, names: Collection[str], after: bytes) -> Text:
-    """The same about each of them, with commas between."""
-    if isinstance(names, Chosen):
-        return names.written(before, after + b",")[:-1]
-    text = f'"{after.decode()},{before.decode()}"'.join(names)
-    return b'%s"%s"%s' % (before, text.encode(), after) if names else b""
-
-
-def _parted(texts: Iterable[Text]) -> Iterator[Text]:
-    """With a comma after each but the last."""
-    comma = b""
-    for text in texts:
-        yield comma
-        yield text
-        comma = b","
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    """The fields by their names in small letters: Go's decoder takes them in any."""
+def _read(body: bytes, kind: type[T]) -> T:
     try:
-        content = json.loads(body)
+        content = msgspec.json.decode(body)
+        if not isinstance(content, dict):
+            raise BadRequest(f"the request: expected an object, found {_shown(content)}")
+        names = {name.lower(): name for name in kind.__struct_fields__}
+        return msgspec.convert({names.get(n.lower(), n): one for n, one in content.items()}, kind)
     except RecursionError:
         raise BadRequest("nested too deeply") from None
-    except ValueError as error:
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error)[:LONGEST_NAME]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"not JSON: {error}") from None
-    return _object(content, "the request")
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadRequest(f"{what}: expected an object, found {_shown(value)}")
-    return {name.lower(): field for name, field in value.items()}
-
-
-def _pod(content: Mapping[str, Any]) -> PodView:
-    item = content.get("pod")
+def _pod(item: Any) -> PodView:
     if item is None:
         raise BadRequest("Pod: missing")
     try:
@@ -214,46 +207,33 @@ def _check(pod: PodView) -> None:
         raise ValueError(f"a name of more than {LONGEST_NAME} letters")
 
 
-def _names(names: Any) -> list[str]:
-    if not isinstance(names, list):
-        raise BadRequest(f"NodeNames: expected a list, found {_shown(names)}")
-    for name in names:
-        if not plain(name):
-            raise BadRequest(f"NodeNames: {_shown(name)} is no name of a node")
-    return few(names)
+def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
+    """All at once: one by one would take longer than the decision about them."""
+    if len(names) > MOST_NODES:
+        raise BadRequest(f"{field}: {len(names)} names; the most is {MOST_NODES}")
+    if max(map(len, names), default=0) > LONGEST_NAME or _NOT_IN_NAMES.search("".join(names)):
+        wrong = next(one for one in names if len(one) > LONGEST_NAME or _NOT_IN_NAMES.search(one))
+        raise BadRequest(f"{field}: {_shown(wrong)} is no name")
+    return names
 
 
 def _nodes(nodes: Any) -> dict[str, Any]:
-    items = _object(nodes, "Nodes").get("items")
-    if items is not None and not isinstance(items, list):
-        raise BadRequest(f"Nodes: items: expected a list, found {_shown(items)}")
-    found = {}
-    for item in items or []:
-        try:
-            name = read_node(item).name
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BadRequest(f"Nodes: not a node ({error!r})") from None
-        if not plain(name):
-            raise BadRequest(f"Nodes: {_shown(name)} is no name of a node")
-        found[name] = item
+    items = nodes.get("items") or [] if isinstance(nodes, dict) else None
+    if not isinstance(items, list):
+        raise BadRequest(f"Nodes: expected a list of nodes, found {_shown(nodes)}")
+    try:
+        found = {read_node(item).name: item for item in items}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(f"Nodes: not a node ({error!r})") from None
+    _checked(list(found), "Nodes")
     return found
 
 
-def _uid(item: Any) -> PodUID:
-    """Of a MetaPod, or of a whole pod."""
-    fields = _object(item, "a victim")
-    uid = fields.get("uid") or _object(fields.get("metadata") or {}, "a victim").get("uid")
-    if not isinstance(uid, str):
-        raise BadRequest(f"a victim: UID: expected text, found {_shown(uid)}")
+def _uid(victim: Victim) -> PodUID:
+    uid = victim.UID or (victim.metadata.uid if victim.metadata else "")
+    if not uid:
+        raise BadRequest("a victim: UID: missing")
     return PodUID(uid)
-
-
-def _number(value: Any) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadRequest(f"NumPDBViolations: expected a number, found {_shown(value)}")
-    return value
 
 
 def _shown(value: Any) -> str:

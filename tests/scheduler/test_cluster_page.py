@@ -42,10 +42,9 @@ def node(name: str, **more: Any) -> NodeState:
 
 
 def overview(*nodes: NodeState) -> Overview:
-    """Their numbers are their places here, from 1."""
     found = Overview()
-    for number, one in enumerate(nodes, 1):
-        found.put(number, one)
+    for one in nodes:
+        found.put(one.name, one)
     return found
 
 
@@ -88,8 +87,8 @@ def test_nodes_stand_in_the_order_of_their_numbers() -> None:
 
 def test_sums_are_those_of_the_nodes_there_are() -> None:
     found = overview(node("a", gpus=4), node("b", gpus=8), node("c", model="A100"))
-    found.put(1, node("a", gpus=2))
-    found.put(3, None)
+    found.put("a", node("a", gpus=2))
+    found.put("c", None)
 
     assert found.models == {"Tesla T4": Amounts(10, 10, 0, 0, 160 * GIB, 0)}
     assert found.total.gpus == 10
@@ -261,7 +260,7 @@ async def test_an_answer_is_a_page_whatever_the_size_of_the_cluster(served: Serv
 
 
 async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served) -> None:
-    pages, of = OverviewPages(served.extender, ""), served.extender.state.numbers.of
+    pages = OverviewPages(served.extender, "")
     at_once(pages._follow())
     before = dict(pages._overview.lines)
     await bound(served, "p", (30, 4), node="b")
@@ -269,8 +268,8 @@ async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served
     at_once(pages._follow())
 
     after = pages._overview.lines
-    assert after[of("a")] is before[of("a")]
-    assert after[of("b")] is not before[of("b")]
+    assert after["a"] is before["a"]
+    assert after["b"] is not before["b"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 
 from gpumanager.scheduler.http.bounds import Bodies, Bounds
 from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.door import Contexts, Door
-from gpumanager.scheduler.http.plain import Reply, Verb
+from gpumanager.scheduler.http.limiter import ConnectionLimiter, Contexts
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +20,6 @@ CLOSE: Final = {"Connection": "close"}
 LATER: Final = {"Retry-After": "1"}
 SPOKEN: Final = (HttpVersion11, HttpVersion10)
 BODIES: Final = ("POST", "PUT", "PATCH")
-NO_VERBS: Final[Mapping[str, Verb]] = {}
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request with this body. Raises Refused."""
@@ -43,39 +41,29 @@ TOO_LATE: Final = Refused(408, "the request did not come to its end in time", **
 
 
 class HttpServer:
-    """Serves `routes`, and `verbs`: what is asked most, by POST, and answered with JSON. Those may
-    raise Refused, at once or in time. clients: who is answered; None: everybody. Needs a running
-    loop."""
+    """Serves `routes`. clients: who is answered; None: everybody. Needs a running loop."""
 
     def __init__(
-        self,
-        routes: Routes,
-        bounds: Bounds | None = None,
-        verbs: Mapping[str, Verb] = NO_VERBS,
-        clients: Clients | None = None,
+        self, routes: Routes, bounds: Bounds | None = None, clients: Clients | None = None
     ) -> None:
         self._clients = clients
-        pages = {path: {"POST": _page_of(verb)} for path, verb in verbs.items()}
-        self._routes: Routes = {**pages, **routes}
+        self._routes = routes
         self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
         self._bounds = bounds or Bounds()
         self._bodies = Bodies(self._bounds.bodies)
-        plain_verbs = {path.encode(): _guarded(path, verb) for path, verb in verbs.items()}
-        late = _as_reply(TOO_LATE)
-        known = self._bounds, self._bodies, plain_verbs, late
-        self._door = Door(self._answer, *known, admits=clients.admits if clients else None)
+        self._limiter = ConnectionLimiter(self._answer, self._bounds)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
-        return await self._door.open(address, port, tls)
+        return await self._limiter.open(address, port, tls)
 
     async def stop(self) -> None:
         """Take no more; answer what is being answered."""
-        await self._door.close()
+        await self._limiter.close()
 
     @property
     def connections(self) -> int:
-        return self._door.callers
+        return self._limiter.open_connections
 
     @property
     def reading(self) -> int:
@@ -83,7 +71,7 @@ class HttpServer:
         return self._bodies.held
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._door.busy(request.protocol)
+        self._limiter.busy(request.protocol)
         held = 0
         try:
             self._check_caller(request)
@@ -97,7 +85,7 @@ class HttpServer:
             return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
         finally:
             self._bodies.give_back(held)
-            self._door.idle(request.protocol)
+            self._limiter.idle(request.protocol)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
         """Raises Refused for who has to show a certificate, and has none."""
@@ -155,53 +143,6 @@ class HttpServer:
             if len(body) > self._bounds.body:
                 raise Refused(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
-
-
-def _page_of(verb: Verb) -> Page:
-    """The same for who asks in another way than the plain one."""
-
-    async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
-        found = verb(body)
-        reply = found if isinstance(found, Reply) else await found
-        headers = {"Content-Type": JSON, **reply.headers}
-        response = web.Response(status=reply.status, body=reply.body, headers=headers)
-        if reply.close:
-            response.force_close()
-        return response
-
-    return answer
-
-
-def _guarded(path: str, verb: Verb) -> Verb:
-    """Whatever is raised becomes a reply."""
-
-    def answer(body: bytes) -> Reply | Awaitable[Reply]:
-        try:
-            found = verb(body)
-        except Exception as error:  # noqa: BLE001 - it is told, and logged
-            return _told(path, error)
-        return found if isinstance(found, Reply) else in_time(found)
-
-    async def in_time(found: Awaitable[Reply]) -> Reply:
-        try:
-            return await found
-        except Exception as error:  # noqa: BLE001
-            return _told(path, error)
-
-    return answer
-
-
-def _told(path: str, error: Exception) -> Reply:
-    if isinstance(error, Refused):
-        return _as_reply(error)
-    log.error("POST %s", path, exc_info=error)
-    return _as_reply(Refused(500, f"internal error: {type(error).__name__}", **CLOSE))
-
-
-def _as_reply(error: Refused) -> Reply:
-    headers = {name: text for name, text in error.headers.items() if name not in CLOSE}
-    body = json.dumps({"Error": str(error)}).encode()
-    return Reply(body, error.status, headers, close=headers != error.headers)
 
 
 def plain(text: str) -> web.Response:
