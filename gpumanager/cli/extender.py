@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.placement.preference import Preference
     from gpumanager.scheduler.certificates.keeper import Keeper
-    from gpumanager.scheduler.quota_events import QuotaEvents
-    from gpumanager.scheduler.quota_keeper import QuotaKeeper
-    from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import ExtenderServer
-    from gpumanager.scheduler.service import Election
+    from gpumanager.scheduler.extender.role import RoleLabel
+    from gpumanager.scheduler.extender.server import ExtenderServer
+    from gpumanager.scheduler.extender.service import Election
+    from gpumanager.scheduler.quota.events import QuotaEvents
+    from gpumanager.scheduler.quota.keeper import QuotaKeeper
     from gpumanager.supervisor import Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -203,13 +203,13 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.cluster.kept import Kept
+    from gpumanager.scheduler.extender.role import RoleLabel
+    from gpumanager.scheduler.extender.server import ExtenderServer
+    from gpumanager.scheduler.extender.service import Extender
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
-    from gpumanager.scheduler.quota_metrics import QuotaCollector
-    from gpumanager.scheduler.quota_rules import QuotaRules
-    from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import ExtenderServer
-    from gpumanager.scheduler.service import Extender
+    from gpumanager.scheduler.quota.metrics import QuotaCollector
+    from gpumanager.scheduler.quota.rules import QuotaRules
     from gpumanager.supervisor import Supervisor
 
     preference = read_policy(settings.policy, settings.gpu_policy)
@@ -249,8 +249,8 @@ async def serve(settings: ExtenderSettings) -> None:
 def _quota(
     settings: ExtenderSettings, api: "ApiServer"
 ) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
-    from gpumanager.scheduler.quota_events import QuotaEvents
-    from gpumanager.scheduler.quota_keeper import QuotaKeeper
+    from gpumanager.scheduler.quota.events import QuotaEvents
+    from gpumanager.scheduler.quota.keeper import QuotaKeeper
 
     if settings.quota is None:
         return None, None

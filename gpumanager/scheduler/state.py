@@ -28,7 +28,7 @@ from gpumanager.scheduler.node import (
     uuids_of,
 )
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.quota import NodeClass, NodeClasses
+from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -42,7 +42,7 @@ class Bound:
     pod: PodView
 
 
-class Tally(Protocol):
+class HolderObserver(Protocol):
     """Whoever counts what is held, by whom and where; told of each change as it is made."""
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
@@ -55,7 +55,7 @@ class Tally(Protocol):
         ...
 
 
-class NoTally:
+class NoObserver:
     """Nothing is counted."""
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
@@ -74,7 +74,7 @@ class ClusterState:
     def __init__(
         self,
         log: int = LOG,
-        tally: Tally | None = None,
+        tally: HolderObserver | None = None,
         saw: Callable[[PodAsk], None] = lambda _: None,
         left: Callable[[], None] = lambda: None,
     ) -> None:
@@ -94,7 +94,7 @@ class ClusterState:
         self._loads = Loads()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
-        self._tally = tally or NoTally()
+        self._tally = tally or NoObserver()
         self._saw = saw
         self._left = left
 

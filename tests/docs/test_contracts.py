@@ -21,11 +21,11 @@ from gpumanager.cli.state_lock import FILE_NAME as LOCK
 from gpumanager.monitor.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
-from gpumanager.scheduler.explain import Explanation
-from gpumanager.scheduler.metrics import Metrics, TaskCollector
-from gpumanager.scheduler.quota import Usage
-from gpumanager.scheduler.quota_metrics import QuotaCollector
-from gpumanager.scheduler.quota_rules import Known
+from gpumanager.scheduler.extender.explain import Explanation
+from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.quota.limits import Usage
+from gpumanager.scheduler.quota.metrics import QuotaCollector
+from gpumanager.scheduler.quota.rules import Known
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook

@@ -13,14 +13,14 @@ from served_extender import Served, serving, until
 from gpumanager.cluster.labels import inventory
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.explain import Explanation, Memory
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState
-from gpumanager.scheduler.overview import Amounts, Overview, gpu_lines
-from gpumanager.scheduler.overview_document import waiting
-from gpumanager.scheduler.overview_find import Found, Wanted, find
-from gpumanager.scheduler.overview_pages import FIELDS, MOST_LINES, OverviewPages
-from gpumanager.scheduler.quota import read_quotas
-from gpumanager.scheduler.quota_rules import Known, QuotaRules
+from gpumanager.scheduler.overview.document import waiting
+from gpumanager.scheduler.overview.find import NodePage, Wanted, find
+from gpumanager.scheduler.overview.lines import Amounts, Overview, gpu_lines
+from gpumanager.scheduler.overview.pages import FIELDS, MOST_LINES, OverviewPages
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.turns import Work
 from gpumanager.sim.cluster.objects import Key
@@ -58,7 +58,7 @@ def at_once(work: Work[T]) -> T:
             return found
 
 
-def page_of(found: Overview, **wanted: Any) -> Found:
+def page_of(found: Overview, **wanted: Any) -> NodePage:
     return at_once(find(found, Wanted(**wanted)))
 
 
@@ -212,7 +212,7 @@ def test_who_waits_is_who_was_refused_lately_and_is_still_there(
     known: Explanation,
     shown: bool,  # noqa: FBT001
 ) -> None:
-    memory = Memory()
+    memory = ExplanationStore()
     memory.remember("ns", "pod", known)
 
     found = at_once(waiting(memory, lambda uid: uid == PodUID("u"), "", since=10.0))
@@ -221,7 +221,7 @@ def test_who_waits_is_who_was_refused_lately_and_is_still_there(
 
 
 def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
-    memory = Memory()
+    memory = ExplanationStore()
     for number in range(80):
         memory.remember("ns", f"p{number}", Explanation("u", 100.0))
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scheduler_world import pod_object
 
 from gpumanager.scheduler.decide import Filtered, by_reason
-from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.wire import (
+from gpumanager.scheduler.extender.wire import (
     BadRequest,
     read_arguments,
     read_bind,
     write_filter,
     write_scores,
 )
+from gpumanager.scheduler.phrases import Unfit
 
 POD = pod_object("p", (30, 4), uid="u")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."

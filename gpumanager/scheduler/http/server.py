@@ -22,13 +22,13 @@ SPOKEN: Final = (HttpVersion11, HttpVersion10)
 BODIES: Final = ("POST", "PUT", "PATCH")
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
-"""Answers a request with this body. Raises Refused."""
+"""Answers a request with this body. Raises HttpRefusal."""
 Routes = Mapping[str, Mapping[str, Page]]
 """By path, then by method. A path that ends in a slash stands for all that begin with it; `/` for
 itself alone."""
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """The request is answered with this status."""
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
@@ -37,7 +37,7 @@ class Refused(Exception):
         self.headers = headers
 
 
-TOO_LATE: Final = Refused(408, "the request did not come to its end in time", **CLOSE)
+TOO_LATE: Final = HttpRefusal(408, "the request did not come to its end in time", **CLOSE)
 
 
 class HttpServer:
@@ -78,7 +78,7 @@ class HttpServer:
             page = self._page(request)
             held = self._share(request)
             return await page(request, await self._body(request) if held else b"")
-        except Refused as error:
+        except HttpRefusal as error:
             return refusal(error.status, str(error), **error.headers)
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
@@ -88,39 +88,39 @@ class HttpServer:
             self._limiter.idle(request.protocol)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raises Refused for who has to show a certificate, and has none."""
+        """Raises HttpRefusal for who has to show a certificate, and has none."""
         clients = self._clients
         if clients is None or clients.opens(request.method, request.path):
             return
         if not clients.admits(request.transport):
-            raise Refused(403, "show a client certificate that this server knows", **CLOSE)
+            raise HttpRefusal(403, "show a client certificate that this server knows", **CLOSE)
 
     def _page(self, request: web.BaseRequest) -> Page:
         if request.version not in SPOKEN:
-            raise Refused(505, "speak HTTP/1.1", **CLOSE)
+            raise HttpRefusal(505, "speak HTTP/1.1", **CLOSE)
         path = request.path
         pages = self._routes.get(path)
         if pages is None:
             prefix = next((one for one in self._prefixes if path.startswith(one)), None)
             if prefix is None:
-                raise Refused(404, f"there are: {' '.join(self._routes)}")
+                raise HttpRefusal(404, f"there are: {' '.join(self._routes)}")
             pages = self._routes[prefix]
         page = pages.get("GET" if request.method == "HEAD" else request.method)
         if page is None:
             allowed = ", ".join(pages)
-            raise Refused(405, f"{path}: send {allowed}", Allow=allowed)
+            raise HttpRefusal(405, f"{path}: send {allowed}", Allow=allowed)
         return page
 
     def _share(self, request: web.BaseRequest) -> int:
-        """Bytes to keep for its body, until it is answered; raises Refused."""
+        """Bytes to keep for its body, until it is answered; raises HttpRefusal."""
         if request.method not in BODIES:
             return 0
         declared, bounds = request.content_length, self._bounds
         if declared is not None and declared > bounds.body:
-            raise Refused(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
+            raise HttpRefusal(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
         share = bounds.body if declared is None and request.body_exists else declared or 0
         if not self._bodies.take(share):
-            raise Refused(503, "too many large requests at once", **LATER, **CLOSE)
+            raise HttpRefusal(503, "too many large requests at once", **LATER, **CLOSE)
         return share
 
     async def _body(self, request: web.BaseRequest) -> bytes:
@@ -131,7 +131,7 @@ class HttpServer:
         except TimeoutError:
             raise TOO_LATE from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Refused(400, "the body ends before its length", **CLOSE) from None
+            raise HttpRefusal(400, "the body ends before its length", **CLOSE) from None
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -141,7 +141,7 @@ class HttpServer:
         async for piece in request.content.iter_any():
             body += piece
             if len(body) > self._bounds.body:
-                raise Refused(413, f"more than {self._bounds.body} bytes", **CLOSE)
+                raise HttpRefusal(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
 
 

@@ -7,12 +7,12 @@ from certificate_world import HOST, NAMES, Clock, believes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.scheduler.certificates.estate import (
+from gpumanager.scheduler.certificates.ca_state import (
     AUTHORITY_LIFE,
     KEPT,
     SERVING_LIFE,
     SETTLED,
-    Estate,
+    CaState,
     from_secret,
     step,
     to_secret,
@@ -29,34 +29,34 @@ def clock() -> Clock:
     return Clock()
 
 
-def begin(clock: Clock) -> Estate:
+def begin(clock: Clock) -> CaState:
     return step(None, clock(), NAMES, announced=None)
 
 
 def test_what_is_made_first_is_believed_under_each_of_its_names(clock: Clock) -> None:
-    estate = begin(clock)
+    state = begin(clock)
 
     for name in NAMES:
-        assert believes(estate.trusted, estate.serving.certificate, clock(), name)
-    assert not believes(estate.trusted, estate.serving.certificate, clock(), "another.svc")
-    estate.serving.context()
+        assert believes(state.trusted, state.serving.certificate, clock(), name)
+    assert not believes(state.trusted, state.serving.certificate, clock(), "another.svc")
+    state.serving.context()
 
 
 def test_while_nothing_is_due_nothing_changes(clock: Clock) -> None:
-    estate = begin(clock)
+    state = begin(clock)
     clock.move(days=59)
 
-    assert step(estate, clock(), NAMES, announced=LONG_AGO) is estate
+    assert step(state, clock(), NAMES, announced=LONG_AGO) is state
 
 
 def test_a_serving_certificate_is_made_anew_well_before_it_ends(clock: Clock) -> None:
-    estate = begin(clock)
+    state = begin(clock)
     clock.move(days=61)
 
-    after = step(estate, clock(), NAMES, announced=None)
+    after = step(state, clock(), NAMES, announced=None)
 
     assert describe(after.serving.certificate).ends == clock() + SERVING_LIFE
-    assert after.trusted == estate.trusted
+    assert after.trusted == state.trusted
 
 
 def test_a_server_that_gets_another_name_gets_a_certificate_for_it(clock: Clock) -> None:
@@ -65,23 +65,23 @@ def test_a_server_that_gets_another_name_gets_a_certificate_for_it(clock: Clock)
     assert believes(after.trusted, after.serving.certificate, clock(), "other.svc")
 
 
-def coming(clock: Clock) -> Estate:
+def coming(clock: Clock) -> CaState:
     """A second authority is made, and not announced."""
-    estate = begin(clock)
-    while estate.next is None:
+    state = begin(clock)
+    while state.next is None:
         clock.move(days=1)
-        estate = step(estate, clock(), NAMES, announced=None)
-    return estate
+        state = step(state, clock(), NAMES, announced=None)
+    return state
 
 
 def test_an_authority_that_grows_old_is_joined_by_another_which_signs_nothing_yet(
     clock: Clock,
 ) -> None:
-    estate = coming(clock)
+    state = coming(clock)
 
-    assert len(split(estate.trusted)) == 2
-    assert step(estate, clock(), NAMES, announced=SOON) is estate
-    assert step(estate, clock(), NAMES, announced=None) is estate
+    assert len(split(state.trusted)) == 2
+    assert step(state, clock(), NAMES, announced=SOON) is state
+    assert step(state, clock(), NAMES, announced=None) is state
 
 
 def test_when_it_has_been_announced_for_long_it_signs_and_both_are_believed(clock: Clock) -> None:
@@ -95,12 +95,12 @@ def test_when_it_has_been_announced_for_long_it_signs_and_both_are_believed(cloc
 
 
 def test_the_former_authority_leaves_the_bundle_when_nobody_serves_by_it(clock: Clock) -> None:
-    estate = step(coming(clock), clock(), NAMES, announced=SETTLED)
+    state = step(coming(clock), clock(), NAMES, announced=SETTLED)
 
     clock.move(seconds=KEPT.total_seconds() - 60)
-    assert step(estate, clock(), NAMES, announced=None) is estate
+    assert step(state, clock(), NAMES, announced=None) is state
     clock.move(seconds=60)
-    after = step(estate, clock(), NAMES, announced=None)
+    after = step(state, clock(), NAMES, announced=None)
 
     assert after.trusted == after.authority.certificate
 
@@ -108,45 +108,45 @@ def test_the_former_authority_leaves_the_bundle_when_nobody_serves_by_it(clock: 
 def test_while_a_new_authority_cannot_be_announced_the_old_one_goes_on_signing(
     clock: Clock,
 ) -> None:
-    estate = begin(clock)
+    state = begin(clock)
 
     for _ in range(364):
         clock.move(days=1)
-        estate = step(estate, clock(), NAMES, announced=None)
-        assert believes(estate.authority.certificate, estate.serving.certificate, clock())
-    assert estate.next is not None
+        state = step(state, clock(), NAMES, announced=None)
+        assert believes(state.authority.certificate, state.serving.certificate, clock())
+    assert state.next is not None
 
 
 @pytest.mark.parametrize("life", [SERVING_LIFE, AUTHORITY_LIFE])
 def test_what_has_ended_is_begun_anew_at_once(clock: Clock, life: timedelta) -> None:
-    estate = begin(clock)
+    state = begin(clock)
     clock.move(seconds=life.total_seconds())
 
-    after = step(estate, clock(), NAMES, announced=None)
+    after = step(state, clock(), NAMES, announced=None)
 
-    assert after.authority != estate.authority
+    assert after.authority != state.authority
     assert believes(after.trusted, after.serving.certificate, clock())
 
 
 def test_what_a_clock_made_that_was_ahead_is_made_anew(clock: Clock) -> None:
     clock.move(hours=8)
-    estate = begin(clock)
+    state = begin(clock)
     clock.move(hours=-8)
 
-    after = step(estate, clock(), NAMES, announced=LONG_AGO)
+    after = step(state, clock(), NAMES, announced=LONG_AGO)
 
     assert believes(after.trusted, after.serving.certificate, clock())
 
 
 def test_where_only_what_is_served_was_made_too_early_the_authority_stays(clock: Clock) -> None:
-    estate = begin(clock)
+    state = begin(clock)
     clock.move(days=61)
-    ahead = step(estate, clock(), NAMES, announced=None)
+    ahead = step(state, clock(), NAMES, announced=None)
     clock.move(days=-1)
 
     after = step(ahead, clock(), NAMES, announced=None)
 
-    assert after.trusted == estate.trusted
+    assert after.trusted == state.trusted
     assert believes(after.trusted, after.serving.certificate, clock())
 
 
@@ -159,29 +159,29 @@ def test_whenever_anybody_looks_what_is_served_is_believed_by_who_has_the_bundle
     Who connects has the bundle as it was announced at least `SETTLED` ago, or newer.
     """
     clock = Clock()
-    estate = begin(clock)
-    known = estate.trusted
+    state = begin(clock)
+    known = state.trusted
     since = clock()
     for days, reachable in looks:
         clock.move(days=days)
-        announced = clock() - since if known == estate.trusted else None
-        parts = (estate.serving.certificate, estate.authority.certificate)
+        announced = clock() - since if known == state.trusted else None
+        parts = (state.serving.certificate, state.authority.certificate)
         over = any(describe(one).ends <= clock() for one in parts)
-        estate = step(estate, clock(), NAMES, announced=announced)
+        state = step(state, clock(), NAMES, announced=announced)
         if over:
-            known, since = estate.trusted, clock()  # who was away for so long begins anew
-        assert believes(known, estate.serving.certificate, clock(), HOST)
-        if reachable and known != estate.trusted:
-            known, since = estate.trusted, clock()
-        assert believes(known, estate.serving.certificate, clock(), HOST)
+            known, since = state.trusted, clock()  # who was away for so long begins anew
+        assert believes(known, state.serving.certificate, clock(), HOST)
+        if reachable and known != state.trusted:
+            known, since = state.trusted, clock()
+        assert believes(known, state.serving.certificate, clock(), HOST)
 
 
 def test_a_secret_keeps_everything(clock: Clock) -> None:
     early, middle = begin(clock), coming(Clock())
     late = step(middle, clock(), NAMES, announced=SETTLED)
 
-    for estate in (early, middle, late):
-        assert from_secret(to_secret(estate)) == estate
+    for state in (early, middle, late):
+        assert from_secret(to_secret(state)) == state
 
 
 def test_a_secret_without_anything_in_it_is_to_be_filled() -> None:

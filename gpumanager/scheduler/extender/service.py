@@ -13,7 +13,6 @@ from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler import victims
 from gpumanager.scheduler.asks import PodAsk, ask_of, asking
-from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.budgets import Budgets
 from gpumanager.scheduler.decide import (
     Filtered,
@@ -22,12 +21,18 @@ from gpumanager.scheduler.decide import (
     filter_nodes,
     prioritize,
 )
-from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.extender.explain import (
+    Explanation,
+    ExplanationStore,
+    GivenGpu,
+    best,
+    reasons,
+)
+from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
 from gpumanager.scheduler.habits import Habits
-from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.reminders import Reminders
-from gpumanager.scheduler.reminding import Reminding
+from gpumanager.scheduler.quota.check import NoQuota, QuotaCheck, permitted
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
@@ -57,7 +62,7 @@ class Election(Protocol):
     async def run(self) -> None: ...
 
 
-class Alone:
+class NoElection:
     """There is no other replica."""
 
     leads = True
@@ -84,26 +89,26 @@ class Extender:
         api: ApiServer,
         *,
         preference: Preference = DEFAULT,
-        rules: Permits | None = None,
+        rules: QuotaCheck | None = None,
         schedulers: frozenset[str] = frozenset(),
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         skipped: SkippedErrors | None = None,
     ) -> None:
-        self.rules = rules or Everybody()
+        self.rules = rules or NoQuota()
         self.preference = preference
         self.habits = Habits(lambda: self.state.part_of_gpus)
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
-        self.memory = Memory()
+        self.memory = ExplanationStore()
         self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
         self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
         self._budgets = Budgets()
         self.budgets = Follower(api, self._budgets, clock=clock, skipped=skipped)
-        self.election: Election = election(self._leads_now) if election else Alone()
-        self.reminders = Reminders(self._would_fit, self._changes, clock)
-        self._reminding = Reminding(api, self.reminders, self._is_ours)
+        self.election: Election = election(self._leads_now) if election else NoElection()
+        self.refused = RefusedPods(self._would_fit, self._changes, clock)
+        self._requeue = Requeue(api, self.refused, self._is_ours)
         self._now = now
         self._binder = Binder(
             api,
@@ -130,7 +135,7 @@ class Extender:
             "pods": self.pods.run,
             "disruption budgets": self.budgets.run,
             "leader election": self.election.run,
-            "requeue": self._reminding.run,
+            "requeue": self._requeue.run,
             "expiry of bindings": self._expire,
             "scores": self._renew,
         }
@@ -157,9 +162,9 @@ class Extender:
             found, policy = self._judge(pod, ask, names), ask.preference.spelled
         self._remember(pod, len(names), found, policy)
         if found.fitting:
-            self.reminders.forget(pod.uid)
+            self.refused.forget(pod.uid)
         else:
-            self.reminders.refused(pod, names)
+            self.refused.refused(pod, names)
         return found
 
     def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
@@ -210,7 +215,7 @@ class Extender:
             ),
         )
         if refused is None:
-            self.reminders.forget(request.uid)
+            self.refused.forget(request.uid)
         else:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused

@@ -14,8 +14,8 @@ import msgspec
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import asked_by
-from gpumanager.scheduler.bind import BindRequest
 from gpumanager.scheduler.decide import Filtered, Scores
+from gpumanager.scheduler.extender.bind import BindRequest
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
 

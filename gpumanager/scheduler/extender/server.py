@@ -9,8 +9,10 @@ from typing import Final
 
 from aiohttp import web
 
-from gpumanager.scheduler import wire
-from gpumanager.scheduler.bind import NotBound
+from gpumanager.scheduler.extender import wire
+from gpumanager.scheduler.extender.bind import NotBound
+from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.extender.service import Extender, NotReady
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.limiter import Contexts
@@ -18,15 +20,13 @@ from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
     METRICS,
+    HttpRefusal,
     HttpServer,
     Page,
-    Refused,
     Routes,
     plain,
 )
-from gpumanager.scheduler.metrics import Metrics, TaskCollector
-from gpumanager.scheduler.overview_pages import OverviewPages
-from gpumanager.scheduler.service import Extender, NotReady
+from gpumanager.scheduler.overview.pages import OverviewPages
 from gpumanager.supervisor import Supervisor
 
 CONTENT: Final = {"Content-Type": JSON}
@@ -106,9 +106,9 @@ class ExtenderServer:
             outcome = "answered"
         except wire.BadRequest as error:
             outcome = "refused"
-            raise Refused(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         except NotReady as error:
-            raise Refused(503, str(error), **LATER) from None
+            raise HttpRefusal(503, str(error), **LATER) from None
         finally:
             self.metrics.took(name, outcome, time.perf_counter() - began)
 
@@ -135,12 +135,12 @@ class ExtenderServer:
 
     async def _healthy(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         if trouble := self._supervisor.trouble:
-            raise Refused(503, trouble)
+            raise HttpRefusal(503, trouble)
         return plain("ok")
 
     async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         if missing := self._extender.missing:
-            raise Refused(503, f"the cluster's {missing} are still being read")
+            raise HttpRefusal(503, f"the cluster's {missing} are still being read")
         return plain("ready, leading" if self._extender.election.leads else "ready, standing by")
 
     async def _metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
@@ -149,9 +149,9 @@ class ExtenderServer:
     async def _explain(self, request: web.BaseRequest, _body: bytes) -> web.Response:
         words = request.path.split("/")
         if len(words) != 4:  # noqa: PLR2004
-            raise Refused(404, "write /explain/NAMESPACE/POD")
+            raise HttpRefusal(404, "write /explain/NAMESPACE/POD")
         known = self._extender.memory.of(words[2], words[3])
         if known is None:
-            raise Refused(404, f"nothing was asked about pod {words[2]}/{words[3]} lately")
+            raise HttpRefusal(404, f"nothing was asked about pod {words[2]}/{words[3]} lately")
         body = json.dumps({"pod": f"{words[2]}/{words[3]}", **known.as_json()}).encode()
         return web.Response(body=body, headers={"Content-Type": JSON})

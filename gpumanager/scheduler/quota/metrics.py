@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gpumanager.scheduler.quota import Usage
-from gpumanager.scheduler.quota_rules import Known
+from gpumanager.scheduler.quota.limits import Usage
+from gpumanager.scheduler.quota.rules import Known
 from gpumanager.units import CORES_PER_GPU
 
 

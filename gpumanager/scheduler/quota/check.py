@@ -12,14 +12,14 @@ from gpumanager.kubelet.pods import PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Filtered
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.quota import NodeClass
-from gpumanager.scheduler.state import NoTally, Tally
+from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.state import HolderObserver, NoObserver
 
 Check = Callable[[NodeClass], Unfit | None]
 """Why the pod may not go to nodes of this class; None: it may."""
 
 
-class Permits(Tally, Protocol):
+class QuotaCheck(HolderObserver, Protocol):
     """Rules about pods, which are told who holds what. On the thread of the state; never waits."""
 
     @property
@@ -37,8 +37,8 @@ class Permits(Tally, Protocol):
         ...
 
 
-class Everybody(NoTally):
-    """Everybody may go everywhere."""
+class NoQuota(NoObserver):
+    """NoQuota may go everywhere."""
 
     missing = ""
     changes = 0

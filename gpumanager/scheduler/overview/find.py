@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from gpumanager.scheduler.overview import NodeLine, Overview
+from gpumanager.scheduler.overview.lines import NodeLine, Overview
 from gpumanager.scheduler.turns import Work, portions
 
 SORTS: Final = ("name", "granted", "free")
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NodePage:
     """matches: how many lines there are in all; page: the one that is shown, of `pages`."""
 
     lines: tuple[NodeLine, ...]
@@ -46,7 +46,7 @@ class Found:
     pages: int
 
 
-def find(overview: Overview, wanted: Wanted) -> Work[Found]:
+def find(overview: Overview, wanted: Wanted) -> Work[NodePage]:
     """A page beyond the last is the last."""
     matching = yield from _matching(overview, wanted)
     if wanted.sort != "name":
@@ -55,7 +55,7 @@ def find(overview: Overview, wanted: Wanted) -> Work[Found]:
     page = min(wanted.page, pages)
     begin = (page - 1) * wanted.per_page
     shown = tuple(matching[begin : begin + wanted.per_page])
-    return Found(shown, len(matching), page, pages)
+    return NodePage(shown, len(matching), page, pages)
 
 
 def _matching(overview: Overview, wanted: Wanted) -> Work[list[NodeLine]]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumanager.cluster.api import ApiServer
-from gpumanager.scheduler.quota import Quotas, QuotaUnreadable, read_config_map
-from gpumanager.scheduler.quota_rules import Known
+from gpumanager.scheduler.quota.limits import Quotas, QuotaUnreadable, read_config_map
+from gpumanager.scheduler.quota.rules import Known
 from gpumanager.scheduler.watching import Follower
 
 log = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.permits import Everybody, Permits
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.plan import annotations, stale
+from gpumanager.scheduler.quota.check import NoQuota, QuotaCheck
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 
@@ -37,7 +37,7 @@ BIND_SECONDS: Final = 8.0
 CONFLICT: Final = 409
 
 
-class Api(Protocol):
+class BindingApi(Protocol):
     """What is asked of the API server; raises ApiRefused, ApiUnavailable."""
 
     async def get(self, path: str) -> Any: ...
@@ -87,12 +87,12 @@ class Binder:
 
     def __init__(
         self,
-        api: Api,
+        api: BindingApi,
         state: ClusterState,
         verdicts: Verdicts,
         leadership: Leads,
         *,
-        rules: Permits | None = None,
+        rules: QuotaCheck | None = None,
         asks: Callable[[PodView], PodAsk | Refusal | None] = ask_of,
         schedulers: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
@@ -102,7 +102,7 @@ class Binder:
         self._state = state
         self._verdicts = verdicts
         self._leadership = leadership
-        self._rules = rules or Everybody()
+        self._rules = rules or NoQuota()
         self._asks = asks
         self._schedulers = schedulers
         self._clock = clock

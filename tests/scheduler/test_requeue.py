@@ -1,4 +1,4 @@
-"""Pods that were refused a moment too early are brought to kube-scheduler's mind."""
+"""Pods that were refused by a stale view of the cluster are requeued."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,8 +9,14 @@ from served_extender import Served, serving, until
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable, Object
 from gpumanager.kubelet.pods import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
-from gpumanager.scheduler.reminders import LOOKS, MOST_PATIENCE, PATIENCE, PODS, Reminders
-from gpumanager.scheduler.reminding import Reminding
+from gpumanager.scheduler.extender.requeue import (
+    LOOKS,
+    MOST_PATIENCE,
+    PATIENCE,
+    PODS,
+    RefusedPods,
+    Requeue,
+)
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -27,7 +33,7 @@ class World:
         self.changes = 0
         self.time = 100.0
         self.looks = 0
-        self.reminders = Reminders(self._fits, lambda: self.changes, lambda: self.time)
+        self.refused = RefusedPods(self._fits, lambda: self.changes, lambda: self.time)
 
     def _fits(self, _: PodView, names: tuple[str, ...]) -> bool:
         self.looks += 1
@@ -39,10 +45,10 @@ class World:
 
     def due(self, later: float = 0.0) -> list[str]:
         self.time += later
-        return [one.name for one in self.reminders.due()]
+        return [one.name for one in self.refused.due()]
 
     def refuse(self, name: str) -> None:
-        self.reminders.refused(pod(name), NODES)
+        self.refused.refused(pod(name), NODES)
 
 
 def pod(name: str) -> PodView:
@@ -89,7 +95,7 @@ def test_nobody_is_looked_at_twice_for_one_change() -> None:
     assert world.due() == ["p"]
 
 
-def test_reminders_of_one_pod_become_seldom() -> None:
+def test_one_pod_is_requeued_less_and_less_often() -> None:
     world = World()
     world.refuse("p")
     times = []
@@ -107,7 +113,7 @@ def test_reminders_of_one_pod_become_seldom() -> None:
 def test_who_has_found_room_or_is_gone_is_forgotten() -> None:
     world = World()
     world.refuse("p")
-    world.reminders.forget(pod("p").uid)
+    world.refused.forget(pod("p").uid)
     world.change("a")
 
     assert world.due(PATIENCE) == []
@@ -121,7 +127,7 @@ def test_what_is_kept_and_looked_at_is_bounded() -> None:
 
     first, second = world.due(PATIENCE), world.due()
 
-    assert len(world.reminders) == PODS
+    assert len(world.refused) == PODS
     assert (len(first), len(second)) == (LOOKS, LOOKS)
     assert first[0] == "p-10"
     assert not set(first) & set(second)
@@ -145,7 +151,7 @@ async def test_a_pod_that_was_refused_before_we_heard_of_room_is_touched_when_we
 
         await until(lambda: ANNOTATION_ROOM_FOUND in notes(served, "late"))
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == ["a"]
-        assert len(served.extender.reminders) == 0
+        assert len(served.extender.refused) == 0
 
 
 async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
@@ -154,9 +160,9 @@ async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
     world.change("a")
     world.time += PATIENCE
 
-    await Reminding(api, world.reminders, lambda: False).look()
+    await Requeue(api, world.refused, lambda: False).look()
 
-    assert (api.paths, len(world.reminders)) == ([], 0)
+    assert (api.paths, len(world.refused)) == ([], 0)
 
 
 async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
@@ -165,9 +171,9 @@ async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
     world.change("a")
     world.time += PATIENCE
 
-    await Reminding(api, world.reminders, lambda: True).look()
+    await Requeue(api, world.refused, lambda: True).look()
 
-    assert (api.paths, len(world.reminders)) == (["/api/v1/namespaces/default/pods/p"], 0)
+    assert (api.paths, len(world.refused)) == (["/api/v1/namespaces/default/pods/p"], 0)
 
 
 async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> None:
@@ -176,7 +182,7 @@ async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> No
     world.change("a")
     world.time += PATIENCE
 
-    await Reminding(api, world.reminders, lambda: True).look()
+    await Requeue(api, world.refused, lambda: True).look()
 
     world.change("a")
     assert world.due(2 * PATIENCE) == ["p"]

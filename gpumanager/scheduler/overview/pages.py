@@ -13,9 +13,9 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.http.server import JSON, LATER, Page, Refused
-from gpumanager.scheduler.overview import Overview
-from gpumanager.scheduler.overview_document import (
+from gpumanager.scheduler.extender.service import Extender
+from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page
+from gpumanager.scheduler.overview.document import (
     POD_SECONDS,
     SCHEMA,
     pods_waiting,
@@ -23,9 +23,9 @@ from gpumanager.scheduler.overview_document import (
     waiting,
     written,
 )
-from gpumanager.scheduler.overview_find import PORTION, SORTS, STATES, Wanted, find
-from gpumanager.scheduler.quota_rules import QuotaRules
-from gpumanager.scheduler.service import Extender
+from gpumanager.scheduler.overview.find import PORTION, SORTS, STATES, Wanted, find
+from gpumanager.scheduler.overview.lines import Overview
+from gpumanager.scheduler.quota.rules import QuotaRules
 from gpumanager.scheduler.turns import Work, in_turns, portions
 from gpumanager.web.page import CAREFUL, KIND, web_page
 
@@ -64,7 +64,7 @@ class OverviewPages:
     async def cluster(self, request: web.BaseRequest, _body: bytes) -> web.Response:
         wanted = read_wanted(request.query)
         if missing := self._extender.missing:
-            raise Refused(503, f"the cluster's {missing} are still being read", **LATER)
+            raise HttpRefusal(503, f"the cluster's {missing} are still being read", **LATER)
         async with self._looking:
             body = await in_turns(self._look(wanted))
         head = {"Content-Type": JSON, "Cache-Control": "no-store", **CAREFUL}
@@ -123,30 +123,30 @@ class OverviewPages:
 
 
 def read_wanted(query: Mapping[str, str]) -> Wanted:
-    """Raises Refused."""
+    """Raises HttpRefusal."""
     if strange := sorted(query.keys() - set(FIELDS)):
         known = f"{', '.join(FIELDS[:-1])} and {FIELDS[-1]}"
-        raise Refused(400, f"{strange[0][:LONGEST_SEARCH]!r} is not known; there are {known}")
+        raise HttpRefusal(400, f"{strange[0][:LONGEST_SEARCH]!r} is not known; there are {known}")
     search = query.get("search", "")
     if len(search) > LONGEST_SEARCH:
-        raise Refused(400, f"search: {len(search)} letters; the most is {LONGEST_SEARCH}")
+        raise HttpRefusal(400, f"search: {len(search)} letters; the most is {LONGEST_SEARCH}")
     state, sort = _word(query, "state", tuple(STATES)), _word(query, "sort", SORTS)
     page, lines = _count(query, "page", 1, MOST_PAGES), _count(query, "per_page", 25, MOST_LINES)
     return Wanted(search, state, sort, page, lines)
 
 
 def _word(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
-    """The first unless one is said. Raises Refused."""
+    """The first unless one is said. Raises HttpRefusal."""
     word = query.get(name, words[0])
     if word not in words:
-        raise Refused(400, f"{name}: write one of {', '.join(words)}")
+        raise HttpRefusal(400, f"{name}: write one of {', '.join(words)}")
     return word
 
 
 def _count(query: Mapping[str, str], name: str, usual: int, most: int) -> int:
     text = query.get(name, str(usual))
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-        raise Refused(400, f"{name}: write a number from 1 to {most}")
+        raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
     if not 1 <= int(text) <= most:
-        raise Refused(400, f"{name}: write a number from 1 to {most}")
+        raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
     return int(text)

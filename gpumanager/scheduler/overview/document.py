@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.explain import Explanation, Memory, Reason
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, RefusalReason
 from gpumanager.scheduler.node import Holder, NodeState
-from gpumanager.scheduler.overview import Amounts, GpuLine, Overview, gpu_lines
-from gpumanager.scheduler.overview_find import PORTION, Found
-from gpumanager.scheduler.quota import NamespaceQuota, Usage
-from gpumanager.scheduler.quota_rules import Known, cores_of
+from gpumanager.scheduler.overview.find import PORTION, NodePage
+from gpumanager.scheduler.overview.lines import Amounts, GpuLine, Overview, gpu_lines
+from gpumanager.scheduler.quota.limits import NamespaceQuota, Usage
+from gpumanager.scheduler.quota.rules import Known, cores_of
 from gpumanager.scheduler.turns import Work, portions
 from gpumanager.units import CORES_PER_GPU
 
@@ -35,7 +35,7 @@ Limit = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPods:
     """Pods that no node would do for, or that could not be bound; the newest first."""
 
     total: int
@@ -43,8 +43,8 @@ class Waiting:
 
 
 def waiting(
-    memory: Memory, waits: Callable[[PodUID], bool], word: str, since: float
-) -> Work[Waiting]:
+    memory: ExplanationStore, waits: Callable[[PodUID], bool], word: str, since: float
+) -> Work[WaitingPods]:
     """waits: whether a pod is still there and not bound. word: in small letters; since: seconds
     since the epoch, before which nobody who still asks has asked last."""
     found: list[tuple[str, str, Explanation]] = []
@@ -56,10 +56,12 @@ def waiting(
             and word in f"{namespace}/{name}".lower() and waits(PodUID(one.uid))
         ]  # fmt: skip
         yield
-    return Waiting(len(found), tuple(found[:WAITING]))
+    return WaitingPods(len(found), tuple(found[:WAITING]))
 
 
-def written(fields: Mapping[str, Any], overview: Overview, found: Found, word: str) -> Work[bytes]:
+def written(
+    fields: Mapping[str, Any], overview: Overview, found: NodePage, word: str
+) -> Work[bytes]:
     """The whole document. fields: those that come first. word: in small letters; who has it in its
     name comes first among the pods of a node."""
     rows: list[str] = []
@@ -88,7 +90,7 @@ def sums(overview: Overview) -> dict[str, Any]:
     }
 
 
-def pods_waiting(found: Waiting) -> dict[str, Any]:
+def pods_waiting(found: WaitingPods) -> dict[str, Any]:
     pods = [_waiting(namespace, name, one) for namespace, name, one in found.pods]
     return {"total": found.total, "pods": pods}
 
@@ -168,7 +170,7 @@ def _waiting(namespace: str, name: str, one: Explanation) -> dict[str, Any]:
     }
 
 
-def _reason(one: Reason) -> dict[str, Any]:
+def _reason(one: RefusalReason) -> dict[str, Any]:
     return {
         "reason": one.reason,
         "nodes": one.nodes,

@@ -22,7 +22,7 @@ from gpumanager.scheduler.certificates.making import (
     make_authority,
     split,
 )
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 AUTHORITY_LIFE: Final = timedelta(days=365)
 SERVING_LIFE: Final = timedelta(days=90)
@@ -43,12 +43,12 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Estate:
+class CaState:
     """All there is. former: certificates without keys."""
 
-    authority: Identity
-    serving: Identity
-    next: Identity | None = None
+    authority: KeyPair
+    serving: KeyPair
+    next: KeyPair | None = None
     former: tuple[bytes, ...] = ()
 
     @property
@@ -59,64 +59,64 @@ class Estate:
 
 
 def step(
-    estate: Estate | None,
+    state: CaState | None,
     now: datetime,
     names: Sequence[str],
     *,
     announced: timedelta | None,
     lives: Lives = Lives(),
-) -> Estate:
-    """What there should be now; `estate` itself where that is what there is.
+) -> CaState:
+    """What there should be now; `state` itself where that is what there is.
 
-    names: what the server is called. announced: for how long the bundle of `estate` has been where
+    names: what the server is called. announced: for how long the bundle of `state` has been where
     the API server looks, as far as is known; None: it is not.
     """
-    if estate is None or _over(estate, now):
+    if state is None or _over(state, now):
         return _begin(now, names, lives)
-    if estate.next and announced is not None and announced >= SETTLED:
-        former = (*estate.former, estate.authority.certificate)
-        serving = issue(estate.next, names, now, lives.serving)
-        return Estate(estate.next, serving, None, former)
-    served = describe(estate.serving.certificate)
+    if state.next and announced is not None and announced >= SETTLED:
+        former = (*state.former, state.authority.certificate)
+        serving = issue(state.next, names, now, lives.serving)
+        return CaState(state.next, serving, None, former)
+    served = describe(state.serving.certificate)
     good = served.begins <= now and served.used_up(now) < DUE
     if not good or served.names != frozenset(names):
-        fresh = issue(estate.authority, names, now, lives.serving)
-        return replace(estate, serving=fresh)
-    if estate.next is None and describe(estate.authority.certificate).used_up(now) >= DUE:
-        return replace(estate, next=make_authority(now, lives.authority))
-    if estate.former and now - served.begins >= KEPT + BACKDATED:
-        return replace(estate, former=())
-    return estate
+        fresh = issue(state.authority, names, now, lives.serving)
+        return replace(state, serving=fresh)
+    if state.next is None and describe(state.authority.certificate).used_up(now) >= DUE:
+        return replace(state, next=make_authority(now, lives.authority))
+    if state.former and now - served.begins >= KEPT + BACKDATED:
+        return replace(state, former=())
+    return state
 
 
-def _begin(now: datetime, names: Sequence[str], lives: Lives) -> Estate:
+def _begin(now: datetime, names: Sequence[str], lives: Lives) -> CaState:
     authority = make_authority(now, lives.authority)
-    return Estate(authority, issue(authority, names, now, lives.serving))
+    return CaState(authority, issue(authority, names, now, lives.serving))
 
 
-def _over(estate: Estate, now: datetime) -> bool:
+def _over(state: CaState, now: datetime) -> bool:
     """Nobody believes it any more, or yet, where a clock that was ahead made it: there is nothing
     that could be kept going."""
-    authority, served = map(describe, (estate.authority.certificate, estate.serving.certificate))
+    authority, served = map(describe, (state.authority.certificate, state.serving.certificate))
     return now < authority.begins or min(authority.ends, served.ends) <= now
 
 
-def to_secret(estate: Estate) -> dict[str, str]:
+def to_secret(state: CaState) -> dict[str, str]:
     """`data` of a Secret. An empty text is written, so that a patch overwrites what was there."""
-    coming = estate.next or Identity(b"", b"")
+    coming = state.next or KeyPair(b"", b"")
     parts = {
-        "tls.crt": estate.serving.certificate,
-        "tls.key": estate.serving.key,
-        "ca.crt": estate.authority.certificate,
-        "ca.key": estate.authority.key,
+        "tls.crt": state.serving.certificate,
+        "tls.key": state.serving.key,
+        "ca.crt": state.authority.certificate,
+        "ca.key": state.authority.key,
         "next.crt": coming.certificate,
         "next.key": coming.key,
-        "former.crt": b"".join(estate.former),
+        "former.crt": b"".join(state.former),
     }
     return {name: base64.b64encode(text).decode() for name, text in parts.items()}
 
 
-def from_secret(data: Mapping[str, Any]) -> Estate | None:
+def from_secret(data: Mapping[str, Any]) -> CaState | None:
     """None where nothing was written yet; raises CertificateTrouble."""
     try:
         parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
@@ -127,12 +127,12 @@ def from_secret(data: Mapping[str, Any]) -> Estate | None:
     missing = [name for name in ("tls.crt", "tls.key", "ca.crt", "ca.key") if not parts.get(name)]
     if missing:
         raise CertificateTrouble(f"it has no {', '.join(missing)}")
-    estate = Estate(
-        Identity(parts["ca.crt"], parts["ca.key"]),
-        Identity(parts["tls.crt"], parts["tls.key"]),
-        Identity(parts["next.crt"], parts["next.key"]) if parts.get("next.crt") else None,
+    state = CaState(
+        KeyPair(parts["ca.crt"], parts["ca.key"]),
+        KeyPair(parts["tls.crt"], parts["tls.key"]),
+        KeyPair(parts["next.crt"], parts["next.key"]) if parts.get("next.crt") else None,
         split(parts.get("former.crt", b"")),
     )
-    for one in (estate.authority, estate.serving, *((estate.next,) if estate.next else ())):
+    for one in (state.authority, state.serving, *((state.next,) if state.next else ())):
         describe(one.certificate)
-    return estate
+    return state

@@ -15,7 +15,7 @@ LONGEST: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class RefusalReason:
     """One phrase: of how many nodes it was the reason, and what it means on one of them."""
 
     reason: str
@@ -54,7 +54,7 @@ class Explanation:
     policy: str = ""
     nodes: int = 0
     fitting: int = 0
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[RefusalReason, ...] = ()
     best: tuple[Scored, ...] = ()
     bound: str = ""
     points: float | None = None
@@ -67,7 +67,7 @@ class Explanation:
 
 
 @dataclass(slots=True)
-class Memory:
+class ExplanationStore:
     """The last explanation of each pod, by namespace and name."""
 
     most: int = PODS
@@ -90,10 +90,10 @@ class Memory:
         return len(self._pods)
 
 
-def reasons(left: Sequence[Left]) -> tuple[Reason, ...]:
+def reasons(left: Sequence[Left]) -> tuple[RefusalReason, ...]:
     """The commonest first."""
     found = (
-        Reason(
+        RefusalReason(
             one.why.phrase[:LONGEST],
             len(one.names),
             one.example[:LONGEST],
