@@ -2,9 +2,15 @@
 
 A real etcd, API server and kube-scheduler, the latter two built where they are missing as `make
 e2e` builds them. Nodes are objects without kubelets. Pods are created first; then kube-scheduler
-starts with its client's limits raised, without the extender and with it in turns, and its own
-metrics tell how many pods it has placed. After each run the pods are deleted. All processes share
-the machine's processors, the extender's work is therefore taken from the others.
+starts with its client's limits raised, and its own metrics tell how many pods it has placed. After
+each run the pods are deleted. Three settings take turns:
+
+  without   no extender
+  empty     one that decides nothing: it names the nodes it was sent, and leaves binding to
+            kube-scheduler. What is lost here, the protocol costs, whoever speaks it
+  with      `gpumanager extender`
+
+All processes share the machine's processors: what one of them works, the others wait.
 """
 
 import argparse
@@ -18,15 +24,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from aiohttp import ClientSession, TCPConnector
-from extender import process
+from extender import empty, process
 from extender.cluster import node_object, pod_object
 from machine_line import machine_line
 from rich.console import Console
@@ -37,6 +43,8 @@ from gpumanager.names import ANNOTATION_PLAN, VCORE, VMEMORY
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "e2e"))
 import node_programs
 
+WITHOUT, EMPTY, WITH = SETTINGS = "without", "empty", "with"
+VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 BAR: Final = 85
 """Percent of the pods per second without the extender."""
 API_PORT, ETCD_PORT, PEER_PORT, SCHEDULER_PORT = 17443, 17379, 17380, 17259
@@ -67,7 +75,7 @@ class Run:
     """pods_per_second: of the middle of the run. extender, scheduler, api: processor milliseconds
     of these processes for each pod; api: etcd's too."""
 
-    extended: bool
+    setting: str
     pods_per_second: float
     extender: float
     scheduler: float
@@ -122,29 +130,35 @@ class Cluster:
             self._kubeconfig.write_text(json.dumps(config))
             yield
 
-    def place(self, pods: int, *, extended: bool, seconds: float) -> Run:
+    def place(self, pods: int, setting: str, seconds: float) -> Run:
         """Create as many pods, place them, and delete them. Raises SystemExit where it fails."""
         asyncio.run(
             _post("/api/v1/namespaces/default/pods", [_pod(number) for number in range(pods)])
         )
-        extender = process.extender(self._kubeconfig, "--v=0") if extended else None
         with ExitStack() as stack:
-            asked = stack.enter_context(extender) if extender else None
-            scheduler = stack.enter_context(self._scheduler(asked.port if asked else None))
+            asked = None
+            if setting == WITH:
+                asked = stack.enter_context(process.extender(self._kubeconfig))
+            elif setting == EMPTY:
+                asked = stack.enter_context(empty.extender())
+            verbs = {WITHOUT: (), EMPTY: empty.VERBS, WITH: VERBS}[setting]
+            scheduler = stack.enter_context(self._scheduler(asked.port if asked else 0, verbs))
             before = [_worked(asked.pid) if asked else 0.0, sum(map(_worked, self.servers))]
             rate = _rate(pods, time.monotonic() + seconds)
             after = [_worked(asked.pid) if asked else 0.0, sum(map(_worked, self.servers))]
             spent = [1000 * (b - a) / pods for a, b in zip(before, after, strict=True)]
-            found = Run(extended, rate, spent[0], 1000 * _worked(scheduler.pid) / pods, spent[1])
-        asyncio.run(_check_and_delete(pods, planned=extended))
+            found = Run(setting, rate, spent[0], 1000 * _worked(scheduler.pid) / pods, spent[1])
+        asyncio.run(_check_and_delete(pods, planned=setting == WITH))
         return found
 
     @contextmanager
-    def _scheduler(self, extender: int | None) -> Iterator["subprocess.Popen[bytes]"]:
+    def _scheduler(
+        self, extender: int, verbs: Sequence[str]
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         resources = [{"name": name, "ignoredByScheduler": False} for name in (VCORE, VMEMORY)]
         asked = {
             "urlPrefix": f"http://127.0.0.1:{extender}/scheduler",
-            **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")},
+            **{f"{verb}Verb": verb for verb in verbs},
             "weight": 5,
             "nodeCacheCapable": True,
             "httpTimeout": "15s",
@@ -157,7 +171,7 @@ class Cluster:
             "clientConnection": {"kubeconfig": str(self._kubeconfig), "qps": 5000, "burst": 5000},
             "leaderElection": {"leaderElect": False},
             "profiles": [{"schedulerName": "default-scheduler"}],
-            "extenders": [asked] if extender else [],
+            "extenders": [asked] if verbs else [],
         }
         written.write_text(json.dumps(configuration))
         command = [str(self._programs / "kube-scheduler"), "--config", str(written)]
@@ -286,59 +300,54 @@ def measure(nodes: int, options: argparse.Namespace, programs: Path) -> list[Run
         with cluster.running():
             asyncio.run(_post("/api/v1/nodes", [node_object(number) for number in range(nodes)]))
             runs = []
-            for turn in range(2 * options.runs):
-                one = cluster.place(options.pods, extended=turn % 2 == 1, seconds=options.seconds)
+            for setting in SETTINGS * options.runs:
+                one = cluster.place(options.pods, setting, options.seconds)
                 print(f"{nodes} nodes: {one}", file=sys.stderr)
                 runs.append(one)
     return runs
 
 
 def summary(nodes: int, pods: int, runs: list[Run]) -> dict[str, Any]:
-    """Medians; percent: of what there is without the extender, over pairs of neighbouring runs."""
-    without, extended = runs[::2], runs[1::2]
-    pairs = [
-        100 * b.pods_per_second / a.pods_per_second for a, b in zip(without, extended, strict=True)
-    ]
-    return {
-        "nodes": nodes,
-        "pods": pods,
-        "without": statistics.median(one.pods_per_second for one in without),
-        "with": statistics.median(one.pods_per_second for one in extended),
-        "percent": statistics.median(pairs),
-        "percents": [round(one, 1) for one in pairs],
-        "extender_ms": statistics.median(one.extender for one in extended),
-        "runs": [asdict(one) for one in runs],
-    }
+    """Medians. percents: of what there is without an extender, in the same turn."""
+    by_setting = {name: [one for one in runs if one.setting == name] for name in SETTINGS}
+    before = [one.pods_per_second for one in by_setting[WITHOUT]]
+    found: dict[str, Any] = {"nodes": nodes, "pods": pods}
+    for name, some in by_setting.items():
+        percents = [100 * one.pods_per_second / b for one, b in zip(some, before, strict=True)]
+        found[name] = {
+            "percent": statistics.median(percents),
+            "percents": [round(one, 1) for one in percents],
+            **{
+                field: statistics.median(getattr(one, field) for one in some)
+                for field in ("pods_per_second", "extender", "scheduler", "api")
+            },
+        }
+    return found
 
 
 def show(found: list[dict[str, Any]], console: Console) -> None:
-    table = Table(
-        box=None, pad_edge=False, title=f"{machine_line()}, load {os.getloadavg()[0]:.1f}"
-    )
-    for title in (
-        "nodes",
-        "pods",
-        "without, pods/s",
-        "with",
-        f"% (bar {BAR})",
-        "of each pair",
-        "extender, ms/pod",
-    ):
+    load = f"load {os.getloadavg()[0]:.1f}"
+    table = Table(box=None, pad_edge=False, title=f"{machine_line()}, {load}")
+    titles = "nodes", "pods", "extender", "pods/s", f"% (bar {BAR})", "each turn"
+    for title in (*titles, "processor, ms a pod: extender", "kube-scheduler", "API server, etcd"):
         table.add_column(title, justify="right")
     for one in found:
-        pairs = " ".join(f"{percent:.0f}" for percent in one["percents"])
-        figures = f"{one['without']:.0f}", f"{one['with']:.0f}", f"{one['percent']:.0f}"
-        table.add_row(
-            f"{one['nodes']:,}", f"{one['pods']:,}", *figures, pairs, f"{one['extender_ms']:.1f}"
-        )
+        for name in SETTINGS:
+            row = one[name]
+            table.add_row(
+                *(f"{one['nodes']:,}", f"{one['pods']:,}", name),
+                *(f"{row['pods_per_second']:.0f}", f"{row['percent']:.0f}"),
+                " ".join(f"{percent:.0f}" for percent in row["percents"]),
+                *(f"{row[field]:.1f}" for field in ("extender", "scheduler", "api")),
+            )
     console.print(table)
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 5_000])
-    parser.add_argument("--pods", type=int, default=1_500, help="to place in each run")
-    parser.add_argument("--runs", type=int, default=3, help="without and with the extender each")
+    parser.add_argument("--pods", type=int, default=1_000, help="to place in each run")
+    parser.add_argument("--runs", type=int, default=3, help="of each setting")
     parser.add_argument("--seconds", type=float, default=300.0, help="the longest run")
     parser.add_argument("--version", default=node_programs.wanted(), help="of Kubernetes")
     parser.add_argument("--json", action="store_true", help="figures for programs")
