@@ -38,7 +38,7 @@ CONFLICT: Final = 409
 
 
 class BindingApi(Protocol):
-    """What is asked of the API server; raises ApiRefused, ApiUnavailable."""
+    """Calls of the API server that a bind makes; they raise ApiRefused, ApiUnavailable."""
 
     async def get(self, path: str) -> Any: ...
     async def patch(self, path: str, body: Object) -> Any: ...
@@ -46,7 +46,7 @@ class BindingApi(Protocol):
 
 
 class Leads(Protocol):
-    """Whether we decide. remaining: seconds for which we may still."""
+    """Whether this replica leads. remaining: seconds until its lease ends."""
 
     @property
     def leads(self) -> bool: ...
@@ -58,7 +58,7 @@ class Leads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """What kube-scheduler says."""
+    """ExtenderBindingArgs."""
 
     namespace: str
     name: str
@@ -78,9 +78,9 @@ class NotBound:
 
 
 class Binder:
-    """Binds pods that ask for GPUs, judged by what the API server tells of them and not by what
-    anybody has asked about them before. asks: what a pod asks for, in this cluster. schedulers:
-    whose pods are bound, by their schedulerName; empty: everybody's.
+    """Binds pods that ask for GPUs. The pod is taken from the API server, not from a request, which
+    may claim anything. asks: what a pod asks for, in this cluster. schedulers: names of those
+    whose pods are bound; empty: any.
 
     clock: of assumptions. now_ns: nanoseconds since the epoch.
     """
@@ -206,7 +206,8 @@ class Binder:
         await self._api.create(f"{request.path}/binding", binding)
 
     async def _settle(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
-        """It was refused: somebody else was there, or we were, and did not hear of it."""
+        """The write was refused: another scheduler has bound the pod, or an earlier attempt of ours
+        did and its response was lost."""
         if error.status != CONFLICT:
             return NotBound(str(error))
         item = await self._api.get(request.path)
@@ -215,7 +216,7 @@ class Binder:
         return _wrong(item, request) or NotBound(str(error))
 
     def _already(self, item: Any, request: BindRequest) -> NotBound | None:
-        """It is bound: that counts, and it is what was wanted if it is this node."""
+        """The pod is bound already: that counts, and is success where it is the node asked for."""
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
         return None if node == request.node else _elsewhere(node)

@@ -1,4 +1,4 @@
-"""What the extender tells Prometheus of itself. Series are there from the start."""
+"""The extender's own metrics. All series exist from the start."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -16,7 +16,7 @@ OUTCOMES: Final = ("answered", "refused", "failed")
 
 
 class Metrics:
-    """counts: what the state holds now. leads: whether we decide."""
+    """counts: objects in the state. leads: whether this replica leads."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], leads: Callable[[], bool]) -> None:
         self._registry = CollectorRegistry()
@@ -46,7 +46,7 @@ class Metrics:
         self._outcome[verb, outcome].inc()
 
     def add(self, more: Collector) -> None:
-        """Tell of this too."""
+        """Register another collector."""
         self._registry.register(more)
 
     def text(self) -> bytes:
@@ -60,18 +60,18 @@ class _State(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         held = GaugeMetricFamily(
-            "gpumanager_extender_objects", "What the extender knows of.", labels=("kind",)
+            "gpumanager_extender_objects", "Objects that the extender knows.", labels=("kind",)
         )
         for kind, count in self._counts().items():
             held.add_metric((kind,), count)
         yield held
         yield GaugeMetricFamily(
-            "gpumanager_extender_leads", "1 where this replica decides.", float(self._leads())
+            "gpumanager_extender_leads", "1 where this replica leads.", float(self._leads())
         )
 
 
 class TaskCollector(Collector):
-    """Background tasks of a program. prefix: of its metrics."""
+    """Restarts of background tasks. prefix: of the metrics' names."""
 
     def __init__(self, prefix: str, supervisor: Supervisor) -> None:
         self._prefix = prefix

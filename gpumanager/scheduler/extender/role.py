@@ -1,7 +1,7 @@
-"""Says on our own pod whether we lead, so that a Service finds the one that decides.
+"""Labels this replica's pod `leader` or `standby`, for the Service that kube-scheduler calls.
 
-Both replicas are ready: both know the cluster. A Service that selects this label sends
-kube-scheduler to the leader alone; who is asked by mistake answers all but bind.
+All replicas are ready, since all know the cluster. A Service that selects the label sends requests
+to the leader alone; a standby that gets one all the same answers it, but refuses to bind.
 """
 
 import asyncio

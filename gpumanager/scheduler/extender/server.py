@@ -33,8 +33,8 @@ CONTENT: Final = {"Content-Type": JSON}
 
 
 class ExtenderServer:
-    """Serves an extender. version: what `/version` says. clients: who is answered; None: all.
-    supervisor: of its background tasks."""
+    """Serves an extender. version: for `/version`. clients: which client certificates are accepted;
+    None: no certificate is needed. supervisor: of its background tasks."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class ExtenderServer:
         self._server = HttpServer(self._routes(), bounds, clients)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
-        """Listen, until `stop`; returns the port. Raises OSError."""
+        """Listen until `stop`; returns the port. Raises OSError."""
         return await self._server.start(address, port, tls)
 
     async def stop(self) -> None:
-        """Take no more, answer what is being answered."""
+        """Accept no more; requests that are being answered get their response."""
         await self._server.stop()
 
     @property

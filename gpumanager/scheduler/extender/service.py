@@ -43,15 +43,15 @@ from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 log = logging.getLogger(__name__)
 
 SURE_SECONDS: Final = 5.0
-"""That a bind waits for a new leader to have read all pods once more."""
+"""How long a bind waits until a new leader has listed all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
 RENEW_SECONDS: Final = 0.02
 IDLE_SECONDS: Final = 1.0
-"""Between looks whether other pods have become usual, and between pieces of work if so."""
+"""Pauses of the task that renews points: while some are due, and while none are."""
 
 
 class Election(Protocol):
-    """Who decides; `Leadership`, or nobody to agree with."""
+    """Leader election: the Lease, or none where there is one replica."""
 
     @property
     def leads(self) -> bool: ...
@@ -63,25 +63,25 @@ class Election(Protocol):
 
 
 class NoElection:
-    """There is no other replica."""
+    """One replica, which always leads."""
 
     leads = True
     remaining = float("inf")
     holder = "this one"
 
     async def run(self) -> None:
-        """Nobody has to be asked."""
+        """There is no Lease to renew."""
 
 
 class NotReady(Exception):
-    """Not everything has been read yet, and an answer now might be wrong."""
+    """The first lists of nodes and pods are not complete: an answer now might be wrong."""
 
 
 class Extender:
-    """Answers for one cluster. schedulers: whose pods are bound; empty: everybody's.
+    """Decides for one cluster. schedulers: names of those whose pods are bound; empty: any.
 
-    clock: seconds of assumptions. now: seconds since the epoch. What is asked about a pod is not
-    remembered, but for its explanation: whoever asks can say anything.
+    clock: seconds of assumptions. now: seconds since the epoch. Of a request nothing is kept but
+    the pod's explanation: any client can claim anything about a pod.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Extender:
         return " and ".join(filter(None, (*unread, self.rules.missing)))
 
     def tasks(self) -> dict[str, Start]:
-        """What has to run, for as long as the extender does."""
+        """Background tasks, by name."""
         return {
             "nodes": self.nodes.run,
             "pods": self.pods.run,
@@ -141,7 +141,7 @@ class Extender:
         }
 
     async def run(self) -> None:
-        """All of it, for as long as the task lives."""
+        """All tasks, until cancelled."""
         supervisor = Supervisor()
         for name, start in self.tasks().items():
             supervisor.keep(name, start)
@@ -225,7 +225,7 @@ class Extender:
         return ask_of(pod, self.preference)
 
     def _points(self, request: BindRequest) -> float | None:
-        """Of the node, before it is taken."""
+        """Of the node, before the pod takes its GPUs."""
         pod = self.state.known(request.uid)
         ask = self.ask_of(pod) if pod else None
         if not isinstance(ask, PodAsk):
@@ -250,14 +250,14 @@ class Extender:
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
-        """Whether a pod that waits would be told of one of these nodes now."""
+        """Whether a refused pod would fit one of these nodes now."""
         ask = self.ask_of(pod)
         if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
             return False
         return bool(self._judge(pod, ask, names).fitting)
 
     def _changes(self) -> int:
-        """Of all that decides who would fit."""
+        """Counts up with each change that may let a refused pod fit."""
         return self.state.changes + self.rules.changes
 
     def _is_ours(self) -> bool:
@@ -274,7 +274,7 @@ class Extender:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
     async def _be_sure(self) -> None:
-        """What the leader before us bound has come here too."""
+        """Wait until what the former leader bound has been listed."""
         try:
             async with asyncio.timeout(SURE_SECONDS):
                 await self.pods.sure.wait()
@@ -288,7 +288,7 @@ class Extender:
         self.memory.remember(pod.namespace, pod.name, explanation)
 
     def _leads_now(self, leads: bool) -> None:  # noqa: FBT001
-        """What the leader before us bound at its end may not have come here yet."""
+        """The former leader's last bindings may not have been watched yet: list the pods again."""
         if leads:
             self.pods.anew()
 
@@ -299,7 +299,7 @@ class Extender:
                 log.warning("pod %s: its binding was never confirmed; its place is free", uid)
 
     async def _renew(self) -> None:
-        """Points by the present mix, in small pieces, also of pods that nobody asks about now."""
+        """Renew points by the present workload mix in small pieces, also where no request comes."""
         while True:
             more = self.verdicts.renew()
             await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Pages by path and method; what cannot be answered is said with a status and one sentence."""
+"""Routes by path and method; a request that cannot be answered gets a status and one sentence."""
 
 import asyncio
 import json
@@ -41,7 +41,8 @@ TOO_LATE: Final = HttpRefusal(408, "the request did not come to its end in time"
 
 
 class HttpServer:
-    """Serves `routes`. clients: who is answered; None: everybody. Needs a running loop."""
+    """Serves `routes`. clients: which client certificates are accepted; None: none is needed.
+    Needs a running loop."""
 
     def __init__(
         self, routes: Routes, bounds: Bounds | None = None, clients: Clients | None = None
@@ -58,7 +59,7 @@ class HttpServer:
         return await self._limiter.open(address, port, tls)
 
     async def stop(self) -> None:
-        """Take no more; answer what is being answered."""
+        """Accept no more; requests that are being answered get their response."""
         await self._limiter.close()
 
     @property
@@ -88,7 +89,7 @@ class HttpServer:
             self._limiter.idle(request.protocol)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raises HttpRefusal for who has to show a certificate, and has none."""
+        """Raises HttpRefusal where a certificate is needed, and none that is accepted was sent."""
         clients = self._clients
         if clients is None or clients.opens(request.method, request.path):
             return
@@ -112,7 +113,7 @@ class HttpServer:
         return page
 
     def _share(self, request: web.BaseRequest) -> int:
-        """Bytes to keep for its body, until it is answered; raises HttpRefusal."""
+        """Reserves the bytes of its body until it is answered; raises HttpRefusal."""
         if request.method not in BODIES:
             return 0
         declared, bounds = request.content_length, self._bounds
@@ -124,7 +125,7 @@ class HttpServer:
         return share
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """All of it, within the bounds."""
+        """The whole body, within the bounds."""
         try:
             async with asyncio.timeout(self._bounds.body_seconds):
                 return await self._read(request)

@@ -9,7 +9,6 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumanager.gpu.values import Gpu
@@ -17,7 +16,6 @@ from gpumanager.scheduler.node import NodeState
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks
 
 NUMBERS: Final = re.compile(r"(\d+)")
-KINDS: Final = 4096
 
 
 class Amounts(NamedTuple):
@@ -135,7 +133,7 @@ def line_of(node: NodeState) -> NodeLine:
         if row is None:
             row = rows[one.gpu.model] = [0] * len(NOTHING)
         _add(row, one)
-    amounts = {model: _same(Amounts(*row)) for model, row in rows.items()}
+    amounts = {model: Amounts(*row) for model, row in rows.items()}
     total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
     granted = total.cores_granted / total.gpus if total.gpus else 0.0
     who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
@@ -165,12 +163,6 @@ def _add(row: list[int], one: GpuLine) -> None:
     row[3] += one.cores_granted
     row[4] += one.gpu.memory
     row[5] += one.memory_granted
-
-
-@lru_cache(maxsize=KINDS)
-def _same(amounts: Amounts) -> Amounts:
-    """Few states of a node recur."""
-    return amounts
 
 
 def _sum(amounts: Mapping[str, Amounts]) -> Amounts:

@@ -1,8 +1,8 @@
-"""What else decides where a pod may go: rules about who asks, not about which GPUs are free.
+"""The quota check: which nodes a pod's namespace may use now, whatever GPUs are free there.
 
-A verdict about a node is shared by all pods of one shape and kept. What depends on the pod's
-namespace and on what others use at this moment, as a quota does, is asked for each request and kept
-nowhere: in the filter, for victims, and once more at bind, in the same step that takes the place.
+Verdicts about nodes are shared by all pods of one shape and kept. A quota depends on the namespace
+and on what its other pods use now, so it is checked for each request and kept nowhere: in filter,
+in preempt, and once more in bind, in the same step that reserves the GPUs.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ Check = Callable[[NodeClass], Unfit | None]
 
 
 class QuotaCheck(HolderObserver, Protocol):
-    """Rules about pods, which are told who holds what. On the thread of the state; never waits."""
+    """Checks pods; is told which pods hold GPUs. Runs on the state's thread; never waits."""
 
     @property
     def missing(self) -> str:
@@ -29,11 +29,11 @@ class QuotaCheck(HolderObserver, Protocol):
 
     @property
     def changes(self) -> int:
-        """How often the rules have become others; what is held changes none."""
+        """How often the quotas have changed; usage does not count."""
         ...
 
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
-        """What holds for this pod now; None: no rule concerns it, and no node is looked at."""
+        """The check for this pod now; None: its namespace has no quota."""
         ...
 
 
@@ -50,7 +50,7 @@ class NoQuota(NoObserver):
 def permitted(
     found: Filtered, check: Check | None, nodes: Mapping[NodeClass, set[str]]
 ) -> Filtered:
-    """`found` less what the rules forbid. nodes: those of each class."""
+    """`found` without nodes that the quota forbids. nodes: by class."""
     if check is None:
         return found
     forbidden = {kind: why for kind in nodes if (why := check(kind)) is not None}

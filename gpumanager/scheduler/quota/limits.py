@@ -13,7 +13,6 @@ where no pool is named. New here: without `quota` there is no limit but the pool
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
@@ -25,7 +24,6 @@ CONFIG_MAP_KEY: Final = "gpu_quota"
 MODEL_LABELS: Final = (LABEL_QUOTA_MODEL, LABEL_MODEL, LABEL_PRODUCT)
 """All names that a node's GPUs go by; a quota for any of them counts."""
 MOST: Final = 10**9
-KINDS: Final = 4096
 SHOWN: Final = 5
 """Models or pools that a refusal names."""
 
@@ -58,14 +56,8 @@ class NodeClass:
 
     @classmethod
     def of(cls, labels: Mapping[str, str]) -> "NodeClass":
-        """One object for all nodes of a kind, so that they are told apart by identity."""
         models = (labels.get(name, "") for name in MODEL_LABELS)
-        return _kind(frozenset(filter(None, models)), labels.get(LABEL_QUOTA_POOL, ""))
-
-
-@lru_cache(maxsize=KINDS)
-def _kind(models: frozenset[str], pool: str) -> NodeClass:
-    return NodeClass(models, pool)
+        return cls(frozenset(filter(None, models)), labels.get(LABEL_QUOTA_POOL, ""))
 
 
 class NodeClasses:
@@ -76,7 +68,7 @@ class NodeClasses:
 
     def move(self, name: str, before: NodeClass | None, after: NodeClass | None) -> None:
         """None: it was not there, or is not any more."""
-        if before is after:
+        if before == after:
             return
         if before is not None:
             self.members[before].discard(name)
