@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk, asking, needs_of
@@ -42,27 +42,15 @@ class Bound:
     pod: PodView
 
 
-class HolderObserver(Protocol):
-    """Whoever counts what is held, by whom and where; told of each change as it is made."""
+class HolderObserver:
+    """Told of each change of what pods hold, as it is made. This one counts nothing."""
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
-        """From now on the pod counts there, bound or assumed; said again where it, or the node's
+        """From now on the pod counts there, bound or assumed; called again where it, or the node's
         kind, has changed."""
-        ...
 
     def gone(self, node: str, uid: PodUID) -> None:
         """It counts there no longer."""
-        ...
-
-
-class NoObserver:
-    """Nothing is counted."""
-
-    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
-        """Nobody asks."""
-
-    def gone(self, node: str, uid: PodUID) -> None:
-        """Nobody asks."""
 
 
 class ClusterState:
@@ -74,7 +62,7 @@ class ClusterState:
     def __init__(
         self,
         log: int = LOG,
-        tally: HolderObserver | None = None,
+        observer: HolderObserver | None = None,
         saw: Callable[[PodAsk], None] = lambda _: None,
         left: Callable[[], None] = lambda: None,
     ) -> None:
@@ -94,7 +82,7 @@ class ClusterState:
         self._loads = Loads()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
-        self._tally = tally or NoObserver()
+        self._observer = observer or HolderObserver()
         self._saw = saw
         self._left = left
 
@@ -241,7 +229,7 @@ class ClusterState:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
             known = self.nodes.get(node)
-            self._tally.held(node, known.kind if known else PLAIN, uid, holder)
+            self._observer.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""
@@ -252,7 +240,7 @@ class ClusterState:
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})
         if on.pop(uid, None) is not None:
-            self._tally.gone(node, uid)
+            self._observer.gone(node, uid)
             self._changed(node)
         if not on:
             self._on.pop(node, None)

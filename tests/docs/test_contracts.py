@@ -101,17 +101,17 @@ def test_paths_over_http_are_those_that_are_served() -> None:
     served = {
         "agent": paths_in("gpumanager/monitor"),
         "webhook": set(Webhook(AdmissionPolicy()).routes()),
-        "extender": paths_in("gpumanager/scheduler"),
+        "extender": paths_in("gpumanager/scheduler/extender", "gpumanager/scheduler/overview"),
     }
     for program, paths in served.items():
         told = {name for row in rows("HTTP") if program in row[1] for name in SPAN.findall(row[0])}
         assert told == paths, program
 
 
-def paths_in(package: str) -> set[str]:
+def paths_in(*packages: str) -> set[str]:
     """The keys of its tables of pages, and the paths that have a name."""
     key = re.compile(r'(?:^PATH: Final = |^\s+|\{|, )"(/[a-z/]*)"(?=:|$)', re.MULTILINE)
-    texts = (path.read_text() for path in (ROOT / package).glob("*.py"))
+    texts = (path.read_text() for one in packages for path in (ROOT / one).glob("*.py"))
     return {path for text in texts for path in key.findall(text)}
 
 

@@ -27,7 +27,7 @@ from gpumanager.scheduler.decide import filter_nodes
 from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.extender.service import NoElection
 from gpumanager.scheduler.hosts import read_pod
-from gpumanager.scheduler.quota.check import NoQuota, QuotaCheck
+from gpumanager.scheduler.quota.check import QuotaCheck
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
@@ -120,7 +120,7 @@ class History:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
         rules = self.rules()
-        self.state = ClusterState(tally=rules)
+        self.state = ClusterState(observer=rules)
         self.verdicts = Verdicts(self.state)
         self.binder = Binder(
             self.api,
@@ -140,7 +140,7 @@ class History:
         self.heard = len(self.objects.changes)
 
     def rules(self) -> QuotaCheck:
-        return NoQuota()
+        return QuotaCheck()
 
     def wrong(self) -> list[str]:
         """GPUs of which too much is promised."""
@@ -244,7 +244,7 @@ class History:
             self.settle()
 
     def settle(self) -> None:
-        """NoQuota goes on as far as they can."""
+        """Every task goes on as far as it can."""
         self.loop.run_until_complete(_turns(SETTLE_TURNS))
         for bind in [one for one in self.binds if one.done()]:
             self.bound += bind.result() is None

@@ -234,7 +234,7 @@ def test_who_looks_often_sees_what_who_looks_first_sees(
     steps: list[tuple[str, Any]], log: int
 ) -> None:
     found = extender()
-    found.state = ClusterState(log=log, tally=found.rules)
+    found.state = ClusterState(log=log, observer=found.rules)
     often = pages_of(found)
     for what, subject in steps:
         if what == "look":

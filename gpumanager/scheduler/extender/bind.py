@@ -24,7 +24,7 @@ from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.plan import annotations, stale
-from gpumanager.scheduler.quota.check import NoQuota, QuotaCheck
+from gpumanager.scheduler.quota.check import QuotaCheck
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 
@@ -102,7 +102,7 @@ class Binder:
         self._state = state
         self._verdicts = verdicts
         self._leadership = leadership
-        self._rules = rules or NoQuota()
+        self._rules = rules or QuotaCheck()
         self._asks = asks
         self._schedulers = schedulers
         self._clock = clock

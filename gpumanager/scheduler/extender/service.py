@@ -32,7 +32,7 @@ from gpumanager.scheduler.extender.explain import (
 from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.quota.check import NoQuota, QuotaCheck, permitted
+from gpumanager.scheduler.quota.check import QuotaCheck, permitted
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
@@ -96,10 +96,10 @@ class Extender:
         now: Callable[[], float] = time.time,
         skipped: SkippedErrors | None = None,
     ) -> None:
-        self.rules = rules or NoQuota()
+        self.rules = rules or QuotaCheck()
         self.preference = preference
         self.habits = Habits(lambda: self.state.part_of_gpus)
-        self.state = ClusterState(tally=self.rules, saw=self.habits.saw, left=self.habits.left)
+        self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = ExplanationStore()
         self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)

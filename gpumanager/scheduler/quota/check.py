@@ -6,44 +6,33 @@ in preempt, and once more in bind, in the same step that reserves the GPUs.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from gpumanager.kubelet.pods import PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Filtered
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota.limits import NodeClass
-from gpumanager.scheduler.state import HolderObserver, NoObserver
+from gpumanager.scheduler.state import HolderObserver
 
 Check = Callable[[NodeClass], Unfit | None]
 """Why the pod may not go to nodes of this class; None: it may."""
 
 
-class QuotaCheck(HolderObserver, Protocol):
-    """Checks pods; is told which pods hold GPUs. Runs on the state's thread; never waits."""
+class QuotaCheck(HolderObserver):
+    """No quotas: any pod may go to any node. Runs on the state's thread; never waits."""
 
     @property
     def missing(self) -> str:
         """What has not been read yet; empty once `permits` can be asked."""
-        ...
+        return ""
 
     @property
     def changes(self) -> int:
         """How often the quotas have changed; usage does not count."""
-        ...
-
-    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
-        """The check for this pod now; None: its namespace has no quota."""
-        ...
-
-
-class NoQuota(NoObserver):
-    """NoQuota may go everywhere."""
-
-    missing = ""
-    changes = 0
+        return 0
 
     def permits(self, pod: PodView, ask: PodAsk) -> Check | None:  # noqa: ARG002
+        """The check for this pod now; None: its namespace has no quota."""
         return None
 
 

@@ -13,7 +13,7 @@ from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.quota.check import Check
+from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
@@ -43,8 +43,8 @@ class Counted:
     cores: int
 
 
-class QuotaRules:
-    """Rules about pods, for an extender. known: asked anew for each pod."""
+class QuotaRules(QuotaCheck):
+    """The check by a ConfigMap's quotas. known: asked anew for each pod."""
 
     def __init__(self, known: Callable[[], Known]) -> None:
         self.usage = Usage()
