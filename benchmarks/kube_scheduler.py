@@ -83,11 +83,13 @@ class Run:
 
 
 class Cluster:
-    """etcd and an API server with nodes. folder: for all files."""
+    """etcd and an API server with nodes. folder: for all files. qps: of
+    kube-scheduler."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, qps: int) -> None:
         self._programs = programs
         self._folder = folder
+        self._client = {"qps": qps, "burst": 2 * qps}
         self._kubeconfig = folder / "kubeconfig.json"
         self.servers: list[int] = []
         """Process ids."""
@@ -168,7 +170,7 @@ class Cluster:
         configuration = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self._kubeconfig), "qps": 5000, "burst": 5000},
+            "clientConnection": {"kubeconfig": str(self._kubeconfig), **self._client},
             "leaderElection": {"leaderElect": False},
             "profiles": [{"schedulerName": "default-scheduler"}],
             "extenders": [asked] if verbs else [],
@@ -296,7 +298,7 @@ def _worked(pid: int) -> float:
 def measure(nodes: int, options: argparse.Namespace, programs: Path) -> list[Run]:
     """Runs without and with the extender, in turns."""
     with TemporaryDirectory(prefix="gmsched") as folder:
-        cluster = Cluster(programs, Path(folder))
+        cluster = Cluster(programs, Path(folder), options.qps)
         with cluster.running():
             asyncio.run(_post("/api/v1/nodes", [node_object(number) for number in range(nodes)]))
             runs = []
@@ -349,6 +351,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=1_000, help="to place in each run")
     parser.add_argument("--runs", type=int, default=3, help="of each setting")
     parser.add_argument("--seconds", type=float, default=300.0, help="the longest run")
+    parser.add_argument(
+        "--qps",
+        type=int,
+        default=5_000,
+        help="requests a second of kube-scheduler; usually 50",
+    )
     parser.add_argument("--version", default=node_programs.wanted(), help="of Kubernetes")
     parser.add_argument("--json", action="store_true", help="figures for programs")
     return parser.parse_args(words)

@@ -14,8 +14,8 @@ from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import UNKNOWN, Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.unschedulable_reasons import UNKNOWN, Brief, Unfit
 from gpumanager.scheduler.verdicts import Shape
 
 HIGHEST: Final = 10

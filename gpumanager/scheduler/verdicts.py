@@ -16,8 +16,8 @@ from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Judge, Verdict
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.phrases import Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.unschedulable_reasons import Brief, Unfit
 
 SHAPES: Final = 64
 RENEWED_AT_ONCE: Final = 20

@@ -13,6 +13,7 @@ from served_extender import Served, serving, until
 from gpumanager.cluster.labels import inventory
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.cooperative import Work
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState
 from gpumanager.scheduler.overview.document import waiting
@@ -22,7 +23,6 @@ from gpumanager.scheduler.overview.pages import FIELDS, MOST_LINES, OverviewPage
 from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.turns import Work
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.units import GIB
 

@@ -13,9 +13,9 @@ from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 

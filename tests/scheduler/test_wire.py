@@ -16,7 +16,7 @@ from gpumanager.scheduler.extender.wire import (
     write_filter,
     write_scores,
 )
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 POD = pod_object("p", (30, 4), uid="u")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."

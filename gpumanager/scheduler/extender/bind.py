@@ -22,10 +22,10 @@ from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.plan import annotations, stale
 from gpumanager.scheduler.quota.check import QuotaCheck
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 from gpumanager.scheduler.verdicts import Verdicts
 
 log = logging.getLogger(__name__)

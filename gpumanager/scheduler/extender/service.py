@@ -14,6 +14,7 @@ from gpumanager.placement.values import Refusal
 from gpumanager.scheduler import victims
 from gpumanager.scheduler.asks import PodAsk, ask_of, asking
 from gpumanager.scheduler.budgets import Budgets
+from gpumanager.scheduler.cooperative import run_cooperatively
 from gpumanager.scheduler.decide import (
     Filtered,
     Scores,
@@ -31,10 +32,9 @@ from gpumanager.scheduler.extender.explain import (
 )
 from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
 from gpumanager.scheduler.habits import Habits
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota.check import QuotaCheck, permitted
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.turns import in_turns
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
@@ -191,7 +191,7 @@ class Extender:
         names = permitted(found, check, self.state.classes.members).fitting
         open_ = {name: given[name] for name in names}
         protected = self._budgets.protects if self.budgets.current else None
-        return await in_turns(victims.chosen(self.state, pod, ask, open_, protected))
+        return await run_cooperatively(victims.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""

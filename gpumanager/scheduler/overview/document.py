@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, RefusalReason
 from gpumanager.scheduler.node import Holder, NodeState
 from gpumanager.scheduler.overview.find import PORTION, NodePage
 from gpumanager.scheduler.overview.lines import Amounts, GpuLine, Overview, gpu_lines
 from gpumanager.scheduler.quota.limits import NamespaceQuota, Usage
 from gpumanager.scheduler.quota.rules import Known, cores_of
-from gpumanager.scheduler.turns import Work, portions
 from gpumanager.units import CORES_PER_GPU
 
 SCHEMA: Final = 1
@@ -48,7 +48,7 @@ def waiting(
     """waits: whether a pod is still there and not bound. word: in small letters; since: seconds
     since the epoch, before which nobody who still asks has asked last."""
     found: list[tuple[str, str, Explanation]] = []
-    for portion in portions(tuple(memory.newest()), PORTION):
+    for portion in batches(tuple(memory.newest()), PORTION):
         found += [
             (namespace, name, one)
             for (namespace, name), one in portion
@@ -65,7 +65,7 @@ def written(
     """The whole document. fields: those that come first. word: in small letters; who has it in its
     name comes first among the pods of a node."""
     rows: list[str] = []
-    for portion in portions(found.lines, WRITTEN_AT_ONCE):
+    for portion in batches(found.lines, WRITTEN_AT_ONCE):
         rows += [_text(_node(line.node, word)) for line in portion]
         yield
     place = {"matches": found.matches, "page": found.page, "pages": found.pages}
@@ -98,7 +98,7 @@ def pods_waiting(found: WaitingPods) -> dict[str, Any]:
 def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
     """Those in whose namespace or product the word is; the first by name."""
     total, first = 0, list[Limit]()
-    for portion in portions(tuple((known.quotas or {}).items()), PORTION):
+    for portion in batches(tuple((known.quotas or {}).items()), PORTION):
         limits = [one for one in _limits(portion) if word in f"{one[0]}/{one[1]}".lower()]
         total, first = total + len(limits), sorted(first + limits)[:QUOTAS]
         yield

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.overview.lines import NodeLine, Overview
-from gpumanager.scheduler.turns import Work, portions
 
 SORTS: Final = ("name", "granted", "free")
 STATES: Final[Mapping[str, Callable[[NodeLine], object]]] = {
@@ -62,7 +62,7 @@ def _matching(overview: Overview, wanted: Wanted) -> Work[list[NodeLine]]:
     """By name."""
     lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
     found: list[NodeLine] = []
-    for portion in portions(overview.order, PORTION):
+    for portion in batches(overview.order, PORTION):
         some = [lines[name] for _, name in portion]
         found += [line for line in some if word in line.text and fits(line)]
         yield
@@ -72,7 +72,7 @@ def _matching(overview: Overview, wanted: Wanted) -> Work[list[NodeLine]]:
 def _by_granted(lines: list[NodeLine], *, fullest: bool) -> Work[list[NodeLine]]:
     """Those alike in the order they had: in classes, of which there are few."""
     classes: dict[float, list[NodeLine]] = {}
-    for portion in portions(lines, PORTION):
+    for portion in batches(lines, PORTION):
         for line in portion:
             classes.setdefault(line.granted, []).append(line)
         yield

@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.cooperative import Work, batches, run_cooperatively
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page
 from gpumanager.scheduler.overview.document import (
@@ -26,7 +27,6 @@ from gpumanager.scheduler.overview.document import (
 from gpumanager.scheduler.overview.find import PORTION, SORTS, STATES, Wanted, find
 from gpumanager.scheduler.overview.lines import Overview
 from gpumanager.scheduler.quota.rules import QuotaRules
-from gpumanager.scheduler.turns import Work, in_turns, portions
 from gpumanager.web.page import CAREFUL, KIND, web_page
 
 LOOKED_AT_ONCE: Final = 10
@@ -66,7 +66,7 @@ class OverviewPages:
         if missing := self._extender.missing:
             raise HttpRefusal(503, f"the cluster's {missing} are still being read", **LATER)
         async with self._looking:
-            body = await in_turns(self._look(wanted))
+            body = await run_cooperatively(self._look(wanted))
         head = {"Content-Type": JSON, "Cache-Control": "no-store", **CAREFUL}
         return web.Response(body=body, headers=head)
 
@@ -80,10 +80,10 @@ class OverviewPages:
         state, overview = self._extender.state, self._overview
         seen, names, nodes = state.changes, self._changed(), dict(state.nodes)
         changed: list[str] = []
-        for portion in portions(names, PORTION):
+        for portion in batches(names, PORTION):
             changed += [one for one in portion if not overview.tells(one, nodes.get(one))]
             yield
-        for few in portions(changed, LOOKED_AT_ONCE):
+        for few in batches(changed, LOOKED_AT_ONCE):
             for name in few:
                 overview.put(name, nodes.get(name))
             yield

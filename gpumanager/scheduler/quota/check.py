@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from gpumanager.kubelet.pods import PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.decide import Filtered
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota.limits import NodeClass
 from gpumanager.scheduler.state import HolderObserver
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 Check = Callable[[NodeClass], Unfit | None]
 """Why the pod may not go to nodes of this class; None: it may."""

@@ -12,9 +12,9 @@ from typing import Final
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
 UNREAD: Final = "GPU quotas"

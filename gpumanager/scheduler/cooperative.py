@@ -1,7 +1,7 @@
-"""Long work in small pieces, between which others have their turn.
+"""Cooperative work: long computations in small pieces, between which requests are answered.
 
-Work that looks at every node is written as a generator that pauses where a piece is done: pure, and
-the same whoever drives it. What it looks at must not change meanwhile.
+Work on every node is a generator that yields after each piece: pure, and the same whatever drives
+it. What it reads must not change meanwhile.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ T = TypeVar("T")
 Work = Generator[None, None, T]
 
 
-async def in_turns(work: Work[T]) -> T:
-    """What it comes to; whoever waits for the loop is served between two pieces."""
+async def run_cooperatively(work: Work[T]) -> T:
+    """Its result; the event loop runs other tasks between two pieces."""
     while True:
         try:
             next(work)
@@ -24,6 +24,6 @@ async def in_turns(work: Work[T]) -> T:
         await asyncio.sleep(0)
 
 
-def portions(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def batches(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """`rows`, so many at a time."""
     return (rows[begin : begin + size] for begin in range(0, len(rows), size))
