@@ -1,7 +1,7 @@
 """What a change to one node costs, without HTTP: from the API server's object to every verdict.
 
-Each change ends a pod on a node, or begins it again; then every shape that is in use is brought up
-to date. That the number of nodes does not matter is what is to be seen.
+Each change ends a pod on a node, or begins it again; then every shape that is in use judges that
+node anew. That the number of nodes does not matter is what is to be seen.
 """
 
 import random
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from extender.cluster import SHAPES, Shape, node_object, placed, pod_object, shape_of
+from extender.cluster import SHAPES, Shape, node_name, node_object, placed, pod_object, shape_of
 from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.habits import Habits
@@ -53,7 +53,8 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
         item = one.object()
         for change in (pods.remove, pods.put):
             taken.append(_seconds(partial(change, item)))
-            judged.append(_seconds(partial(_catch_up, verdicts, asks)) / len(asks))
+            node = node_name(one.node)
+            judged.append(_seconds(partial(_catch_up, verdicts, asks, node)) / len(asks))
     return ChangeCost(nodes, statistics.median(taken) * 1e6, statistics.median(judged) * 1e6)
 
 
@@ -69,9 +70,9 @@ def _asks() -> list[PodAsk]:
     return list(found.values())
 
 
-def _catch_up(verdicts: Verdicts, asks: list[PodAsk]) -> None:
+def _catch_up(verdicts: Verdicts, asks: list[PodAsk], node: str) -> None:
     for ask in asks:
-        verdicts.of(ask)
+        verdicts.of(ask, (node,))
 
 
 def _seconds(work: Callable[[], Any]) -> float:

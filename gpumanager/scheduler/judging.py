@@ -19,7 +19,7 @@ from gpumanager.scheduler.asks import ANY, PodAsk
 from gpumanager.scheduler.habits import ask_for
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
-from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
+from gpumanager.scheduler.unschedulable_reasons import Brief, Unfit, brief, unfit
 
 LIKENESSES: Final = 256
 """Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""

@@ -26,7 +26,7 @@ from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
 from gpumanager.scheduler.makes import Likeness, Make, likeness_of, make_of
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
-from gpumanager.scheduler.quota import NodeClass
+from gpumanager.scheduler.quota.limits import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())

@@ -12,9 +12,9 @@ from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.decide import preempt
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.turns import Work, portions
 
 Victims = tuple[PodUID, ...]
 TRIED: Final = 32
@@ -43,7 +43,7 @@ def _enough(
     state: ClusterState, ask: PodAsk, victims: Mapping[str, Victims]
 ) -> Work[dict[str, Victims]]:
     found: dict[str, Victims] = {}
-    for names in portions(tuple(victims), JUDGED_AT_ONCE):
+    for names in batches(tuple(victims), JUDGED_AT_ONCE):
         fitting = preempt(state, ask, {name: victims[name] for name in names})
         found.update((name, victims[name]) for name in fitting)
         yield

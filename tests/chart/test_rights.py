@@ -117,9 +117,9 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ),
     ("node/pod_reconciler.py", "patch"): (agent("pods", "patch"),),
     ("kubelet/pods.py", KUBELET): (agent("kubelet's pods", "get"), agent("nodes/metrics", "get")),
-    ("scheduler/bind.py", "create"): (extender("pods/binding", "create"),),
-    ("scheduler/bind.py", "get"): (extender("pods", "get"),),
-    ("scheduler/bind.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/bind.py", "create"): (extender("pods/binding", "create"),),
+    ("scheduler/extender/bind.py", "get"): (extender("pods", "get"),),
+    ("scheduler/extender/bind.py", "patch"): (extender("pods", "patch"),),
     ("scheduler/certificates/api.py", "get"): (
         secret("get", named=True),
         *configurations("get"),
@@ -132,8 +132,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("kube/lease.py", "create"): (lease("create", named=False),),
     ("kube/lease.py", "get"): (lease("get", named=True),),
     ("kube/lease.py", "patch"): (lease("patch", named=True),),
-    ("scheduler/reminding.py", "patch"): (extender("pods", "patch"),),
-    ("scheduler/role.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/requeue.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/role.py", "patch"): (extender("pods", "patch"),),
     ("kube/informer.py", "list"): (
         agent("pods", "list"),
         extender("nodes", "list"),

@@ -8,9 +8,9 @@ from typing import Any
 from aiohttp import ClientSession
 from kube_clients import client_of
 
+from gpumanager.scheduler.extender.server import ExtenderServer
+from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.server import ExtenderServer
-from gpumanager.scheduler.service import Extender
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 

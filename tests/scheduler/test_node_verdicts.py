@@ -19,8 +19,8 @@ from gpumanager.scheduler.habits import Habits, ask_for, beside_others, differen
 from gpumanager.scheduler.judging import WORST, Fit, Judge
 from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
 

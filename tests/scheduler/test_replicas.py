@@ -10,7 +10,7 @@ from scheduler_world import node_object, pod_object
 from served_extender import serving, until
 
 from gpumanager.kube.lease import LeaderElection, LeaseTimes
-from gpumanager.scheduler.role import RoleLabel
+from gpumanager.scheduler.extender.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 

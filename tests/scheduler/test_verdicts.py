@@ -16,8 +16,8 @@ from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritiz
 from gpumanager.scheduler.habits import Habits, ask_for
 from gpumanager.scheduler.judging import Fit, Judge
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
-from gpumanager.scheduler.phrases import Brief
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.unschedulable_reasons import Brief
 from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
 
 POLICIES = (

@@ -13,7 +13,7 @@ from served import Served, serving
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.client import KubeClient
-from gpumanager.scheduler.quota import read_quotas
+from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.mutate import Operation
