@@ -136,7 +136,7 @@ async def test_what_the_server_has_forgotten_is_listed_again(simulated: ApiWorld
         await server.start()
         await has(watch, "b")
 
-        assert watch.lists == 2
+        await until(lambda: up(watch, server, lists=2))
         assert server.calls[-1].query["resourceVersion"] == str(server.objects.version)
 
 
@@ -163,8 +163,8 @@ async def told_by_bookmark(watch: Following, server: SimulatedApiServer) -> bool
     return watch.version == str(server.objects.version)
 
 
-async def up(watch: Following, server: SimulatedApiServer) -> bool:
-    return watch.lists == 1 and any("watch" in call.query for call in server.calls)
+async def up(watch: Following, server: SimulatedApiServer, lists: int = 1) -> bool:
+    return watch.lists == lists and "watch" in server.calls[-1].query
 
 
 async def test_a_token_that_is_refused_is_said_once(

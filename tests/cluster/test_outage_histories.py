@@ -105,6 +105,12 @@ class Outages(RuleBasedStateMachine):
         self.member.correct(Claimant(PodUID(uid), "default", name, "main"), (chosen,))
 
     @precondition(lambda self: self.pods)
+    @rule(place=places, gpu=which)
+    def a_pod_is_settled_during_an_outage(self, place: int, gpu: int) -> None:
+        self.the_server_goes_or_comes(answers=False)
+        self.a_pod_is_settled(place, gpu)
+
+    @precondition(lambda self: self.pods)
     @rule(place=places, again=st.booleans())
     def a_pod_goes(self, place: int, again: bool) -> None:  # noqa: FBT001
         """And may be made anew under its name, as another."""
