@@ -28,7 +28,7 @@ WALL: Final = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("tim
 PACKAGE: Final = Path(gpumanager.__file__ or "").parent
 MAY_READ: Final = {
     "grants/journal_file.py": "the name of a damaged journal",
-    "deviceplugin/surroundings.py": "when a grant was made, for people",
+    "deviceplugin/dependencies.py": "when a grant was made, for people",
     "cli/bundle.py": "a bundle's name",
     "node/node_reconciler.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",
