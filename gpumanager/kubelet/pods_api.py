@@ -64,7 +64,7 @@ class PodsApi:
         """Safe to repeat; the next call connects again."""
         channel, self._channel = self._channel, None
         if channel is not None:
-            await channel.close()
+            await channel.close(None)
 
     def _parsed(self, body: bytes) -> PodView:
         try:
