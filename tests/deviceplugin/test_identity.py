@@ -213,7 +213,7 @@ async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
     kubelet = node.kubelet
 
     def lagging() -> PodList:
-        return kubelet.pods.without(next(reversed(kubelet.pods.statuses)))
+        return kubelet.pods.without(kubelet.pods.every[-1].uid)
 
     monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)
     monkeypatch.setattr(kubelet.http, "_pods", lambda: lagging().as_json())
