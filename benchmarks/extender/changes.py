@@ -15,10 +15,10 @@ from typing import Any, Final
 from extender.cluster import SHAPES, Shape, node_object, placed, pod_object, shape_of
 from gpumanager.kubelet.pods import read_pod
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.scheduler.workload_mix import WorkloadMix
 
 PODS_PER_NODE: Final = 5
 MEASURED: Final = 400
@@ -35,7 +35,7 @@ class ChangeCost:
 
 def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     """In a cluster of so many nodes, with five times as many pods."""
-    habits = Habits()
+    habits = WorkloadMix()
     state = ClusterState(saw=habits.saw)
     verdicts = Verdicts(state, habits)
     put_node, pods = Nodes(state).put, Pods(state)

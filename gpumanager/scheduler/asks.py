@@ -23,7 +23,7 @@ from gpumanager.names import (
 )
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
-from gpumanager.placement.values import Reason, Refusal, Request
+from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
 from gpumanager.scheduler.hosts import NOTHING, Host
 
 MOST_CONTAINERS: Final = 32
@@ -45,14 +45,6 @@ WISHES: Final = frozenset(
 )
 READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
 """All annotations of which a pod's place depends."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
-    """One container that asks for GPUs."""
-
-    kind: ContainerKind
-    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +85,14 @@ ANY: Final = Wish()
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """The GPUs a pod asks for, in the order of admission: pods with equal asks are one shape.
+    """The GPUs a pod asks for: pods with equal asks are one shape.
 
-    host: what it asks of its node beside them. preference: where it wants to be.
+    requests, kinds: of its containers with GPUs, in the order of admission. host: what it asks of
+    its node beside them. preference: where it wants to be.
     """
 
-    containers: tuple[ContainerAsk, ...]
+    requests: tuple[Request, ...]
+    kinds: tuple[ContainerKind, ...]
     wish: Wish = ANY
     host: Host = NOTHING
     preference: Preference = NO_PREFERENCE
@@ -106,7 +100,7 @@ class PodAsk:
     """Made once: it is what everything about a shape is found by."""
 
     def __post_init__(self) -> None:
-        parts = self.containers, self.wish, self.host, self.preference
+        parts = self.requests, self.kinds, self.wish, self.host, self.preference
         object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
@@ -120,16 +114,22 @@ class PodAsk:
     @property
     def inits(self) -> tuple[int, ...]:
         """Which containers run before the others, one after another."""
-        return tuple([n for n, one in enumerate(self.containers) if one.kind is ContainerKind.INIT])
+        return tuple([n for n, kind in enumerate(self.kinds) if kind is ContainerKind.INIT])
 
     @property
     def together(self) -> tuple[int, ...]:
         """Which containers run at the same time."""
-        return tuple(n for n in range(len(self.containers)) if n not in self.inits)
+        return tuple(n for n in range(len(self.kinds)) if n not in self.inits)
 
     @property
     def largest(self) -> Request:
-        return max((one.request for one in self.containers), key=lambda r: (r.cores, r.blocks))
+        return max(self.requests, key=lambda request: (request.cores, request.blocks))
+
+    def pod_request(self, models: frozenset[str] = frozenset()) -> PodRequest:
+        """As policies have it: what runs at the same time. models: all that there are."""
+        requests = tuple([self.requests[place] for place in self.together])
+        host, named = self.host, self.wish.of_models(models)
+        return PodRequest(requests, host.cpu_milli, host.memory_mib, named)
 
 
 def asking(pod: PodView) -> Iterator[ContainerView]:
@@ -176,7 +176,7 @@ def _needs(
     containers: tuple[ContainerView, ...], wish: Wish, host: Host
 ) -> PodAsk | Refusal | None:
     """Pods of a kind share one."""
-    asks = []
+    requests = []
     for one in containers:
         if one.cores is None or one.blocks is None:
             detail = f"container {one.name}: its GPU resources are no whole numbers"
@@ -184,8 +184,9 @@ def _needs(
         request = Request(one.cores, one.blocks)
         if refused := _wrong(request):
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
-        asks.append(ContainerAsk(one.kind, request))
-    return _shared(PodAsk(tuple(asks), wish, host)) if asks else None
+        requests.append(request)
+    kinds = tuple([one.kind for one in containers])
+    return _shared(PodAsk(tuple(requests), kinds, wish, host)) if requests else None
 
 
 @lru_cache(maxsize=SHAPES_SHARED)

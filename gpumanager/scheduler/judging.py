@@ -10,25 +10,24 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from gpumanager.placement.cluster import Mix, Policy, Score
 from gpumanager.placement.near import nearness
 from gpumanager.placement.policies import POLICIES, policy_of
+from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.preference import DEFAULT
 from gpumanager.placement.values import Refusal
+from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
 from gpumanager.scheduler.asks import ANY, PodAsk
-from gpumanager.scheduler.habits import ask_for
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing, Positions
 from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
 
-LIKENESSES: Final = 256
+SIGNATURES: Final = 256
 """Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
 WORST: Final = -1e6
 """Points of a node on which a pod fits only in a way that its policy does not see."""
 
 DECIMALS: Final = 4
 """Of points: what is finer makes ten thousand ranks, and nothing better."""
-NOTHING_USUAL: Final = Mix()
 
 T = TypeVar("T")
 
@@ -48,17 +47,17 @@ class Judge:
     """For one shape of pod. models: names of GPUs that there are in the cluster."""
 
     def __init__(
-        self, ask: PodAsk, models: frozenset[str] = frozenset(), mix: Mix = NOTHING_USUAL
+        self, ask: PodAsk, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
     ) -> None:
         wish, preference = ask.wish, ask.preference
         self.mix = mix
         self._pod = ask
-        self._ask = ask_for(ask, wish.of_models(models))
+        self._ask = ask.pod_request(models)
         self._places = ask.together
         self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
-        self._simple = len(ask.containers) == 1 and wish is ANY and not preference.near
-        self._whole = all(one.request.whole_gpus for one in ask.containers)
+        self._simple = len(ask.requests) == 1 and wish is ANY and not preference.near
+        self._whole = all(request.whole_gpus for request in ask.requests)
         self._alike: Kept[Verdict] = Kept()
         self._points: Kept[float] = Kept()
         self._refused: Kept[Unfit] = Kept()
@@ -76,19 +75,19 @@ class Judge:
         if not self._simple:
             found = self.of(node)
             return found.points if isinstance(found, Fit) else (found.phrase, found.final)
-        alike = node.likeness, node.room.cpu_milli, node.room.memory_mib
+        alike = node.signature, node.free.cpu_milli, node.free.memory_mib
         return brief(node, self._pod) or self._points.get(alike, lambda: _points(self.score(node)))
 
     def of(self, node: NodeState) -> Verdict:
         if self._pod.wish.names_gpus:
             return self.anew(node)
-        refused = self._refused.known(node.likeness)
+        refused = self._refused.known(node.signature)
         if refused is not None:
             return refused
-        alike = node.likeness, node.room.cpu_milli, node.room.memory_mib
+        alike = node.signature, node.free.cpu_milli, node.free.memory_mib
         found = self._alike.get(alike, lambda: self.anew(node))
         if isinstance(found, Unfit):  # its CPU and memory are kube-scheduler's affair
-            self._refused.get(node.likeness, lambda: found)
+            self._refused.get(node.signature, lambda: found)
         return found
 
     def anew(self, node: NodeState) -> Verdict:
@@ -104,11 +103,11 @@ class Judge:
 
     def score(self, node: NodeState) -> Score | None:
         """By the policy."""
-        return self._policy.score(node.room_for(self._pod), self._ask, self.mix)
+        return self._policy.score(node.free_for(self._pod), self._ask, self.mix)
 
     def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
         if self._whole and not self._pod.wish.names_gpus:
-            key = node.make, node.untouched
+            key = node.machine, node.whole_gpus
             packing = self._packings.get(key, lambda: node.place(self._pod))
         else:
             packing = node.place(self._pod, wanted)
@@ -119,10 +118,10 @@ class Judge:
     def _wanted(self, node: NodeState, score: Score | None) -> tuple[Positions, ...]:
         """For shares: links between whole GPUs are the node's affair."""
         if score is not None and self._gpus is not None:
-            score = self._gpus.score(node.room_for(self._pod), self._ask, self.mix)
-        wanted: list[Positions] = [()] * len(self._pod.containers)
+            score = self._gpus.score(node.free_for(self._pod), self._ask, self.mix)
+        wanted: list[Positions] = [()] * len(self._pod.requests)
         for place, gpus in zip(self._places, score.gpus if score else (), strict=False):
-            if not self._pod.containers[place].request.whole_gpus:
+            if not self._pod.requests[place].whole_gpus:
                 wanted[place] = gpus
         return tuple(wanted)
 
@@ -134,7 +133,7 @@ def _points(score: Score | None, near: float = 0.0) -> float:
 class Kept(Generic[T]):
     """What was found before, by what it depends on; the oldest goes when there is too much."""
 
-    def __init__(self, most: int = LIKENESSES) -> None:
+    def __init__(self, most: int = SIGNATURES) -> None:
         self._most = most
         self._found: OrderedDict[Hashable, T] = OrderedDict()
 

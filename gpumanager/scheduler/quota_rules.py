@@ -104,4 +104,4 @@ class QuotaRules:
 
 
 def cores_of(ask: PodAsk) -> int:
-    return cores_together((one.kind, one.request.cores) for one in ask.containers)
+    return cores_together(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))

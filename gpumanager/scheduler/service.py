@@ -23,7 +23,6 @@ from gpumanager.scheduler.decide import (
     prioritize,
 )
 from gpumanager.scheduler.explain import Explanation, GivenGpu, Memory, best, reasons
-from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.permits import Everybody, Permits, permitted
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.reminders import Reminders
@@ -33,6 +32,7 @@ from gpumanager.scheduler.turns import in_turns
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.scheduler.workload_mix import WorkloadMix
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Extender:
     ) -> None:
         self.rules = rules or Everybody()
         self.preference = preference
-        self.habits = Habits(lambda: self.state.part_of_gpus)
+        self.habits = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
         self.state = ClusterState(tally=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = Memory()

@@ -6,7 +6,7 @@ one new node value and costs what that node's own pods cost, whatever the cluste
 noted in a log, by which whoever keeps answers about nodes finds what has become of them.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -86,6 +86,8 @@ class ClusterState:
         self.changes = 0
         """How many there have been."""
         self.classes = NodeClasses()
+        self.gpus: Counter[str] = Counter()
+        """How many GPUs there are, by product."""
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
         self._log: deque[int] = deque(maxlen=log)
@@ -281,6 +283,9 @@ class ClusterState:
         """The node is this from now on; None: it is gone."""
         before = self.nodes.get(name)
         self.classes.move(name, before.kind if before else None, node.kind if node else None)
+        if before is None or node is None or before.topology is not node.topology:
+            self.gpus.subtract([gpu.model for gpu in before.topology.gpus] if before else ())
+            self.gpus.update([gpu.model for gpu in node.topology.gpus] if node else ())
         for one, sign in ((before, -1), (node, 1)):
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli

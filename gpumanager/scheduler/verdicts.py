@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from gpumanager.placement.cluster import Mix
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.judging import Judge, Verdict
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.phrases import Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.workload_mix import WorkloadMix
 
 SHAPES: Final = 64
 RENEWED_AT_ONCE: Final = 20
@@ -148,14 +148,14 @@ class Verdicts:
     def __init__(
         self,
         state: ClusterState,
-        habits: Habits | None = None,
+        habits: WorkloadMix | None = None,
         *,
         shapes: int = SHAPES,
         judges: Callable[[PodAsk, frozenset[str], Mix], Judge] = Judge,
     ) -> None:
         self._state = state
         self._judges = judges
-        self._habits = habits or Habits()
+        self._habits = habits or WorkloadMix()
         self._most = shapes
         self._models = state.models
         self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()

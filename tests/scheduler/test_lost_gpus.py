@@ -20,7 +20,7 @@ def come(state: ClusterState, gpus: int) -> None:
 
 def free(state: ClusterState) -> list[int]:
     node = state.nodes["a"]
-    return [node.books.of(gpu).free_cores for gpu in node.topology.gpus]
+    return [node.free_gpus.of(gpu).cores for gpu in node.topology.gpus]
 
 
 def assumed(state: ClusterState, name: str, *apps: tuple[int, int]) -> None:

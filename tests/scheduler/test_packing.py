@@ -9,7 +9,7 @@ from scheduler_world import ask, machine, pod, pod_object, view
 from truth import overfull
 
 from gpumanager.allocator.plan import planned
-from gpumanager.placement.values import Books, Refusal
+from gpumanager.placement.values import FreeGpus, Refusal, Request
 from gpumanager.scheduler.asks import MOST_CONTAINERS, PodAsk, ask_of, asking
 from gpumanager.scheduler.packing import Packing, pack
 from gpumanager.scheduler.plan import annotations
@@ -21,15 +21,15 @@ ASK = st.one_of(
 )
 
 
-def used(*gpus: int) -> Books:
-    books = Books.empty(NODE)
+def used(*gpus: int) -> FreeGpus:
+    books = FreeGpus.of_idle(NODE)
     for place, cores in enumerate(gpus):
         if cores:
-            books = books.occupy(NODE.gpus[place].uuid, cores, cores // 2)
+            books = books.occupy(NODE.gpus[place].uuid, Request(cores, cores // 2))
     return books
 
 
-def packed(wanted: PodAsk, books: Books) -> tuple[tuple[int, ...], ...] | None:
+def packed(wanted: PodAsk, books: FreeGpus) -> tuple[tuple[int, ...], ...] | None:
     found = pack(NODE, books, wanted)
     return found.gpus if isinstance(found, Packing) else None
 
