@@ -15,6 +15,7 @@ from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
 from gpumanager.placement.place import place
+from gpumanager.placement.policies import BINPACK, POLICIES
 from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, format_bytes, parse_bytes
 
@@ -50,25 +51,40 @@ _OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
     help="What a container asks for: 1-99 cores with blocks of 256 MiB, or 100 per whole GPU. "
     "Repeatable: placed one after another.",
 )
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    default=BINPACK,
+    show_default=True,
+    help="How the GPU for a share is chosen.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    path: str, size: str, occupied: Sequence[str], requests: Sequence[str], *, as_json: bool
+    path: str,
+    size: str,
+    occupied: Sequence[str],
+    requests: Sequence[str],
+    policy: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Show which GPUs requests would get, and why."""
     asked = [Request(*_amount(f"--request {text}", text)) for text in requests]
     topology = read_topology(path, _memory(size))
     free = _occupy(topology, occupied)
-    decisions = _place_all(topology, free, asked)
+    decisions = _place_all(topology, free, asked, policy)
     if as_json:
         click.echo(json.dumps({"decisions": [_as_json(decision) for decision in decisions]}))
     else:
         _print_table(topology, decisions)
 
 
-def _place_all(topology: Topology, free: FreeGpus, requests: Sequence[Request]) -> list[Decision]:
+def _place_all(
+    topology: Topology, free: FreeGpus, requests: Sequence[Request], policy: str
+) -> list[Decision]:
     decisions = []
     for request in requests:
-        decision = place(topology, free, request)
+        decision = place(topology, free, request, policy)
         if isinstance(decision, Grant):
             free = free.take(decision)
         decisions.append(decision)

@@ -109,8 +109,9 @@ class Granting:
             return Refused(str(error))
 
     def _decided(self, open_: Transaction, demand: Demand) -> Allocation | Refused:
-        live, share_mode = self._promises.live(), self._around.share_mode
-        return decide(self._ledger, live, open_, demand, share_mode=share_mode)
+        live, around = self._promises.live(), self._around
+        share_mode, policy = around.share_mode, around.gpu_policy
+        return decide(self._ledger, live, open_, demand, share_mode=share_mode, gpu_policy=policy)
 
     async def _make_room(self, open_: Transaction) -> bool:
         """Whether there is more room now."""
