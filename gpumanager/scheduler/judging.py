@@ -5,10 +5,8 @@ placement has the last word on whether and where the pod fits, several whole GPU
 How near those are to each other is weighed with the rest where the pod prefers something.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from gpumanager.placement.near import nearness
 from gpumanager.placement.policies import POLICIES, policy_of
@@ -17,19 +15,17 @@ from gpumanager.placement.preference import DEFAULT
 from gpumanager.placement.values import Refusal
 from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
 from gpumanager.scheduler.asks import ANY, PodAsk
-from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.node import MachineType, NodeState
 from gpumanager.scheduler.packing import Packing, Positions
 from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
 
-SIGNATURES: Final = 256
-"""Kinds of nodes that a shape remembers: what it thinks of them, and where it fits there."""
+REMEMBERED: Final = 256
+"""Searches for whole GPUs whose results a shape keeps: they take milliseconds on large machines."""
 WORST: Final = -1e6
 """Points of a node on which a pod fits only in a way that its policy does not see."""
 
 DECIMALS: Final = 4
 """Of points: what is finer makes ten thousand ranks, and nothing better."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +54,20 @@ class Judge:
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
         self._simple = len(ask.requests) == 1 and wish is ANY and not preference.near
         self._whole = all(request.whole_gpus for request in ask.requests)
-        self._alike: Kept[Verdict] = Kept()
-        self._points: Kept[float] = Kept()
-        self._refused: Kept[Unfit] = Kept()
-        self._packings: Kept[Packing | Refusal] = Kept()
-        self._same: Kept[Packing] = Kept()
+        self._packings: dict[tuple[MachineType | None, Positions], Packing | Refusal] = {}
 
     def use(self, mix: Mix) -> None:
         """From now on this is usual. It changes points, and on which GPU a share is best."""
         self.mix = mix
-        self._alike = Kept()
-        self._points = Kept()
 
     def brief(self, node: NodeState) -> float | Brief:
         """Points, or why not: what `of` would say, without what it would take."""
         if not self._simple:
             found = self.of(node)
             return found.points if isinstance(found, Fit) else (found.phrase, found.final)
-        alike = node.signature, node.free.cpu_milli, node.free.memory_mib
-        return brief(node, self._pod) or self._points.get(alike, lambda: _points(self.score(node)))
+        return brief(node, self._pod) or _points(self.score(node))
 
     def of(self, node: NodeState) -> Verdict:
-        if self._pod.wish.names_gpus:
-            return self.anew(node)
-        refused = self._refused.known(node.signature)
-        if refused is not None:
-            return refused
-        alike = node.signature, node.free.cpu_milli, node.free.memory_mib
-        found = self._alike.get(alike, lambda: self.anew(node))
-        if isinstance(found, Unfit):  # its CPU and memory are kube-scheduler's affair
-            self._refused.get(node.signature, lambda: found)
-        return found
-
-    def anew(self, node: NodeState) -> Verdict:
-        """Without looking at what was found for others that are alike."""
         score = self.score(node)
         packing = self._pack(node, self._wanted(node, score))
         if isinstance(packing, Refusal):
@@ -106,14 +82,15 @@ class Judge:
         return self._policy.score(node.free_for(self._pod), self._ask, self.mix)
 
     def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
-        if self._whole and not self._pod.wish.names_gpus:
-            key = node.machine, node.whole_gpus
-            packing = self._packings.get(key, lambda: node.place(self._pod))
-        else:
-            packing = node.place(self._pod, wanted)
-        if isinstance(packing, Refusal):
-            return packing
-        return self._same.get((packing.gpus, tuple(packing.uses.items())), lambda: packing)
+        if not self._whole or self._pod.wish.names_gpus:
+            return node.place(self._pod, wanted)
+        key = node.machine, node.whole_gpus
+        found = self._packings.get(key)
+        if found is None:
+            if len(self._packings) >= REMEMBERED:
+                self._packings.clear()
+            found = self._packings[key] = node.place(self._pod)
+        return found
 
     def _wanted(self, node: NodeState, score: Score | None) -> tuple[Positions, ...]:
         """For shares: links between whole GPUs are the node's affair."""
@@ -128,22 +105,3 @@ class Judge:
 
 def _points(score: Score | None, near: float = 0.0) -> float:
     return round((WORST if score is None else score.points) + near, DECIMALS)
-
-
-class Kept(Generic[T]):
-    """What was found before, by what it depends on; the oldest goes when there is too much."""
-
-    def __init__(self, most: int = SIGNATURES) -> None:
-        self._most = most
-        self._found: OrderedDict[Hashable, T] = OrderedDict()
-
-    def known(self, key: Hashable) -> T | None:
-        return self._found.get(key)
-
-    def get(self, key: Hashable, find: Callable[[], T]) -> T:
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = find()
-            if len(self._found) > self._most:
-                self._found.popitem(last=False)
-        return found

@@ -1,17 +1,12 @@
-"""One node as the extender knows it: a value. Changes make a new one.
+"""One node as the extender knows it: a value. Changes make a new one."""
 
-Whether a pod fits depends on a node's `signature`: how its GPUs are linked, and what is free on
-each; how good the node is, also on the CPU and memory it has left. Nodes that are alike in both get
-one verdict between them, however many they are.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from gpumanager.cluster.labels import read_inventory
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.values import Bond, GpuUUID, Topology
 from gpumanager.grants.plan import named
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
@@ -23,22 +18,33 @@ from gpumanager.names import (
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, idle_gpu
 from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
-from gpumanager.scheduler.machine_type import (
-    MachineType,
-    NodeSignature,
-    machine_type_of,
-    signature_of,
-)
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
-UNKNOWN_SIGNATURE: Final = NodeSignature()
 PLAIN: Final = NodeClass()
 NOTHING_FREE: Final = FreeNode("", "", (), 0, 0, 0, 0)
-GPU_STATES: Final = 65536
+TYPES: Final = 1024
+"""How many types of machine are told apart; beyond, machines of one type are seen as several."""
+
+
+class MachineType:
+    """What machines have in common that are built alike, whatever their GPUs are called."""
+
+    def __init__(self, bonds: tuple[tuple[Bond | None, ...], ...]) -> None:
+        self.bonds = bonds
+
+
+def machine_type_of(topology: Topology) -> MachineType:
+    gpus = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
+    return _machine_type(gpus, topology.bonds)
+
+
+@lru_cache(maxsize=TYPES)
+def _machine_type(_gpus: Hashable, bonds: tuple[tuple[Bond | None, ...], ...]) -> MachineType:
+    return MachineType(bonds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,6 @@ class NodeState:
     closed: frozenset[GpuUUID] = frozenset()
     holders: Mapping[PodUID, Holder] = field(default_factory=dict)
     gpus: tuple[FreeGpu, ...] = ()
-    signature: NodeSignature = UNKNOWN_SIGNATURE
     inventory: str = ""
     cordon: str = ""
     trouble: str = ""
@@ -120,13 +125,11 @@ class NodeState:
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         gpus = _free_on(self.topology, holders, self.closed)
         asked = total([one.ask.host for one in holders.values()])
-        closed = tuple([gpu.uuid in self.closed for gpu in self.topology.gpus])
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
             gpus=gpus,
-            signature=signature_of(self.machine, gpus, closed, self.trouble),
             asked=asked,
             load=load,
             free=self._free(gpus, asked + load),
@@ -265,7 +268,7 @@ def _free_on(
         if isinstance(found, Packing):
             _take(free, found.uses)
     pairs = zip(topology.gpus, free, strict=True)
-    return tuple([_same(_closed(one) if gpu.uuid in closed else one) for gpu, one in pairs])
+    return tuple([_closed(one) if gpu.uuid in closed else one for gpu, one in pairs])
 
 
 def _take(free: list[FreeGpu], uses: Mapping[int, Use]) -> None:
@@ -284,12 +287,6 @@ def _at_least_nothing(gpu: FreeGpu) -> FreeGpu:
     if gpu.cores >= 0 and gpu.blocks >= 0:
         return gpu
     return gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks))
-
-
-@lru_cache(maxsize=GPU_STATES)
-def _same(gpu: FreeGpu) -> FreeGpu:
-    """Few states of a GPU recur on all nodes."""
-    return gpu
 
 
 def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:

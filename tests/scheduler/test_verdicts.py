@@ -186,29 +186,6 @@ def judged() -> Iterator[list[str]]:
     Counting.judged.clear()
 
 
-def test_nodes_that_are_alike_are_judged_once(judged: list[str]) -> None:
-    state = cluster(*NAMES, cpus=8)
-    hold(state, "p", "n3", 0)
-    busy(state, "q", "n4", 2)
-
-    Verdicts(state, judges=Counting).of(SHAPES[0])
-
-    assert len(judged) == 3
-
-
-def test_a_node_that_is_full_is_full_whatever_its_cpu(judged: list[str]) -> None:
-    state = cluster("n0", "n1", cpus=8)
-    for name in ("n0", "n1"):
-        for gpu in range(4):
-            hold(state, f"p-{name}-{gpu}", name, gpu, 100)
-    busy(state, "q", "n1", 2)
-
-    shape = Verdicts(state, judges=Counting).of(SHAPES[0])
-
-    assert set(shape.unfits) == {"n0", "n1"}
-    assert judged == ["n0"]
-
-
 def test_a_change_is_looked_at_on_one_node_alone(judged: list[str]) -> None:
     state = cluster(*NAMES)
     verdicts = Verdicts(state, judges=Counting)
