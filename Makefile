@@ -84,8 +84,12 @@ bench-compute: $(VENV)/developing ## measure: compute shares on a simulated GPU 
 	$(BIN)/python benchmarks/shares.py $(OPTIONS)
 
 .PHONY: bench-scheduler
-bench-scheduler: $(VENV)/developing ## measure: the extender over HTTP, 10,000 nodes, 50,000 pods (some three minutes; OPTIONS=--help)
+bench-scheduler: $(VENV)/developing ## measure: the extender over HTTP, 5,000 nodes, 25,000 pods (some three minutes; OPTIONS=--help)
 	$(BIN)/python benchmarks/scheduler.py $(OPTIONS)
+
+.PHONY: bench-kube-scheduler
+bench-kube-scheduler: $(VENV)/developing ## measure: a real kube-scheduler with the extender and without it (etcd; built where missing; OPTIONS=--help)
+	$(BIN)/python benchmarks/kube_scheduler.py $(OPTIONS)
 
 .PHONY: gpu-bundle
 gpu-bundle: $(VENV)/developing ## the check on a GPU as one folder, for a machine without a network: build/gpu-bundle
@@ -108,7 +112,7 @@ headers: $(VENV)/developing ## NVIDIA's headers, 12.8 to 13.5, and the census ma
 
 .PHONY: fuzz
 SECONDS ?= 60
-fuzz: $(VENV)/developing ## hostile answers, pages and lists under sanitizers, SECONDS=60 for each target
+fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=60 for each target
 	$(BIN)/python tests/native/fuzz.py --seconds $(SECONDS)
 
 .PHONY: hostile

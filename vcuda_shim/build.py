@@ -9,7 +9,6 @@
     bin/*                                        small CUDA programs to run in pods
     _shim.*.so                                   cffi: the shim's layouts and pure units
     _sim.*.so                                    cffi: the simulated GPUs' shared state
-    _scheduler.*.so                              cffi: lists of node names, for the extender
 
 Used by setuptools (`pip install .`, editable too) and, while working, as
 `python -m vcuda_shim.build [STEP …]`. Imports nothing of this package: it runs before the package
@@ -286,7 +285,6 @@ STEPS: dict[str, Callable[[Path, Path], None]] = {
     "programs": build_programs,
     "shim-module": lambda out, work: build_module(out, work, "shim"),
     "sim-module": lambda out, work: build_module(out, work, "sim"),
-    "scheduler-module": lambda out, work: build_module(out, work, "scheduler"),
 }
 
 

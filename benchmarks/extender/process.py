@@ -58,14 +58,15 @@ def api_server(nodes: int, pods: int) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def extender(api: int, *flags: str) -> Iterator[Process]:
-    """Follows the API server on port `api`; is ready."""
+def extender(api: int | Path, *flags: str) -> Iterator[Process]:
+    """Follows the API server on port `api`, or of this kubeconfig; is ready."""
     began = time.perf_counter()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with TemporaryDirectory() as folder:
-        config = Path(folder) / "kubeconfig"
-        config.write_text(KUBECONFIG % api)
+        config = api if isinstance(api, Path) else Path(folder) / "kubeconfig"
+        if isinstance(api, int):
+            config.write_text(KUBECONFIG % api)
         where = ["--kubeconfig", str(config), "--address", f"127.0.0.1:{port}"]
         command = [sys.executable, "-m", "gpumanager", "extender", "--leader-elect=false"]
         with _running([*command, *where, *flags], stderr=subprocess.DEVNULL) as process:

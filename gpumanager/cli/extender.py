@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from gpumanager.cluster.api import ApiServer
     from gpumanager.placement.preference import Preference
     from gpumanager.scheduler.certificates.keeper import Keeper
-    from gpumanager.scheduler.quota_events import QuotaEvents
-    from gpumanager.scheduler.quota_keeper import QuotaKeeper
-    from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import ExtenderServer
-    from gpumanager.scheduler.service import Election
+    from gpumanager.scheduler.extender.role import RoleLabel
+    from gpumanager.scheduler.extender.server import ExtenderServer
+    from gpumanager.scheduler.extender.service import Election
+    from gpumanager.scheduler.quota.events import QuotaEvents
+    from gpumanager.scheduler.quota.keeper import QuotaKeeper
     from gpumanager.supervisor import Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -204,14 +203,13 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.cluster.access import find_access
     from gpumanager.cluster.api import ApiServer
     from gpumanager.cluster.kept import Kept
-    from gpumanager.scheduler.garbage import collect_in_quiet
+    from gpumanager.scheduler.extender.role import RoleLabel
+    from gpumanager.scheduler.extender.server import ExtenderServer
+    from gpumanager.scheduler.extender.service import Extender
     from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
-    from gpumanager.scheduler.quota_metrics import QuotaCollector
-    from gpumanager.scheduler.quota_rules import QuotaRules
-    from gpumanager.scheduler.role import RoleLabel
-    from gpumanager.scheduler.server import ExtenderServer
-    from gpumanager.scheduler.service import Extender
+    from gpumanager.scheduler.quota.metrics import QuotaCollector
+    from gpumanager.scheduler.quota.rules import QuotaRules
     from gpumanager.supervisor import Supervisor
 
     preference = read_policy(settings.policy, settings.gpu_policy)
@@ -242,8 +240,7 @@ async def serve(settings: ExtenderSettings) -> None:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
     await _listen(server, settings, certificate)
     others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
-    tasks = extender.tasks() | {"garbage": partial(collect_in_quiet, extender)}
-    tasks |= {name: one.run for name, one in others.items() if one is not None}
+    tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
     await _until_told(supervisor, tasks)
     await server.stop()
     kept.close()
@@ -252,8 +249,8 @@ async def serve(settings: ExtenderSettings) -> None:
 def _quota(
     settings: ExtenderSettings, api: "ApiServer"
 ) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
-    from gpumanager.scheduler.quota_events import QuotaEvents
-    from gpumanager.scheduler.quota_keeper import QuotaKeeper
+    from gpumanager.scheduler.quota.events import QuotaEvents
+    from gpumanager.scheduler.quota.keeper import QuotaKeeper
 
     if settings.quota is None:
         return None, None

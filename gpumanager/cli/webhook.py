@@ -11,7 +11,7 @@ from gpumanager.cli.namespaced import namespaced, quota_configmap
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import InputError
 from gpumanager.scheduler.certificates.api import Named
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory, Unmeetable
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 
 PORT: Final = 8443
@@ -23,9 +23,9 @@ def _named(context: click.Context, parameter: click.Parameter, text: str) -> Nam
     return Named(*namespaced(context, parameter, text))
 
 
-def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memory | int:
-    if text in {one.value for one in Memory}:
-        return Memory(text)
+def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> MissingMemory | int:
+    if text in {one.value for one in MissingMemory}:
+        return MissingMemory(text)
     try:
         size = parse_bytes(text)
     except ValueError as error:
@@ -78,7 +78,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Memor
 @click.option("--scheduler-name", default="", help="For pods that name no scheduler of their own.")
 @click.option(
     "--missing-memory",
-    default=Memory.REFUSE.value,
+    default=MissingMemory.REFUSE.value,
     callback=_memory,
     show_default=True,
     metavar="refuse|share|SIZE",

@@ -14,10 +14,10 @@ from gpumanager.cluster.api import ApiServer
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.values import Source
+from gpumanager.scheduler.certificates.values import CertificateSource
 from gpumanager.scheduler.http.server import HttpServer
-from gpumanager.scheduler.quota import Quotas
-from gpumanager.scheduler.quota_keeper import QuotaKeeper
+from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.limits import Quotas
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.nodes import NodeKind
@@ -154,7 +154,7 @@ def _api(settings: WebhookSettings) -> ApiServer | None:
         raise
 
 
-def _source(settings: WebhookSettings, api: ApiServer | None) -> Source:
+def _source(settings: WebhookSettings, api: ApiServer | None) -> CertificateSource:
     """Where the certificate comes from."""
     if settings.certificate and settings.key:
         from gpumanager.scheduler.certificates.files import Files

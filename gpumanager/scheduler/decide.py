@@ -4,23 +4,24 @@ All nodes that will do are answered, each with a score: which one it is to be is
 decision, which knows of affinity, spreading and priorities.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.named import Marks
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import UNKNOWN, Unfit
+from gpumanager.scheduler.phrases import UNKNOWN, Brief, Unfit
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import FITS, NOBODY_THERE, REASONS, Shape
+from gpumanager.scheduler.verdicts import Shape
 
 HIGHEST: Final = 10
 """Of an extender's scale."""
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
+NOT_SEEN: Final[Brief] = UNKNOWN, False
 
 Scores = tuple[tuple[int, Collection[str]], ...]
 """Each score with the nodes that have it, from 10 downwards; who is not named has 0."""
@@ -80,22 +81,20 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
 
 def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
-    asked = shape.numbers.read(names)
-    marks = asked.sort(shape.marks)
-    if len(marks[FITS]) == len(asked):
-        return Filtered(asked)
-    return Filtered(marks[FITS], tuple(_left(shape, marks)))
-
-
-def _left(shape: Shape, marks: Marks) -> Iterator[Left]:
-    """By reason."""
+    fitting: list[str] = []
+    left: dict[Brief, list[str]] = {}
+    found = shape.found
+    for name in names:
+        verdict = found.get(name, NOT_SEEN)
+        if isinstance(verdict, float):
+            fitting.append(name)
+        else:
+            left.setdefault(verdict, []).append(name)
 
     def why(name: str) -> Unfit:
-        return shape.unfit(shape.numbers.of(name)) or NOT_KNOWN
+        return shape.unfit(name) or NOT_KNOWN
 
-    for mark in (NOBODY_THERE, *range(REASONS, REASONS + shape.reasons)):
-        if found := marks[mark]:
-            yield Left.of(found, why)
+    return Filtered(fitting, tuple(Left.of(some, why) for some in left.values()))
 
 
 def prioritize(shape: Shape, names: Collection[str]) -> Scores:
@@ -104,11 +103,16 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
     choice is made; how far apart the policy's points are says nothing across policies.
     """
-    fitting = shape.numbers.read(names).sort(shape.marks)[FITS]
-    ranked = fitting.ranked(shape.points)
-    if len(ranked) <= 1:
+    by_points: dict[float, list[str]] = {}
+    found = shape.found
+    for name in names:
+        points = found.get(name)
+        if isinstance(points, float):
+            by_points.setdefault(points, []).append(name)
+    if len(by_points) <= 1:
         return ()
-    return tuple((HIGHEST - place, nodes) for place, nodes in enumerate(ranked))
+    best = nlargest(HIGHEST, by_points)
+    return tuple((HIGHEST - place, by_points[points]) for place, points in enumerate(best))
 
 
 def preempt(

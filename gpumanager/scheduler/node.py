@@ -19,7 +19,7 @@ from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, id
 from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
 from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
-from gpumanager.scheduler.quota import NodeClass
+from gpumanager.scheduler.quota.limits import NodeClass
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.scheduler.asks import PodAsk, asking, needs_of
@@ -27,9 +27,8 @@ from gpumanager.scheduler.node import (
     moved,
     uuids_of,
 )
-from gpumanager.scheduler.numbers import Numbers
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.quota import NodeClass, NodeClasses
+from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -43,27 +42,15 @@ class Bound:
     pod: PodView
 
 
-class Tally(Protocol):
-    """Whoever counts what is held, by whom and where; told of each change as it is made."""
+class HolderObserver:
+    """Told of each change of what pods hold, as it is made. This one counts nothing."""
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
-        """From now on the pod counts there, bound or assumed; said again where it, or the node's
+        """From now on the pod counts there, bound or assumed; called again where it, or the node's
         kind, has changed."""
-        ...
 
     def gone(self, node: str, uid: PodUID) -> None:
         """It counts there no longer."""
-        ...
-
-
-class NoTally:
-    """Nothing is counted."""
-
-    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
-        """Nobody asks."""
-
-    def gone(self, node: str, uid: PodUID) -> None:
-        """Nobody asks."""
 
 
 class ClusterState:
@@ -75,14 +62,11 @@ class ClusterState:
     def __init__(
         self,
         log: int = LOG,
-        tally: Tally | None = None,
+        observer: HolderObserver | None = None,
         saw: Callable[[PodAsk], None] = lambda _: None,
         left: Callable[[], None] = lambda: None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
-        self.numbers = Numbers()
-        self.rows: list[NodeState | None] = [None]
-        """Nodes by number."""
         self.changes = 0
         """How many there have been."""
         self.classes = NodeClasses()
@@ -90,7 +74,7 @@ class ClusterState:
         """How many GPUs there are, by product."""
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
-        self._log: deque[int] = deque(maxlen=log)
+        self._log: deque[str] = deque(maxlen=log)
         self._bound: dict[PodUID, Bound] = {}
         self._assumed = Assumptions()
         self._on: dict[str, dict[PodUID, Holder]] = {}
@@ -100,12 +84,12 @@ class ClusterState:
         self._loads = Loads()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
-        self._tally = tally or NoTally()
+        self._observer = observer or HolderObserver()
         self._saw = saw
         self._left = left
 
-    def since(self, change: int) -> Iterable[int] | None:
-        """Numbers of the nodes that changed after `change`, again and again; None: too long ago."""
+    def since(self, change: int) -> Iterable[str] | None:
+        """Names of the nodes that changed after `change`, again and again; None: too long ago."""
         missed = self.changes - change
         if missed > len(self._log):
             return None
@@ -128,7 +112,6 @@ class ClusterState:
         if name in self.nodes:
             self._note(name)
             self._become(name, None)
-            self.numbers.remove(name)
 
     def only_nodes(self, names: Iterable[str]) -> None:
         """There are no others."""
@@ -248,7 +231,7 @@ class ClusterState:
         if holder is not None:
             self._on.setdefault(node, {})[uid] = holder
             known = self.nodes.get(node)
-            self._tally.held(node, known.kind if known else PLAIN, uid, holder)
+            self._observer.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """The nodes on which it was, or was assumed to be."""
@@ -259,7 +242,7 @@ class ClusterState:
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})
         if on.pop(uid, None) is not None:
-            self._tally.gone(node, uid)
+            self._observer.gone(node, uid)
             self._changed(node)
         if not on:
             self._on.pop(node, None)
@@ -290,9 +273,6 @@ class ClusterState:
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli
                 self._loaded += sign * one.load.cpu_milli
-        if before is None and node is not None and self.numbers.add(name) == len(self.rows):
-            self.rows.append(None)
-        self.rows[self.numbers.of(name)] = node
         if node is None:
             del self.nodes[name]
         else:
@@ -309,5 +289,5 @@ class ClusterState:
         self._known[pod.uid] = pod
 
     def _note(self, name: str) -> None:
-        self._log.append(self.numbers.of(name))
+        self._log.append(name)
         self.changes += 1

@@ -6,9 +6,8 @@ usual, points are renewed a few nodes at a time: by the old mix and by the new o
 kind, and nobody waits for ten thousand.
 """
 
-from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final
 
@@ -23,78 +22,64 @@ from gpumanager.scheduler.workload_mix import WorkloadMix
 SHAPES: Final = 64
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
-UNSEEN, NOBODY_THERE, FITS, REASONS = range(4)
-"""Marks of nodes: nobody has asked since it changed; there is none; it fits. Those from REASONS on
-stand for reasons why not, of which there are as many as phrases."""
 
 
 class Shape:
-    """One shape of pod. Every node that was asked about fits or does not.
+    """One shape of pod.
 
-    marks: by the number of a node, what is known of it. points: likewise, where it fits; both lie
-    close together, since what is looked at in a question comes from main memory. reasons: how many
-    there are. numbers: of all nodes.
+    found: by node, of those that were asked about since they changed: its points where the pod
+    fits, or why it does not.
     """
 
     def __init__(self, judge: Judge, state: ClusterState) -> None:
-        self.marks = bytearray()
-        self.points = array("d")
-        self.numbers = state.numbers
-        self._reasons: dict[Brief, int] = {}
-        """Their marks."""
+        self.found: dict[str, float | Brief] = {}
         self._state = state
         self._judge = judge
         self._seen = state.changes
-        self._stale: set[int] = set()
+        self._stale: set[str] = set()
         """Nodes whose points are by an earlier mix."""
-        self._grow()
-
-    @property
-    def reasons(self) -> int:
-        return len(self._reasons)
 
     @property
     def fits(self) -> dict[str, float]:
         """Points by name, of all nodes that fit: for who wants to see everything."""
-        return {self.numbers.names[node]: self.points[node] for node in _places(self.marks, FITS)}
+        return {name: one for name, one in self.found.items() if isinstance(one, float)}
 
     @property
     def unfits(self) -> dict[str, Unfit]:
         """By name, of all that do not."""
-        found = zip(self.numbers.names, map(self.unfit, range(len(self.marks))), strict=True)
-        return {name: one for name, one in found if one}
+        found = {name: self.unfit(name) for name in self.found}
+        return {name: one for name, one in found.items() if one}
 
-    def unfit(self, node: int) -> Unfit | None:
-        """Why this one does not fit; None: that is not known."""
-        there = self._state.rows[node]
-        found = self._judge.of(there) if there and self.marks[node] >= REASONS else None
+    def unfit(self, name: str) -> Unfit | None:
+        """Why this node does not fit; None: it does, or is not known."""
+        node = self._state.nodes.get(name)
+        found = self._judge.of(node) if node else None
         return found if isinstance(found, Unfit) else None
 
     def points_of(self, name: str) -> float | None:
         """None: it does not fit."""
-        node = self.numbers.of(name)
-        return self.points[node] if self.marks[node] == FITS else None
+        found = self.found.get(name)
+        return found if isinstance(found, float) else None
 
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
         """Look at what has changed, of these; None: of all. mix: of pods that are usual now."""
-        self._grow()
         changed = self._state.since(self._seen)
         if changed is None:
-            self._forget()
-        for node in changed or ():
-            self.marks[node] = UNSEEN
+            self.found.clear()
+            self._stale.clear()
+        for name in changed or ():
+            self.found.pop(name, None)
         self._seen = self._state.changes
         self.renew(mix)
-        if names is None:
-            self._look_at(_places(self.marks, UNSEEN))
-        else:
-            self._look_at(set(self.numbers.read(names).sort(self.marks)[UNSEEN].numbers))
+        found = self.found
+        asked = self._state.nodes if names is None else names
+        self._look_at([name for name in asked if name not in found])
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
         if mix is not self._judge.mix:
             self._judge.use(mix)
-            self._stale = set(_places(self.marks, FITS))
+            self._stale = set(self.fits)
         if self._stale:
             self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
 
@@ -106,40 +91,14 @@ class Shape:
         """Of a node as it is at this moment."""
         return self._judge.of(node)
 
-    def _grow(self) -> None:
-        """To the numbers that there are by now."""
-        more = len(self.numbers.names) - len(self.points)
-        if more:
-            self.marks += bytes(more)
-            self.points.frombytes(bytes(self.points.itemsize * more))
-
-    def _forget(self) -> None:
-        for row in (self.marks, self.points):
-            del row[:]
-        self._stale.clear()
-        self._grow()
-
-    def _look_at(self, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            self._stale.discard(node)
-            self._look(node, self._state.rows[node])
-
-    def _look(self, number: int, node: NodeState | None) -> None:
-        found = None if node is None else self._judge.brief(node)
-        if found is None:
-            self.marks[number] = NOBODY_THERE
-        elif isinstance(found, float):
-            self.marks[number], self.points[number] = FITS, found
-        else:
-            self.marks[number] = self._reasons.setdefault(found, REASONS + len(self._reasons))
-
-
-def _places(row: bytearray, mark: int) -> Iterator[int]:
-    """Where this mark stands; those behind the last one may be changed meanwhile."""
-    place = row.find(mark)
-    while place >= 0:
-        yield place
-        place = row.find(mark, place + 1)
+    def _look_at(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._stale.discard(name)
+            node = self._state.nodes.get(name)
+            if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
+                self.found.pop(name, None)
+            else:
+                self.found[name] = self._judge.brief(node)
 
 
 class Verdicts:

@@ -29,7 +29,12 @@ def test_people_are_told_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert scheduler.main(["--quick", "--only", "by default"]) == 0
 
     said = capsys.readouterr().out
-    for row in ("pods/s (bar 500)", "p99, ms (bar 5)", "bound, refused, nowhere", "restarted:"):
+    for row in (
+        "pods/s (bar 250, every node 120)",
+        "p99, ms (bar 20)",
+        "bound, refused, nowhere",
+        "restarted:",
+    ):
         assert row in said
 
 

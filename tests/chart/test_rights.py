@@ -116,9 +116,9 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("cluster/watch.py", "list"): (agent("pods", "list"),),
     ("cluster/watch.py", "watch"): (agent("pods", "watch"),),
     ("kubelet/pods.py", KUBELET): (agent("kubelet's pods", "get"), agent("nodes/metrics", "get")),
-    ("scheduler/bind.py", "create"): (extender("pods/binding", "create"),),
-    ("scheduler/bind.py", "get"): (extender("pods", "get"),),
-    ("scheduler/bind.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/bind.py", "create"): (extender("pods/binding", "create"),),
+    ("scheduler/extender/bind.py", "get"): (extender("pods", "get"),),
+    ("scheduler/extender/bind.py", "patch"): (extender("pods", "patch"),),
     ("scheduler/certificates/api.py", "get"): (
         secret("get", named=True),
         *configurations("get"),
@@ -131,8 +131,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("scheduler/lease.py", "create"): (lease("create", named=False),),
     ("scheduler/lease.py", "get"): (lease("get", named=True),),
     ("scheduler/lease.py", "patch"): (lease("patch", named=True),),
-    ("scheduler/reminding.py", "patch"): (extender("pods", "patch"),),
-    ("scheduler/role.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/requeue.py", "patch"): (extender("pods", "patch"),),
+    ("scheduler/extender/role.py", "patch"): (extender("pods", "patch"),),
     ("scheduler/watching.py", "list"): (
         extender("nodes", "list"),
         extender("pods", "list"),

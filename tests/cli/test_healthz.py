@@ -9,9 +9,9 @@ from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.gpu.values import Topology
 from gpumanager.monitor.pages import Pages
-from gpumanager.scheduler.http.server import Refused
-from gpumanager.scheduler.server import ExtenderServer
-from gpumanager.scheduler.service import Extender
+from gpumanager.scheduler.extender.server import ExtenderServer
+from gpumanager.scheduler.extender.service import Extender
+from gpumanager.scheduler.http.server import HttpRefusal
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from gpumanager.supervisor import Supervisor
@@ -47,7 +47,7 @@ async def test_the_extender_is_as_well_as_its_tasks() -> None:
     while not supervisor.trouble:  # noqa: ASYNC110 - it fails at once
         await asyncio.sleep(0)
 
-    with pytest.raises(Refused, match="nodes: OverflowError"):
+    with pytest.raises(HttpRefusal, match="nodes: OverflowError"):
         await server._healthy(request, b"")
     assert b'gpumanager_extender_background_task_restarts_total{task="nodes"}' in (
         server.metrics.text()
@@ -61,5 +61,5 @@ async def test_the_webhook_is_as_well_as_its_tasks() -> None:
     ill = Webhook(AdmissionPolicy(), trouble=lambda: TROUBLE)
 
     assert (await well.routes()["/healthz"]["GET"](request, b"")).status == 200
-    with pytest.raises(Refused, match="sharing"):
+    with pytest.raises(HttpRefusal, match="sharing"):
         await ill.routes()["/healthz"]["GET"](request, b"")

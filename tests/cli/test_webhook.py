@@ -20,7 +20,7 @@ from gpumanager.cli import run, webhook
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import GpuManagerError
 from gpumanager.scheduler.certificates.making import issue, make_authority
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory, Unmeetable
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -50,7 +50,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
     [
         ([], AdmissionPolicy()),
         (["--scheduler-name=s"], AdmissionPolicy(scheduler_name="s")),
-        (["--missing-memory=share"], AdmissionPolicy(missing_memory=Memory.SHARE)),
+        (["--missing-memory=share"], AdmissionPolicy(missing_memory=MissingMemory.SHARE)),
         (["--missing-memory=1GiB"], AdmissionPolicy(missing_memory=4)),
         (["--missing-memory=257MiB"], AdmissionPolicy(missing_memory=2)),
         (["--node-name=keep"], AdmissionPolicy(pin=False)),

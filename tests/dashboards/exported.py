@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.rows import Family
-from gpumanager.scheduler.metrics import Metrics, TaskCollector
-from gpumanager.scheduler.quota import Usage, read_quotas
-from gpumanager.scheduler.quota_metrics import QuotaCollector
-from gpumanager.scheduler.quota_rules import Known
+from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.quota.limits import Usage, read_quotas
+from gpumanager.scheduler.quota.metrics import QuotaCollector
+from gpumanager.scheduler.quota.rules import Known
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.supervisor import Supervisor
 

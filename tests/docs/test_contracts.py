@@ -21,11 +21,11 @@ from gpumanager.monitor.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.recovery.inheritance import FILE_NAME as INHERITED
-from gpumanager.scheduler.explain import Explanation
-from gpumanager.scheduler.metrics import Metrics, TaskCollector
-from gpumanager.scheduler.quota import Usage
-from gpumanager.scheduler.quota_metrics import QuotaCollector
-from gpumanager.scheduler.quota_rules import Known
+from gpumanager.scheduler.extender.explain import Explanation
+from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.quota.limits import Usage
+from gpumanager.scheduler.quota.metrics import QuotaCollector
+from gpumanager.scheduler.quota.rules import Known
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
@@ -101,17 +101,17 @@ def test_paths_over_http_are_those_that_are_served() -> None:
     served = {
         "agent": paths_in("gpumanager/monitor"),
         "webhook": set(Webhook(AdmissionPolicy()).routes()),
-        "extender": paths_in("gpumanager/scheduler"),
+        "extender": paths_in("gpumanager/scheduler/extender", "gpumanager/scheduler/overview"),
     }
     for program, paths in served.items():
         told = {name for row in rows("HTTP") if program in row[1] for name in SPAN.findall(row[0])}
         assert told == paths, program
 
 
-def paths_in(package: str) -> set[str]:
+def paths_in(*packages: str) -> set[str]:
     """The keys of its tables of pages, and the paths that have a name."""
     key = re.compile(r'(?:^PATH: Final = |^\s+|\{|, )"(/[a-z/]*)"(?=:|$)', re.MULTILINE)
-    texts = (path.read_text() for path in (ROOT / package).glob("*.py"))
+    texts = (path.read_text() for one in packages for path in (ROOT / one).glob("*.py"))
     return {path for text in texts for path in key.findall(text)}
 
 

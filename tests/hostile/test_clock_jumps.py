@@ -36,13 +36,12 @@ MAY_READ: Final = {
     "monitor/admissions.py": "when something happened, for people",
     "monitor/placement_page.py": "a page's time",
     "monitor/web.py": "a page's time",
-    "scheduler/bind.py": "the annotation predicate-time, which nobody of us reads",
+    "scheduler/extender/bind.py": "the annotation predicate-time, which nobody of us reads",
     "scheduler/certificates/keeper.py": "certificates are good by the time of day",
-    "scheduler/http/plain.py": "the field Date",
     "scheduler/lease.py": "the lease's stamps; whether it has ended is told by CLOCK_MONOTONIC",
-    "scheduler/overview_pages.py": "a page's time",
-    "scheduler/reminding.py": "an annotation for people",
-    "scheduler/service.py": "when something was decided, for people",
+    "scheduler/overview/pages.py": "a page's time",
+    "scheduler/extender/requeue.py": "an annotation for people",
+    "scheduler/extender/service.py": "when something was decided, for people",
 }
 
 

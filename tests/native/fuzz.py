@@ -18,22 +18,15 @@ import sanitized
 from vcuda_shim.build import NATIVE, includes, sources
 
 FUZZ = NATIVE / "fuzz"
-SCHEDULER = NATIVE / "scheduler"
-OF_SHIM = ("regions", "session")
-TARGETS = ("names", *OF_SHIM)
+TARGETS = ("regions", "session")
 
 
 def build(folder: Path, target: str) -> Path:
     """One target's program; its manager's socket, if it has one, lies in `folder`."""
-    files = [FUZZ / f"{target}.c", FUZZ / "mutate.c"]
-    if target in OF_SHIM:
-        shim = sources(sanitized.SHIM / "core", sanitized.SHIM / "runtime")
-        own = [path for path in shim if path.name != "real.c"]  # which needs a driver to load
-        files += [FUZZ / "pages.c", *own]
-        flags = [f'-DVCUDA_DIRECTORY="{folder}/manager"', *includes(FUZZ)]
-    else:
-        files += sources(SCHEDULER / "core")
-        flags = includes(SCHEDULER, FUZZ)
+    shim = sources(sanitized.SHIM / "core", sanitized.SHIM / "runtime")
+    own = [path for path in shim if path.name != "real.c"]  # which needs a driver to load
+    files = [FUZZ / f"{target}.c", FUZZ / "mutate.c", FUZZ / "pages.c", *own]
+    flags = [f'-DVCUDA_DIRECTORY="{folder}/manager"', *includes(FUZZ)]
     return sanitized.build(folder / target, files, "address,undefined", flags)
 
 

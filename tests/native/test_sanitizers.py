@@ -12,7 +12,7 @@ import sanitized
 from sanitized import UNMAPPABLE, SanitizerAbsentError
 
 import vcuda_shim
-from vcuda_shim.build import NATIVE, build, compiler, run, sources
+from vcuda_shim.build import build, compiler, run, sources
 
 HERE = Path(__file__).resolve().parent
 STORMS = sorted(HERE.glob("*_storm.c"))
@@ -67,7 +67,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     with monkeypatch.context() as patched:
         patched.setenv("CC", " ".join(words))
         try:
-            build(package, ["shim-module", "scheduler-module"])
+            build(package, ["shim-module"])
         except Exception as error:
             if sanitized.ABSENT in str(error):
                 pytest.skip("the compiler comes without -fsanitize=address,undefined")
@@ -110,7 +110,7 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
 def test_no_unit_is_left_out() -> None:
     text = "".join(path.read_text() for path in (*STORMS, *UNIT_TESTS))
 
-    for unit in sources(sanitized.SHIM / "core", NATIVE / "scheduler" / "core"):
+    for unit in sources(sanitized.SHIM / "core"):
         functions = [word for word in declared(unit.with_suffix(".h")) if word in text]
         assert functions, f"{unit.name}: driven by nothing that runs under sanitizers"
 

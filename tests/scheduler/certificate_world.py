@@ -21,11 +21,11 @@ from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.estate import Lives
+from gpumanager.scheduler.certificates.ca_state import Lives
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.own import OwnCertificate
-from gpumanager.scheduler.certificates.values import Identity, Source
+from gpumanager.scheduler.certificates.values import CertificateSource, KeyPair
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -90,7 +90,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def replica(
-        self, source: Source | None = None, routes: Routes | None = None
+        self, source: CertificateSource | None = None, routes: Routes | None = None
     ) -> AsyncIterator["Replica"]:
         keeper = Keeper(source or self.own(), self.clock)
         await keeper.look()
@@ -131,7 +131,7 @@ def serial(certificate: bytes) -> int:
     return x509.load_pem_x509_certificate(certificate).serial_number
 
 
-def put(folder: Path, identity: Identity) -> Files:
+def put(folder: Path, identity: KeyPair) -> Files:
     """As a mounted Secret is replaced: all files at once."""
     version = folder / f"..{len(list(folder.iterdir()))}"
     version.mkdir()

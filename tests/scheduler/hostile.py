@@ -18,7 +18,7 @@ from served_extender import serving as serving_extender
 
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.door import Contexts
+from gpumanager.scheduler.http.limiter import Contexts
 from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook

@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
+from gpumanager.scheduler.extender.server import ExtenderServer
+from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.server import ExtenderServer
-from gpumanager.scheduler.service import Extender
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 

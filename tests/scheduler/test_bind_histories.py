@@ -23,11 +23,11 @@ from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.decide import filter_nodes
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.extender.service import NoElection
 from gpumanager.scheduler.hosts import read_pod
-from gpumanager.scheduler.permits import Everybody, Permits
-from gpumanager.scheduler.service import Alone
+from gpumanager.scheduler.quota.check import QuotaCheck
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
@@ -120,13 +120,13 @@ class History:
         """A new process: it lists, and watches from there."""
         self.api = GatedApi(self.objects)
         rules = self.rules()
-        self.state = ClusterState(tally=rules)
+        self.state = ClusterState(observer=rules)
         self.verdicts = Verdicts(self.state)
         self.binder = Binder(
             self.api,
             self.state,
             self.verdicts,
-            Alone(),
+            NoElection(),
             rules=rules,
             asks=self.asks,
             clock=lambda: self.now,
@@ -139,8 +139,8 @@ class History:
             kind.only({kind.name(item) for item in items})
         self.heard = len(self.objects.changes)
 
-    def rules(self) -> Permits:
-        return Everybody()
+    def rules(self) -> QuotaCheck:
+        return QuotaCheck()
 
     def wrong(self) -> list[str]:
         """GPUs of which too much is promised."""
@@ -244,7 +244,7 @@ class History:
             self.settle()
 
     def settle(self) -> None:
-        """Everybody goes on as far as they can."""
+        """Every task goes on as far as it can."""
         self.loop.run_until_complete(_turns(SETTLE_TURNS))
         for bind in [one for one in self.binds if one.done()]:
             self.bound += bind.result() is None

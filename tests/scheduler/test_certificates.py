@@ -19,11 +19,11 @@ from certificate_world import (
 
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable
 from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.estate import SETTLED, Lives
+from gpumanager.scheduler.certificates.ca_state import SETTLED, Lives
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 
@@ -204,7 +204,7 @@ async def test_files_that_do_not_go_together_yet_change_nothing(
     authority = make_authority(cluster.clock(), YEAR)
     first, second = (issue(authority, NAMES, cluster.clock(), YEAR) for _ in range(2))
     async with cluster.replica(put(tmp_path, first)) as replica:
-        put(tmp_path, Identity(second.certificate, first.key))
+        put(tmp_path, KeyPair(second.certificate, first.key))
         await replica.keeper.look()
         assert await replica.shown() == first.certificate
 

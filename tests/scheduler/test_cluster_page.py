@@ -13,14 +13,14 @@ from served_extender import Served, serving, until
 from gpumanager.cluster.labels import inventory
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.explain import Explanation, Memory
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState
-from gpumanager.scheduler.overview import Amounts, Overview, gpu_lines
-from gpumanager.scheduler.overview_document import waiting
-from gpumanager.scheduler.overview_find import Found, Wanted, find
-from gpumanager.scheduler.overview_pages import FIELDS, MOST_LINES, OverviewPages
-from gpumanager.scheduler.quota import read_quotas
-from gpumanager.scheduler.quota_rules import Known, QuotaRules
+from gpumanager.scheduler.overview.document import waiting
+from gpumanager.scheduler.overview.find import NodePage, Wanted, find
+from gpumanager.scheduler.overview.lines import Amounts, Overview, gpu_lines
+from gpumanager.scheduler.overview.pages import FIELDS, MOST_LINES, OverviewPages
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.turns import Work
 from gpumanager.sim.cluster.objects import Key
@@ -42,10 +42,9 @@ def node(name: str, **more: Any) -> NodeState:
 
 
 def overview(*nodes: NodeState) -> Overview:
-    """Their numbers are their places here, from 1."""
     found = Overview()
-    for number, one in enumerate(nodes, 1):
-        found.put(number, one)
+    for one in nodes:
+        found.put(one.name, one)
     return found
 
 
@@ -59,7 +58,7 @@ def at_once(work: Work[T]) -> T:
             return found
 
 
-def page_of(found: Overview, **wanted: Any) -> Found:
+def page_of(found: Overview, **wanted: Any) -> NodePage:
     return at_once(find(found, Wanted(**wanted)))
 
 
@@ -88,8 +87,8 @@ def test_nodes_stand_in_the_order_of_their_numbers() -> None:
 
 def test_sums_are_those_of_the_nodes_there_are() -> None:
     found = overview(node("a", gpus=4), node("b", gpus=8), node("c", model="A100"))
-    found.put(1, node("a", gpus=2))
-    found.put(3, None)
+    found.put("a", node("a", gpus=2))
+    found.put("c", None)
 
     assert found.models == {"Tesla T4": Amounts(10, 10, 0, 0, 160 * GIB, 0)}
     assert found.total.gpus == 10
@@ -213,7 +212,7 @@ def test_who_waits_is_who_was_refused_lately_and_is_still_there(
     known: Explanation,
     shown: bool,  # noqa: FBT001
 ) -> None:
-    memory = Memory()
+    memory = ExplanationStore()
     memory.remember("ns", "pod", known)
 
     found = at_once(waiting(memory, lambda uid: uid == PodUID("u"), "", since=10.0))
@@ -222,7 +221,7 @@ def test_who_waits_is_who_was_refused_lately_and_is_still_there(
 
 
 def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
-    memory = Memory()
+    memory = ExplanationStore()
     for number in range(80):
         memory.remember("ns", f"p{number}", Explanation("u", 100.0))
 
@@ -261,7 +260,7 @@ async def test_an_answer_is_a_page_whatever_the_size_of_the_cluster(served: Serv
 
 
 async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served) -> None:
-    pages, of = OverviewPages(served.extender, ""), served.extender.state.numbers.of
+    pages = OverviewPages(served.extender, "")
     at_once(pages._follow())
     before = dict(pages._overview.lines)
     await bound(served, "p", (30, 4), node="b")
@@ -269,8 +268,8 @@ async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served
     at_once(pages._follow())
 
     after = pages._overview.lines
-    assert after[of("a")] is before[of("a")]
-    assert after[of("b")] is not before[of("b")]
+    assert after["a"] is before["a"]
+    assert after["b"] is not before["b"]
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,16 @@ from scheduler_world import node_object, pod_object
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler import overview_pages
 from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.explain import Explanation, Reason
+from gpumanager.scheduler.extender.explain import Explanation, RefusalReason
+from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeSaid
-from gpumanager.scheduler.overview_document import PODS, QUOTAS
-from gpumanager.scheduler.overview_pages import OverviewPages
+from gpumanager.scheduler.overview.document import PODS, QUOTAS
+from gpumanager.scheduler.overview.pages import LOOKED_AT_ONCE, OverviewPages
 from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.quota import NamespaceQuota
-from gpumanager.scheduler.quota_rules import Known, QuotaRules
-from gpumanager.scheduler.service import Extender
+from gpumanager.scheduler.quota.limits import NamespaceQuota
+from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
 
 STEPS: Final = 80_000
@@ -70,7 +69,7 @@ def crowded(size: int) -> Extender:
         hold(found.state, f"p-{number}", f"n-{number}")
     for number in range(100):
         hold(found.state, f"q-{number}", "n-0")
-    reason = Reason("no room", size, "n-0", "8 asked; 7 are free")
+    reason = RefusalReason("no room", size, "n-0", "8 asked; 7 are free")
     for number in range(size):
         found.state.pod(read_pod(pod_object(f"w-{number}", (800, 0), uid=f"w-{number}")), "")
         waits = Explanation(f"w-{number}", 1.0, reasons=(reason,) * 9)
@@ -171,7 +170,7 @@ def test_the_first_look_is_in_many_pieces_and_the_next_in_few() -> None:
     hold(found.state, "p", "n-7")
     third = pieces(pages, {})
 
-    assert len(first) > 600 // overview_pages.LOOKED_AT_ONCE
+    assert len(first) > 600 // LOOKED_AT_ONCE
     assert len(third) == len(second) + 2 < 20
 
 
@@ -235,7 +234,7 @@ def test_who_looks_often_sees_what_who_looks_first_sees(
     steps: list[tuple[str, Any]], log: int
 ) -> None:
     found = extender()
-    found.state = ClusterState(log=log, tally=found.rules)
+    found.state = ClusterState(log=log, observer=found.rules)
     often = pages_of(found)
     for what, subject in steps:
         if what == "look":

@@ -11,7 +11,7 @@ from aiohttp import web
 from served import Served, serving, until
 
 from gpumanager.scheduler.certificates.making import issue, make_authority
-from gpumanager.scheduler.certificates.values import Identity
+from gpumanager.scheduler.certificates.values import KeyPair
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import Routes
 
@@ -231,13 +231,13 @@ async def test_who_is_being_answered_is_not_cut_off_for_another() -> None:
 
 
 @pytest.fixture(scope="module")
-def identity() -> Identity:
+def identity() -> KeyPair:
     now, day = datetime.now(UTC), timedelta(days=1)
     return issue(make_authority(now, day), ["localhost"], now, day)
 
 
 async def test_who_does_not_finish_a_handshake_is_let_go_and_counts_meanwhile(
-    identity: Identity,
+    identity: KeyPair,
 ) -> None:
     context, counts = identity.context(), list[int]()
 
@@ -259,7 +259,7 @@ async def test_who_does_not_finish_a_handshake_is_let_go_and_counts_meanwhile(
     "words", [b"POST /echo HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" * 99, b""]
 )
 async def test_who_does_not_speak_tls_is_let_go_and_the_next_is_served(
-    identity: Identity, words: bytes
+    identity: KeyPair, words: bytes
 ) -> None:
     context = identity.context()
     async with serving(ROUTES, tls=lambda: context) as one:

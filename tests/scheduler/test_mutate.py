@@ -10,7 +10,7 @@ from review_texts import applied, container, node_kind, pod
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.mutate import REQUIRED, mutate
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory
 from gpumanager.units import whole_number
 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler")
@@ -170,7 +170,7 @@ def test_a_pod_that_gets_memory_tolerates_the_taint_of_that_too() -> None:
 
 
 def test_a_share_without_memory_gets_as_large_a_part_of_the_smallest_gpu() -> None:
-    policy = AdmissionPolicy(missing_memory=Memory.SHARE)
+    policy = AdmissionPolicy(missing_memory=MissingMemory.SHARE)
 
     after = changed(pod(container(cores=30, blocks=None)), policy, node_kind(80, 80), node_kind(16))
 
@@ -178,7 +178,7 @@ def test_a_share_without_memory_gets_as_large_a_part_of_the_smallest_gpu() -> No
 
 
 def test_where_no_gpu_is_known_a_part_of_it_is_not_guessed() -> None:
-    policy = AdmissionPolicy(missing_memory=Memory.SHARE)
+    policy = AdmissionPolicy(missing_memory=MissingMemory.SHARE)
 
     after = changed(pod(container(blocks=None)), policy)
 
@@ -242,7 +242,7 @@ pods = st.builds(
 policies = st.builds(
     AdmissionPolicy,
     scheduler_name=st.sampled_from(["", "ours"]),
-    missing_memory=st.sampled_from([Memory.REFUSE, Memory.SHARE, 4]),
+    missing_memory=st.sampled_from([MissingMemory.REFUSE, MissingMemory.SHARE, 4]),
     pin=st.booleans(),
 )
 

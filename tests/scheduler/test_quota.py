@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.scheduler.quota import (
+from gpumanager.scheduler.quota.limits import (
     Forbidden,
     NamespaceQuota,
     NodeClass,

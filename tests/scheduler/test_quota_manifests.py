@@ -14,9 +14,9 @@ from served_extender import until
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.quota import read_config_map
-from gpumanager.scheduler.quota_events import REASON, QuotaEvents
-from gpumanager.scheduler.quota_keeper import QuotaKeeper
+from gpumanager.scheduler.quota.events import REASON, QuotaEvents
+from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.limits import read_config_map
 
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/kube-system/events"

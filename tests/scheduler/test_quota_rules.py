@@ -19,14 +19,14 @@ from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
+from gpumanager.scheduler.extender.requeue import PATIENCE
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.permits import Permits
-from gpumanager.scheduler.quota import NodeClass, Quotas, Usage, read_quotas
-from gpumanager.scheduler.quota_events import QuotaEvents
-from gpumanager.scheduler.quota_keeper import QuotaKeeper
-from gpumanager.scheduler.quota_metrics import QuotaCollector
-from gpumanager.scheduler.quota_rules import Known, QuotaRules, cores_of
-from gpumanager.scheduler.reminders import PATIENCE
+from gpumanager.scheduler.quota.check import QuotaCheck
+from gpumanager.scheduler.quota.events import QuotaEvents
+from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
+from gpumanager.scheduler.quota.metrics import QuotaCollector
+from gpumanager.scheduler.quota.rules import Known, QuotaRules, cores_of
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -367,7 +367,7 @@ class QuotaHistory(History):
             self.objects.patch(Key("nodes", "", name), MERGE, labels)
         super().start()
 
-    def rules(self) -> Permits:
+    def rules(self) -> QuotaCheck:
         return QuotaRules(lambda: Known(self.quotas, read=True))
 
     def wrong(self) -> list[str]:

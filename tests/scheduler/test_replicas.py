@@ -10,8 +10,8 @@ from served_extender import serving, until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
+from gpumanager.scheduler.extender.role import RoleLabel
 from gpumanager.scheduler.lease import Leadership, Times
-from gpumanager.scheduler.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 

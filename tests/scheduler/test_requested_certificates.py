@@ -15,7 +15,7 @@ from cryptography import x509
 
 from gpumanager.scheduler.certificates.making import describe, issue, make_authority
 from gpumanager.scheduler.certificates.requested import AGAIN, RequestedCertificate
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 
@@ -60,9 +60,9 @@ def names_of(request: x509.CertificateSigningRequest) -> list[str]:
 
 def with_key_of(
     request: x509.CertificateSigningRequest,
-    made: Identity,
+    made: KeyPair,
     issuer: x509.Certificate,
-    authority: Identity,
+    authority: KeyPair,
 ) -> bytes:
     """`made`, for the key of the request."""
     from cryptography.hazmat.primitives import hashes, serialization

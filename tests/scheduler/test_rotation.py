@@ -15,7 +15,7 @@ from typing import Final
 from certificate_world import HOST, NAMES, Cluster, Replica, put, serial
 from review_texts import pod, review
 
-from gpumanager.scheduler.certificates.estate import SETTLED
+from gpumanager.scheduler.certificates.ca_state import SETTLED
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy

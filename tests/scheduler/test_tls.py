@@ -13,8 +13,8 @@ from gpumanager.cli import run
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.http.clients import PROBES, Clients
-from gpumanager.scheduler.server import ExtenderServer
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 pytest_plugins = ["extender_fixtures"]

@@ -5,7 +5,7 @@ from review_texts import container, node_kind, pod
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
-from gpumanager.scheduler.webhook.validate import Verdict, validate
+from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 
 POLICY = AdmissionPolicy()
 LIMIT = "tencent.com/vcuda-core-limit"
@@ -25,7 +25,7 @@ LIMIT = "tencent.com/vcuda-core-limit"
     ids=["share", "whole", "least", "eight", "burst", "profile", "not ours"],
 )
 def test_a_pod_as_it_should_be_passes_without_a_word(made: dict[str, object]) -> None:
-    assert validate(made, POLICY) == Verdict()
+    assert validate(made, POLICY) == AdmissionVerdict()
 
 
 def errors(made: object, *nodes: object) -> str:
@@ -117,7 +117,7 @@ def test_a_burst_limit_has_no_say_over_whole_gpus() -> None:
 def test_a_burst_limit_beyond_a_gpu_is_warned_of() -> None:
     verdict = validate(pod(annotations={LIMIT: "150"}), POLICY)
 
-    assert verdict == Verdict((), (f"annotation {LIMIT}: 150 counts as 100",))
+    assert verdict == AdmissionVerdict((), (f"annotation {LIMIT}: 150 counts as 100",))
 
 
 def test_an_unknown_word_for_the_profile_is_refused_with_those_there_are() -> None:
@@ -141,7 +141,9 @@ def test_a_policy_that_the_scheduler_would_not_read_is_refused_in_its_words(
 
 @pytest.mark.parametrize("text", ["binpack", "least-waste=0.7,topology=0.3", "numa=strict", ""])
 def test_a_policy_that_the_scheduler_reads_passes_without_a_word(text: str) -> None:
-    assert validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == Verdict()
+    assert (
+        validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == AdmissionVerdict()
+    )
 
 
 def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores() -> None:
@@ -154,7 +156,7 @@ def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores(
     init = container(cores=500, blocks=None, name="init")
     made = pod(container(cores=200, blocks=None), container(), initContainers=[init])
 
-    assert validate(made, POLICY, (), never) == Verdict((), ("too much",))
+    assert validate(made, POLICY, (), never) == AdmissionVerdict((), ("too much",))
     assert asked == [500]
 
 
@@ -230,4 +232,4 @@ def test_what_no_node_could_run_may_be_let_in_for_an_autoscaler() -> None:
     ignored = validate(made, AdmissionPolicy(unmeetable=Unmeetable.IGNORE), nodes)
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
-    assert ignored == Verdict()
+    assert ignored == AdmissionVerdict()

@@ -13,9 +13,9 @@ from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.permits import Check, Everybody
 from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.quota import NodeClass
+from gpumanager.scheduler.quota.check import Check, QuotaCheck
+from gpumanager.scheduler.quota.limits import NodeClass
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -331,7 +331,7 @@ async def test_the_probes_tell_how_it_is(served: Served) -> None:
     assert 'gpumanager_extender_objects{kind="nodes"} 2.0' in text
 
 
-class Forbidding(Everybody):
+class Forbidding(QuotaCheck):
     """The pool closed is not for pods of the default namespace; counts who holds what."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from served import Served, serving
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import inventory
-from gpumanager.scheduler.quota import read_quotas
+from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.mutate import Operation

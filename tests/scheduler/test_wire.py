@@ -1,4 +1,4 @@
-"""The protocol's JSON: the short way and the long one read and write the same."""
+"""The protocol's JSON, read and written."""
 
 import json
 from typing import Any
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scheduler_world import pod_object
 
 from gpumanager.scheduler.decide import Filtered, by_reason
-from gpumanager.scheduler.name_lists import LONGEST_POD, PODS, BadRequest, NameLists
-from gpumanager.scheduler.phrases import Unfit
-from gpumanager.scheduler.wire import (
+from gpumanager.scheduler.extender.wire import (
+    BadRequest,
     read_arguments,
     read_bind,
     write_filter,
     write_scores,
 )
+from gpumanager.scheduler.phrases import Unfit
 
 POD = pod_object("p", (30, 4), uid="u")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
@@ -33,7 +33,7 @@ def compact(content: Any) -> bytes:
 
 
 def read(body: bytes) -> list[str]:
-    return list(read_arguments(body, NameLists()).names)
+    return list(read_arguments(body).names)
 
 
 @given(NAMES)
@@ -61,9 +61,8 @@ def test_what_is_no_list_of_names_is_refused_however_it_is_spaced(names: list[An
 
 @given(NAMES, st.data())
 def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) -> None:
-    lists = NameLists()
     names = sorted(set(names))
-    arguments = read_arguments(compact({"Pod": POD, "NodeNames": names}), lists)
+    arguments = read_arguments(compact({"Pod": POD, "NodeNames": names}))
     fitting = [name for name in arguments.names if data.draw(st.booleans())]
     unfit = {
         name: Unfit(f'"{name}" \n', final=data.draw(st.booleans()))
@@ -78,47 +77,8 @@ def test_an_answer_says_what_was_decided(names: list[str], data: st.DataObject) 
         name: one.phrase for name, one in unfit.items()
     }
     assert said["FailedAndUnresolvableNodes"].keys() == {n for n, u in unfit.items() if u.final}
-    again = read_arguments(compact({"Pod": POD, "NodeNames": fitting}), lists)
+    again = read_arguments(compact({"Pod": POD, "NodeNames": fitting}))
     assert list(again.names) == fitting
-
-
-def test_a_pod_that_was_asked_about_is_not_read_again() -> None:
-    lists = NameLists()
-    first = read_arguments(compact({"Pod": POD, "NodeNames": ["a", "b"]}), lists)
-
-    again = read_arguments(compact({"Pod": POD, "NodeNames": ["a"]}), lists)
-    other = read_arguments(compact({"Pod": {**POD, "more": 1}, "NodeNames": ["a"]}), lists)
-
-    assert again.pod is first.pod
-    assert other.pod is not first.pod
-    assert list(again.names) == ["a"]
-
-
-def test_few_pods_are_remembered() -> None:
-    lists = NameLists()
-    for number in range(2 * PODS):
-        read_arguments(compact({"Pod": {**POD, "more": number}, "NodeNames": ["a"]}), lists)
-
-    assert len(lists.pods) == PODS
-
-
-def test_pods_that_differ_only_in_their_middle_are_told_apart() -> None:
-    lists = NameLists()
-    around = {"a": "x" * 500, "metadata": {}, "z": "x" * 500}
-
-    for name in ("p", "q", "p"):
-        pod = {**around, **POD, "metadata": {**POD["metadata"], "name": name}}
-        assert read_arguments(compact({"Pod": pod, "NodeNames": ["a"]}), lists).pod.name == name
-
-
-def test_what_is_very_long_is_not_remembered() -> None:
-    lists, names = NameLists(), ["a", "b"]
-    long_pod = {**POD, "more": "x" * LONGEST_POD}
-
-    arguments = read_arguments(compact({"Pod": long_pod, "NodeNames": names}), lists)
-
-    assert list(arguments.names) == names
-    assert len(lists.pods) == 0
 
 
 @pytest.mark.parametrize(
@@ -135,11 +95,6 @@ def test_names_elsewhere_in_a_request_are_not_taken_for_its_own(before: Any) -> 
     spaced = json.dumps(content, indent=1).encode()
 
     assert read(compact(content)) == read(spaced) == ["a"]
-
-
-def test_a_list_that_does_not_end_is_no_list() -> None:
-    for text in (b'"NodeNames":["', b'"NodeNames":["]', b'"NodeNames":["a', b'"NodeNames":["a"'):
-        assert NameLists().cut(b"{" + text) is None
 
 
 def test_scores_are_a_list_of_hosts() -> None:

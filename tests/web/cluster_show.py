@@ -9,8 +9,8 @@ from scheduler_world import node_object, pod_object
 from served_extender import Served, serving, until
 
 from gpumanager.names import LABEL_MODEL
-from gpumanager.scheduler.quota import read_quotas
-from gpumanager.scheduler.quota_rules import Known, QuotaRules
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 QUOTAS = '{"default": {"quota": {"T4": 60}}, "research": {"quota": {"T4": 12, "A100": 4}}}'

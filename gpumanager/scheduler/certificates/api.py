@@ -16,7 +16,7 @@ SIGNING: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
-class Api(Protocol):
+class CertificateApi(Protocol):
     """JSON objects by their paths; raises ApiRefused, ApiUnavailable."""
 
     async def get(self, path: str, **query: object) -> Any: ...
@@ -37,7 +37,7 @@ class Named:
         return f"{self.namespace}/{self.name}"
 
 
-async def find(api: Api, path: str) -> Any:
+async def find(api: CertificateApi, path: str) -> Any:
     """The object; None where there is none. Raises ApiRefused, ApiUnavailable."""
     try:
         return await api.get(path)

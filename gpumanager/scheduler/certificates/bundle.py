@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gpumanager.cluster.api import ApiRefused
-from gpumanager.scheduler.certificates.api import KINDS, REGISTRATION, Api, find, is_conflict
+from gpumanager.scheduler.certificates.api import (
+    KINDS,
+    REGISTRATION,
+    CertificateApi,
+    find,
+    is_conflict,
+)
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +22,7 @@ ATTEMPTS: Final = 4
 class Bundles:
     """Of the configurations of these names, mutating and validating."""
 
-    def __init__(self, api: Api, names: Sequence[str]) -> None:
+    def __init__(self, api: CertificateApi, names: Sequence[str]) -> None:
         self._api = api
         self._paths = [f"{REGISTRATION}/{kind}/{name}" for kind in KINDS for name in names]
         self._missing = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Files:
     key: Path
     callers: Path | None = None
 
-    async def look(self, now: datetime) -> Identity:  # noqa: ARG002 - others need it
+    async def look(self, now: datetime) -> KeyPair:  # noqa: ARG002 - others need it
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Identity:
+    def _read(self) -> KeyPair:
         try:
             callers = self.callers.read_bytes() if self.callers else None
-            return Identity(self.certificate.read_bytes(), self.key.read_bytes(), callers)
+            return KeyPair(self.certificate.read_bytes(), self.key.read_bytes(), callers)
         except OSError as error:
             cause = f"{error.filename}: cannot be read: {error.strerror}"
             raise CertificateTrouble(cause) from error

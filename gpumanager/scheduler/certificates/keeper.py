@@ -13,7 +13,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.scheduler.certificates.making import describe
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity, Source
+from gpumanager.scheduler.certificates.values import CertificateSource, CertificateTrouble, KeyPair
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ def _now() -> datetime:
 class Keeper:
     """What to serve with now. clock: with a time zone."""
 
-    def __init__(self, source: Source, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, source: CertificateSource, clock: Callable[[], datetime] = _now) -> None:
         self._source = source
         self._clock = clock
-        self._identity: Identity | None = None
+        self._identity: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
         self._said = ""
-        self._late: Identity | None = None
+        self._late: KeyPair | None = None
         self.first = asyncio.Event()
         """Set when there is something to serve with."""
 
@@ -98,6 +98,6 @@ class Keeper:
             self._late = self._identity
 
 
-def _about(identity: Identity) -> str:
+def _about(identity: KeyPair) -> str:
     found = describe(identity.certificate)
     return f"a certificate for {', '.join(sorted(found.names)) or 'nobody'} until {found.ends:%F}"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 BACKDATED: Final = timedelta(hours=1)
 LONGEST_NAME: Final = 64
@@ -34,7 +34,7 @@ class Described:
         return (now - self.begins) / (self.ends - self.begins)
 
 
-def make_authority(now: datetime, life: timedelta) -> Identity:
+def make_authority(now: datetime, life: timedelta) -> KeyPair:
     """One that signs certificates for servers, of which each has a name of its own."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
@@ -48,7 +48,7 @@ def make_authority(now: datetime, life: timedelta) -> Identity:
     return _signed(builder, key, key)
 
 
-def issue(authority: Identity, names: Sequence[str], now: datetime, life: timedelta) -> Identity:
+def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedelta) -> KeyPair:
     """A certificate for a server of these DNS names, which ends no later than its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
@@ -69,12 +69,12 @@ def issue(authority: Identity, names: Sequence[str], now: datetime, life: timede
     return _signed(builder, key, issuer_key)
 
 
-def make_request(names: Sequence[str]) -> Identity:
+def make_request(names: Sequence[str]) -> KeyPair:
     """A certificate signing request in the place of the certificate, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
     request = builder.add_extension(_alternatives(names), critical=False).sign(key, hashes.SHA256())
-    return Identity(request.public_bytes(serialization.Encoding.PEM), _key_text(key))
+    return KeyPair(request.public_bytes(serialization.Encoding.PEM), _key_text(key))
 
 
 def describe(certificate: bytes) -> Described:
@@ -119,9 +119,9 @@ def _signed(
     builder: x509.CertificateBuilder,
     key: ec.EllipticCurvePrivateKey,
     issuer: ec.EllipticCurvePrivateKey,
-) -> Identity:
+) -> KeyPair:
     certificate = builder.sign(issuer, hashes.SHA256())
-    return Identity(certificate.public_bytes(serialization.Encoding.PEM), _key_text(key))
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_text(key))
 
 
 def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:

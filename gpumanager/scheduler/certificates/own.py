@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from gpumanager.cluster.api import ApiRefused
-from gpumanager.scheduler.certificates.api import Api, Named, find, is_conflict
+from gpumanager.scheduler.certificates.api import CertificateApi, Named, find, is_conflict
 from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.estate import Estate, Lives, from_secret, step, to_secret
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.ca_state import CaState, Lives, from_secret, step, to_secret
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class OwnCertificate:
 
     def __init__(
         self,
-        api: Api,
+        api: CertificateApi,
         secret: Named,
         names: Sequence[str],
         bundles: Bundles,
@@ -38,12 +38,12 @@ class OwnCertificate:
         self._lives = lives or Lives()
         self._announced: tuple[bytes, datetime] | None = None
 
-    async def look(self, now: datetime) -> Identity:
-        estate = await self._agree(now)
-        await self._announce(estate, now)
-        return estate.serving
+    async def look(self, now: datetime) -> KeyPair:
+        state = await self._agree(now)
+        await self._announce(state, now)
+        return state.serving
 
-    async def _agree(self, now: datetime) -> Estate:
+    async def _agree(self, now: datetime) -> CaState:
         """What the Secret says, after what is due was done."""
         for _ in range(ATTEMPTS):
             secret = await find(self._api, self._path)
@@ -62,15 +62,15 @@ class OwnCertificate:
             return after
         raise CertificateTrouble(f"secret {self._secret} is changed all the time by others")
 
-    def _read(self, secret: Any) -> Estate | None:
+    def _read(self, secret: Any) -> CaState | None:
         try:
             return from_secret((secret or {}).get("data") or {})
         except CertificateTrouble as error:
             cause = f"secret {self._secret}: {error}; delete it, and a new one is made"
             raise CertificateTrouble(cause) from error
 
-    async def _write(self, secret: Any, estate: Estate) -> None:
-        data = to_secret(estate)
+    async def _write(self, secret: Any, state: CaState) -> None:
+        data = to_secret(state)
         if secret is not None:
             version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
             await self._api.patch(self._path, {"metadata": version, "data": data})
@@ -84,15 +84,15 @@ class OwnCertificate:
         }
         await self._api.create(self._path.rpartition("/")[0], made)
 
-    async def _announce(self, estate: Estate, now: datetime) -> None:
-        if not await self._bundles.announce(estate.trusted):
+    async def _announce(self, state: CaState, now: datetime) -> None:
+        if not await self._bundles.announce(state.trusted):
             self._announced = None
-        elif self._announced is None or self._announced[0] != estate.trusted:
-            self._announced = (estate.trusted, now)
+        elif self._announced is None or self._announced[0] != state.trusted:
+            self._announced = (state.trusted, now)
 
-    def _since(self, estate: Estate | None, now: datetime) -> timedelta | None:
-        """For how long we have seen the bundle of `estate` announced."""
-        if estate is None or self._announced is None or self._announced[0] != estate.trusted:
+    def _since(self, state: CaState | None, now: datetime) -> timedelta | None:
+        """For how long we have seen the bundle of `state` announced."""
+        if state is None or self._announced is None or self._announced[0] != state.trusted:
             return None
         return now - self._announced[1]
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpumanager.scheduler.certificates.api import SIGNING, Api, find
+from gpumanager.scheduler.certificates.api import SIGNING, CertificateApi, find
 from gpumanager.scheduler.certificates.making import describe, make_request
-from gpumanager.scheduler.certificates.values import CertificateTrouble, Identity
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,18 @@ AGAIN: Final = timedelta(minutes=5)
 class RequestedCertificate:
     """signer: `example.com/webhooks`; names: what the server is called."""
 
-    def __init__(self, api: Api, signer: str, names: Sequence[str], life: timedelta = LIFE) -> None:
+    def __init__(
+        self, api: CertificateApi, signer: str, names: Sequence[str], life: timedelta = LIFE
+    ) -> None:
         self._api = api
         self._signer = signer
         self._names = tuple(names)
         self._life = life
-        self._held: Identity | None = None
-        self._asked: tuple[str, Identity] | None = None
+        self._held: KeyPair | None = None
+        self._asked: tuple[str, KeyPair] | None = None
         self._not_before: datetime | None = None
 
-    async def look(self, now: datetime) -> Identity:
+    async def look(self, now: datetime) -> KeyPair:
         """What we have while it is good, and while a new one is waited for."""
         if self._held is not None and describe(self._held.certificate).used_up(now) < DUE:
             return self._held
@@ -49,7 +51,7 @@ class RequestedCertificate:
             log.warning("%s; the certificate there is serves on", error)
             return self._held
 
-    async def _renew(self, now: datetime) -> Identity:
+    async def _renew(self, now: datetime) -> KeyPair:
         # Later than AGAIN from now: the clock was ahead when it refused.
         if self._not_before is not None and now < self._not_before <= now + AGAIN:
             raise CertificateTrouble(f"{self._signer} refused; it is asked again in some minutes")
@@ -69,12 +71,12 @@ class RequestedCertificate:
                 f"approve {name}"
             )
         self._asked, self._not_before = None, now + AGAIN
-        made = Identity(base64.b64decode(status["certificate"]), request.key)
+        made = KeyPair(base64.b64decode(status["certificate"]), request.key)
         made.context()
         self._held, self._not_before = made, None
         return made
 
-    async def _ask(self) -> tuple[str, Identity]:
+    async def _ask(self) -> tuple[str, KeyPair]:
         request = make_request(self._names)
         name = f"gpu-manager-webhook-{secrets.token_hex(4)}"
         await self._api.create(

@@ -15,7 +15,7 @@ class CertificateTrouble(GpuManagerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class KeyPair:
     """A certificate, or a chain that begins with it, and its key; both PEM.
 
     callers: the authorities of callers' certificates, PEM; None: callers have none. Whose are
@@ -53,9 +53,9 @@ def _believe(context: ssl.SSLContext, authorities: bytes) -> None:
         raise CertificateTrouble(f"callers' authorities are no certificates: {error}") from error
 
 
-class Source(Protocol):
+class CertificateSource(Protocol):
     """Where a certificate comes from."""
 
-    async def look(self, now: datetime) -> Identity:
+    async def look(self, now: datetime) -> KeyPair:
         """The one to serve with now; called again and again. Raises GpuManagerError."""
         ...

@@ -1,7 +1,7 @@
-"""Whose requests are answered, where callers have certificates.
+"""Which client certificates are accepted, and what is answered without one.
 
-A caller without one gets through the handshake, because the kubelet's probes have none; it is then
-told apart by path. Who has one that no authority of ours has signed gets no connection at all.
+A client without a certificate passes the TLS handshake, because the kubelet's probes have none; the
+path decides then. A certificate that no configured authority has signed fails the handshake.
 """
 
 import asyncio

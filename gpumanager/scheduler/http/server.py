@@ -1,4 +1,4 @@
-"""Pages by path and method; what cannot be answered is said with a status and one sentence."""
+"""Routes by path and method; a request that cannot be answered gets a status and one sentence."""
 
 import asyncio
 import json
@@ -10,8 +10,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 
 from gpumanager.scheduler.http.bounds import Bodies, Bounds
 from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.door import Contexts, Door
-from gpumanager.scheduler.http.plain import Reply, Verb
+from gpumanager.scheduler.http.limiter import ConnectionLimiter, Contexts
 
 log = logging.getLogger(__name__)
 
@@ -21,16 +20,15 @@ CLOSE: Final = {"Connection": "close"}
 LATER: Final = {"Retry-After": "1"}
 SPOKEN: Final = (HttpVersion11, HttpVersion10)
 BODIES: Final = ("POST", "PUT", "PATCH")
-NO_VERBS: Final[Mapping[str, Verb]] = {}
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
-"""Answers a request with this body. Raises Refused."""
+"""Answers a request with this body. Raises HttpRefusal."""
 Routes = Mapping[str, Mapping[str, Page]]
 """By path, then by method. A path that ends in a slash stands for all that begin with it; `/` for
 itself alone."""
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """The request is answered with this status."""
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
@@ -39,43 +37,34 @@ class Refused(Exception):
         self.headers = headers
 
 
-TOO_LATE: Final = Refused(408, "the request did not come to its end in time", **CLOSE)
+TOO_LATE: Final = HttpRefusal(408, "the request did not come to its end in time", **CLOSE)
 
 
 class HttpServer:
-    """Serves `routes`, and `verbs`: what is asked most, by POST, and answered with JSON. Those may
-    raise Refused, at once or in time. clients: who is answered; None: everybody. Needs a running
-    loop."""
+    """Serves `routes`. clients: which client certificates are accepted; None: none is needed.
+    Needs a running loop."""
 
     def __init__(
-        self,
-        routes: Routes,
-        bounds: Bounds | None = None,
-        verbs: Mapping[str, Verb] = NO_VERBS,
-        clients: Clients | None = None,
+        self, routes: Routes, bounds: Bounds | None = None, clients: Clients | None = None
     ) -> None:
         self._clients = clients
-        pages = {path: {"POST": _page_of(verb)} for path, verb in verbs.items()}
-        self._routes: Routes = {**pages, **routes}
+        self._routes = routes
         self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
         self._bounds = bounds or Bounds()
         self._bodies = Bodies(self._bounds.bodies)
-        plain_verbs = {path.encode(): _guarded(path, verb) for path, verb in verbs.items()}
-        late = _as_reply(TOO_LATE)
-        known = self._bounds, self._bodies, plain_verbs, late
-        self._door = Door(self._answer, *known, admits=clients.admits if clients else None)
+        self._limiter = ConnectionLimiter(self._answer, self._bounds)
 
     async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
         """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
-        return await self._door.open(address, port, tls)
+        return await self._limiter.open(address, port, tls)
 
     async def stop(self) -> None:
-        """Take no more; answer what is being answered."""
-        await self._door.close()
+        """Accept no more; requests that are being answered get their response."""
+        await self._limiter.close()
 
     @property
     def connections(self) -> int:
-        return self._door.callers
+        return self._limiter.open_connections
 
     @property
     def reading(self) -> int:
@@ -83,67 +72,67 @@ class HttpServer:
         return self._bodies.held
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._door.busy(request.protocol)
+        self._limiter.busy(request.protocol)
         held = 0
         try:
             self._check_caller(request)
             page = self._page(request)
             held = self._share(request)
             return await page(request, await self._body(request) if held else b"")
-        except Refused as error:
+        except HttpRefusal as error:
             return refusal(error.status, str(error), **error.headers)
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
             return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
         finally:
             self._bodies.give_back(held)
-            self._door.idle(request.protocol)
+            self._limiter.idle(request.protocol)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raises Refused for who has to show a certificate, and has none."""
+        """Raises HttpRefusal where a certificate is needed, and none that is accepted was sent."""
         clients = self._clients
         if clients is None or clients.opens(request.method, request.path):
             return
         if not clients.admits(request.transport):
-            raise Refused(403, "show a client certificate that this server knows", **CLOSE)
+            raise HttpRefusal(403, "show a client certificate that this server knows", **CLOSE)
 
     def _page(self, request: web.BaseRequest) -> Page:
         if request.version not in SPOKEN:
-            raise Refused(505, "speak HTTP/1.1", **CLOSE)
+            raise HttpRefusal(505, "speak HTTP/1.1", **CLOSE)
         path = request.path
         pages = self._routes.get(path)
         if pages is None:
             prefix = next((one for one in self._prefixes if path.startswith(one)), None)
             if prefix is None:
-                raise Refused(404, f"there are: {' '.join(self._routes)}")
+                raise HttpRefusal(404, f"there are: {' '.join(self._routes)}")
             pages = self._routes[prefix]
         page = pages.get("GET" if request.method == "HEAD" else request.method)
         if page is None:
             allowed = ", ".join(pages)
-            raise Refused(405, f"{path}: send {allowed}", Allow=allowed)
+            raise HttpRefusal(405, f"{path}: send {allowed}", Allow=allowed)
         return page
 
     def _share(self, request: web.BaseRequest) -> int:
-        """Bytes to keep for its body, until it is answered; raises Refused."""
+        """Reserves the bytes of its body until it is answered; raises HttpRefusal."""
         if request.method not in BODIES:
             return 0
         declared, bounds = request.content_length, self._bounds
         if declared is not None and declared > bounds.body:
-            raise Refused(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
+            raise HttpRefusal(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
         share = bounds.body if declared is None and request.body_exists else declared or 0
         if not self._bodies.take(share):
-            raise Refused(503, "too many large requests at once", **LATER, **CLOSE)
+            raise HttpRefusal(503, "too many large requests at once", **LATER, **CLOSE)
         return share
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """All of it, within the bounds."""
+        """The whole body, within the bounds."""
         try:
             async with asyncio.timeout(self._bounds.body_seconds):
                 return await self._read(request)
         except TimeoutError:
             raise TOO_LATE from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Refused(400, "the body ends before its length", **CLOSE) from None
+            raise HttpRefusal(400, "the body ends before its length", **CLOSE) from None
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -153,55 +142,8 @@ class HttpServer:
         async for piece in request.content.iter_any():
             body += piece
             if len(body) > self._bounds.body:
-                raise Refused(413, f"more than {self._bounds.body} bytes", **CLOSE)
+                raise HttpRefusal(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
-
-
-def _page_of(verb: Verb) -> Page:
-    """The same for who asks in another way than the plain one."""
-
-    async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
-        found = verb(body)
-        reply = found if isinstance(found, Reply) else await found
-        headers = {"Content-Type": JSON, **reply.headers}
-        response = web.Response(status=reply.status, body=reply.body, headers=headers)
-        if reply.close:
-            response.force_close()
-        return response
-
-    return answer
-
-
-def _guarded(path: str, verb: Verb) -> Verb:
-    """Whatever is raised becomes a reply."""
-
-    def answer(body: bytes) -> Reply | Awaitable[Reply]:
-        try:
-            found = verb(body)
-        except Exception as error:  # noqa: BLE001 - it is told, and logged
-            return _told(path, error)
-        return found if isinstance(found, Reply) else in_time(found)
-
-    async def in_time(found: Awaitable[Reply]) -> Reply:
-        try:
-            return await found
-        except Exception as error:  # noqa: BLE001
-            return _told(path, error)
-
-    return answer
-
-
-def _told(path: str, error: Exception) -> Reply:
-    if isinstance(error, Refused):
-        return _as_reply(error)
-    log.error("POST %s", path, exc_info=error)
-    return _as_reply(Refused(500, f"internal error: {type(error).__name__}", **CLOSE))
-
-
-def _as_reply(error: Refused) -> Reply:
-    headers = {name: text for name, text in error.headers.items() if name not in CLOSE}
-    body = json.dumps({"Error": str(error)}).encode()
-    return Reply(body, error.status, headers, close=headers != error.headers)
 
 
 def plain(text: str) -> web.Response:

@@ -45,7 +45,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerAmounts:
     """What one container asks for.
 
     field: the list it stands in. place: where in that list. amounts: by resource.
@@ -87,7 +87,7 @@ class ContainerAsk:
         return request is not None and request.cores < CORES_PER_GPU
 
 
-def read_asks(pod: Any) -> tuple[ContainerAsk, ...]:
+def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
     """Those of its containers that ask for GPUs, init containers first. Raises PodUnreadable."""
     spec = mapping(mapping(pod, "the object").get("spec"), "spec")
     return tuple(one for field in LISTS for one in _asks(spec, field) if one.wants_gpu)
@@ -122,14 +122,14 @@ def rows(value: Any, where: str) -> list[Any]:
     return value
 
 
-def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAsk]:
+def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAmounts]:
     for place, row in enumerate(rows(spec.get(field), f"spec.{field}")):
         where = f"spec.{field}[{place}]"
         container = mapping(row, where)
         resources = mapping(container.get("resources"), f"{where}.resources")
         limits = mapping(resources.get("limits"), f"{where}.resources.limits")
         requests = mapping(resources.get("requests"), f"{where}.resources.requests")
-        yield ContainerAsk(
+        yield ContainerAmounts(
             name=str(container.get("name", "")),
             kind=_kind(field, container),
             field=field,

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gpumanager.scheduler.metrics import TaskCollector
+from gpumanager.scheduler.extender.metrics import TaskCollector
 from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.supervisor import Supervisor
 

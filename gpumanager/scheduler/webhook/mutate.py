@@ -18,7 +18,7 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.scheduler.webhook.asks import (
-    ContainerAsk,
+    ContainerAmounts,
     annotations,
     is_mirror,
     mapping,
@@ -26,7 +26,7 @@ from gpumanager.scheduler.webhook.asks import (
     rows,
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, smallest_gpu
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Memory
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
 STALE: Final = (
@@ -61,7 +61,7 @@ class Case:
     """What a rule looks at. pod: has a spec that is a mapping."""
 
     pod: Any
-    asks: tuple[ContainerAsk, ...]
+    asks: tuple[ContainerAmounts, ...]
     policy: AdmissionPolicy
     nodes: Collection[NodeKind]
 
@@ -150,7 +150,7 @@ def _give_memory(case: Case) -> Iterator[Operation]:
         yield from _set_memory(case, ask, blocks)
 
 
-def _without_memory(case: Case) -> Iterator[tuple[ContainerAsk, int]]:
+def _without_memory(case: Case) -> Iterator[tuple[ContainerAmounts, int]]:
     """Shares that name no memory, and the blocks that the policy gives them."""
     for ask in case.asks:
         request = ask.request
@@ -165,13 +165,13 @@ def _missing(cores: int, case: Case) -> int:
     rule = case.policy.missing_memory
     if isinstance(rule, int):
         return rule
-    if rule is Memory.REFUSE:
+    if rule is MissingMemory.REFUSE:
         return 0
     smallest = smallest_gpu(case.nodes)
     return max(1, smallest * cores // CORES_PER_GPU) if smallest else 0
 
 
-def _set_memory(case: Case, ask: ContainerAsk, blocks: int) -> Iterator[Operation]:
+def _set_memory(case: Case, ask: ContainerAmounts, blocks: int) -> Iterator[Operation]:
     """Of an extended resource, limit and request are the same."""
     resources = case.spec[ask.field][ask.place]["resources"]
     path = f"/spec/{ask.field}/{ask.place}/resources"
@@ -182,7 +182,7 @@ def _set_memory(case: Case, ask: ContainerAsk, blocks: int) -> Iterator[Operatio
         yield Operation("add", f"{path}/{part}", amounts, _memory_note(ask, part, blocks))
 
 
-def _memory_note(ask: ContainerAsk, part: str, blocks: int) -> str:
+def _memory_note(ask: ContainerAmounts, part: str, blocks: int) -> str:
     if part != "limits":
         return ""
     size = format_bytes(blocks * MEMORY_BLOCK)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.placement.values import Request
-from gpumanager.scheduler.webhook.asks import ContainerAsk
+from gpumanager.scheduler.webhook.asks import ContainerAmounts
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, format_bytes
 
 
@@ -49,7 +49,7 @@ def smallest_gpu(nodes: Collection[NodeKind]) -> int:
     return min((node.blocks[-1] for node in nodes if node.blocks), default=0)
 
 
-def unmeetable(asks: Collection[ContainerAsk], nodes: Collection[NodeKind]) -> Iterator[str]:
+def unmeetable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind]) -> Iterator[str]:
     """Why no node known could ever run this pod; nothing where one could, or none is known."""
     known = [node for node in nodes if node.blocks]
     alone = [found for ask in asks if known and (found := _alone(ask, known))]
@@ -63,7 +63,7 @@ def unmeetable(asks: Collection[ContainerAsk], nodes: Collection[NodeKind]) -> I
         )
 
 
-def _alone(ask: ContainerAsk, known: Collection[NodeKind]) -> str:
+def _alone(ask: ContainerAmounts, known: Collection[NodeKind]) -> str:
     request = ask.request
     if request is None or any(node.could_run(request) for node in known):
         return ""

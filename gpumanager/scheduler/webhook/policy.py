@@ -6,7 +6,7 @@ from enum import Enum
 from gpumanager.names import VCORE, VMEMORY
 
 
-class Memory(Enum):
+class MissingMemory(Enum):
     """What becomes of a share that names no memory, where no fixed amount is given for it."""
 
     REFUSE = "refuse"
@@ -35,7 +35,7 @@ class AdmissionPolicy:
 
     scheduler_name: str = ""
     tolerate: tuple[str, ...] = (VCORE, VMEMORY)
-    missing_memory: Memory | int = Memory.REFUSE
+    missing_memory: MissingMemory | int = MissingMemory.REFUSE
     pin: bool = True
     unmeetable: Unmeetable = Unmeetable.DENY
     fail_open: bool = True

@@ -9,8 +9,8 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import JSON, METRICS, Refused, Routes, plain
-from gpumanager.scheduler.quota import Quotas, could_never
+from gpumanager.scheduler.http.server import JSON, METRICS, HttpRefusal, Routes, plain
+from gpumanager.scheduler.quota.limits import Quotas, could_never
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
 from gpumanager.scheduler.webhook.mutate import mutate
 from gpumanager.scheduler.webhook.nodes import NodeKind
@@ -100,14 +100,14 @@ class Webhook:
         body: bytes,
     ) -> web.Response:
         if request.content_type != JSON:
-            raise Refused(415, f"send {JSON}")
+            raise HttpRefusal(415, f"send {JSON}")
         began, outcome = time.perf_counter(), MALFORMED
         try:
             review = read_review(body)
             decision = decided(review, decide, fail_open=self._policy.fail_open)
             outcome = outcome_of(decision)
         except ReviewUnreadable as error:
-            raise Refused(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         finally:
             self._metrics.took(endpoint, outcome, time.perf_counter() - began)
         return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
@@ -115,12 +115,12 @@ class Webhook:
     async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         """There is a certificate, or nobody could ask."""
         if trouble := self._trouble():
-            raise Refused(503, trouble)
+            raise HttpRefusal(503, trouble)
         return plain("ok")
 
     async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
         if self.leaving:
-            raise Refused(503, "about to stop")
+            raise HttpRefusal(503, "about to stop")
         return plain("ready")
 
     async def _tell_metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:

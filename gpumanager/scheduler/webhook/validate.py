@@ -27,11 +27,11 @@ from gpumanager.names import (
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Request
-from gpumanager.scheduler.quota import cores_together
+from gpumanager.scheduler.quota.limits import cores_together
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,
     Amount,
-    ContainerAsk,
+    ContainerAmounts,
     annotations,
     is_mirror,
     read_asks,
@@ -58,7 +58,7 @@ LONGEST_KEY: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionVerdict:
     """errors: the pod is refused for these. warnings: it is let in all the same."""
 
     errors: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def validate(
     policy: AdmissionPolicy,
     nodes: Collection[NodeKind] = (),
     never: Callable[[int], str] = lambda _: "",
-) -> Verdict:
+) -> AdmissionVerdict:
     """Nothing to say of a pod that asks for no GPU.
 
     never: why so many cores exceed its namespace's quota by themselves; empty where they do not.
@@ -84,7 +84,7 @@ def validate(
     """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
-        return Verdict()
+        return AdmissionVerdict()
     remarks = [remark for ask in asks for remark in _container(ask)]
     remarks += _annotations(annotations(pod), asks)
     if policy.unmeetable is not Unmeetable.IGNORE:
@@ -92,13 +92,13 @@ def validate(
         remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
     if text := never(cores_together((ask.kind, ask.cores) for ask in asks)):
         remarks.append(Remark(text, fatal=False))
-    return Verdict(
+    return AdmissionVerdict(
         tuple(remark.text for remark in remarks if remark.fatal),
         tuple(remark.text for remark in remarks if not remark.fatal),
     )
 
 
-def _container(ask: ContainerAsk) -> Iterator[Remark]:
+def _container(ask: ContainerAmounts) -> Iterator[Remark]:
     for name in RESOURCES:
         for fault in _amount(name, ask.amounts[name]):
             yield Remark(f"{ask.where}: {fault}")
@@ -141,7 +141,7 @@ def _request(request: Request) -> str:
     )
 
 
-def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAsk]) -> Iterator[Remark]:
+def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
     if ANNOTATION_CORE_LIMIT in found:
         yield from _core_limit(str(found[ANNOTATION_CORE_LIMIT]).strip(), asks)
     for key, words in CHOICES.items():
@@ -167,7 +167,7 @@ def _misread(read: Callable[[str], object], text: Any) -> str:
     return ""
 
 
-def _core_limit(text: str, asks: Collection[ContainerAsk]) -> Iterator[Remark]:
+def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
     """What the node makes of it: allocator.settlement.ceiling."""
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
     shares = [ask for ask in asks if ask.is_share]

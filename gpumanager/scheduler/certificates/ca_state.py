@@ -1,0 +1,138 @@
+"""Our own authority and certificate, and what becomes of them with time. Pure but for the keys.
+
+    authority ──signs──> serving        next: an authority that is announced, and signs nothing yet
+    former: authorities that have signed what somebody may still serve with
+
+A new authority first goes into the bundle that the API server trusts, beside the one before. Only
+when it has been there for a while, the serving certificate is made by it; only when that has been
+served for a while, the former authority leaves the bundle. At no time is anything served that the
+bundle does not have.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpumanager.scheduler.certificates.making import (
+    BACKDATED,
+    describe,
+    issue,
+    make_authority,
+    split,
+)
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+
+AUTHORITY_LIFE: Final = timedelta(days=365)
+SERVING_LIFE: Final = timedelta(days=90)
+DUE: Final = 2 / 3
+"""How much of its life may be over before something is made anew."""
+SETTLED: Final = timedelta(minutes=10)
+"""How long the bundle has to have an authority before something is served that it signed."""
+KEPT: Final = timedelta(days=1)
+"""How long the bundle keeps an authority that signs nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long authorities and serving certificates are good for."""
+
+    authority: timedelta = AUTHORITY_LIFE
+    serving: timedelta = SERVING_LIFE
+
+
+@dataclass(frozen=True, slots=True)
+class CaState:
+    """All there is. former: certificates without keys."""
+
+    authority: KeyPair
+    serving: KeyPair
+    next: KeyPair | None = None
+    former: tuple[bytes, ...] = ()
+
+    @property
+    def trusted(self) -> bytes:
+        """The bundle: whoever has it believes all that may be served now."""
+        coming = (self.next.certificate,) if self.next else ()
+        return b"".join((*self.former, self.authority.certificate, *coming))
+
+
+def step(
+    state: CaState | None,
+    now: datetime,
+    names: Sequence[str],
+    *,
+    announced: timedelta | None,
+    lives: Lives = Lives(),
+) -> CaState:
+    """What there should be now; `state` itself where that is what there is.
+
+    names: what the server is called. announced: for how long the bundle of `state` has been where
+    the API server looks, as far as is known; None: it is not.
+    """
+    if state is None or _over(state, now):
+        return _begin(now, names, lives)
+    if state.next and announced is not None and announced >= SETTLED:
+        former = (*state.former, state.authority.certificate)
+        serving = issue(state.next, names, now, lives.serving)
+        return CaState(state.next, serving, None, former)
+    served = describe(state.serving.certificate)
+    good = served.begins <= now and served.used_up(now) < DUE
+    if not good or served.names != frozenset(names):
+        fresh = issue(state.authority, names, now, lives.serving)
+        return replace(state, serving=fresh)
+    if state.next is None and describe(state.authority.certificate).used_up(now) >= DUE:
+        return replace(state, next=make_authority(now, lives.authority))
+    if state.former and now - served.begins >= KEPT + BACKDATED:
+        return replace(state, former=())
+    return state
+
+
+def _begin(now: datetime, names: Sequence[str], lives: Lives) -> CaState:
+    authority = make_authority(now, lives.authority)
+    return CaState(authority, issue(authority, names, now, lives.serving))
+
+
+def _over(state: CaState, now: datetime) -> bool:
+    """Nobody believes it any more, or yet, where a clock that was ahead made it: there is nothing
+    that could be kept going."""
+    authority, served = map(describe, (state.authority.certificate, state.serving.certificate))
+    return now < authority.begins or min(authority.ends, served.ends) <= now
+
+
+def to_secret(state: CaState) -> dict[str, str]:
+    """`data` of a Secret. An empty text is written, so that a patch overwrites what was there."""
+    coming = state.next or KeyPair(b"", b"")
+    parts = {
+        "tls.crt": state.serving.certificate,
+        "tls.key": state.serving.key,
+        "ca.crt": state.authority.certificate,
+        "ca.key": state.authority.key,
+        "next.crt": coming.certificate,
+        "next.key": coming.key,
+        "former.crt": b"".join(state.former),
+    }
+    return {name: base64.b64encode(text).decode() for name, text in parts.items()}
+
+
+def from_secret(data: Mapping[str, Any]) -> CaState | None:
+    """None where nothing was written yet; raises CertificateTrouble."""
+    try:
+        parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
+    except (TypeError, ValueError) as error:
+        raise CertificateTrouble(f"not base64: {error}") from error
+    if not any(parts.values()):
+        return None
+    missing = [name for name in ("tls.crt", "tls.key", "ca.crt", "ca.key") if not parts.get(name)]
+    if missing:
+        raise CertificateTrouble(f"it has no {', '.join(missing)}")
+    state = CaState(
+        KeyPair(parts["ca.crt"], parts["ca.key"]),
+        KeyPair(parts["tls.crt"], parts["tls.key"]),
+        KeyPair(parts["next.crt"], parts["next.key"]) if parts.get("next.crt") else None,
+        split(parts.get("former.crt", b"")),
+    )
+    for one in (state.authority, state.serving, *((state.next,) if state.next else ())):
+        describe(one.certificate)
+    return state

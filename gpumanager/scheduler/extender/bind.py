@@ -1,0 +1,239 @@
+"""Bind a pod to a node: choose its GPUs there once more, hold them, write it all down at once.
+
+The choice is made from the books of this moment, not of the filter's, and is assumed at once, so
+that two binds at the same time cannot be given one place: between reading the books and assuming
+nothing is awaited. The annotations travel in the Binding itself, which the API server applies to
+the pod together with its node, in one write that fails as a whole (decision 0042). What is not
+known to have failed is held until the API server has told; a pod that returns meanwhile gets a
+second place beside the first.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.placement.values import Refusal
+from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.plan import annotations, stale
+from gpumanager.scheduler.quota.check import QuotaCheck
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.verdicts import Verdicts
+
+log = logging.getLogger(__name__)
+
+ASSUME_SECONDS: Final = 60.0
+"""How long the watch may take to tell us of our own binding."""
+BIND_SECONDS: Final = 8.0
+"""For everything said to the API server about one pod; kube-scheduler waits longer."""
+CONFLICT: Final = 409
+
+
+class BindingApi(Protocol):
+    """Calls of the API server that a bind makes; they raise ApiRefused, ApiUnavailable."""
+
+    async def get(self, path: str) -> Any: ...
+    async def patch(self, path: str, body: Object) -> Any: ...
+    async def create(self, path: str, body: Object) -> Any: ...
+
+
+class Leads(Protocol):
+    """Whether this replica leads. remaining: seconds until its lease ends."""
+
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def remaining(self) -> float: ...
+    @property
+    def holder(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """ExtenderBindingArgs."""
+
+    namespace: str
+    name: str
+    uid: PodUID
+    node: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """Why a pod was not bound, for kube-scheduler and people. kube-scheduler tries again."""
+
+    message: str
+
+
+class Binder:
+    """Binds pods that ask for GPUs. The pod is taken from the API server, not from a request, which
+    may claim anything. asks: what a pod asks for, in this cluster. schedulers: names of those
+    whose pods are bound; empty: any.
+
+    clock: of assumptions. now_ns: nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: BindingApi,
+        state: ClusterState,
+        verdicts: Verdicts,
+        leadership: Leads,
+        *,
+        rules: QuotaCheck | None = None,
+        asks: Callable[[PodView], PodAsk | Refusal | None] = ask_of,
+        schedulers: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.monotonic,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._api = api
+        self._state = state
+        self._verdicts = verdicts
+        self._leadership = leadership
+        self._rules = rules or QuotaCheck()
+        self._asks = asks
+        self._schedulers = schedulers
+        self._clock = clock
+        self._now_ns = now_ns
+        self._going: set[PodUID] = set()
+
+    async def bind(self, request: BindRequest) -> NotBound | None:
+        """None once it is bound."""
+        if not self._leadership.leads:
+            who = self._leadership.holder or "no replica"
+            return NotBound(f"this extender does not lead, {who} does: try again")
+        if request.uid in self._going:
+            return NotBound("the pod is being bound already: try again")
+        seconds = min(BIND_SECONDS, self._leadership.remaining)
+        self._going.add(request.uid)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._bind(request)
+        except TimeoutError:
+            return NotBound(f"the API server did not answer within {seconds:.0f} s: try again")
+        except (ApiRefused, ApiUnavailable) as error:
+            return NotBound(str(error))
+        except NOT_UNDERSTOOD as error:
+            return NotBound(f"the API server's answer is not understood: {error!r}")
+        finally:
+            self._going.discard(request.uid)
+
+    async def _bind(self, request: BindRequest) -> NotBound | None:
+        pod = self._state.known(request.uid)
+        if pod is None or (pod.namespace, pod.name) != (request.namespace, request.name):
+            item = await self._api.get(request.path)
+            if refused := _wrong(item, request):
+                return refused
+            pod = read_pod(item)
+            if (item.get("spec") or {}).get("nodeName"):
+                return self._already(item, request)
+        bound, ask = self._state.bound_to(pod.uid), self._asks(pod)
+        if bound is not None:
+            return None if bound == request.node else _elsewhere(bound)
+        if not isinstance(ask, PodAsk):
+            return NotBound(
+                str(ask or "the pod asks for no GPU: this extender binds no other pods")
+            )
+        if self._schedulers and pod.scheduler not in self._schedulers:
+            ours = ", ".join(sorted(self._schedulers))
+            return NotBound(f"the pod is of scheduler {pod.scheduler!r}: we bind for {ours}")
+        return await self._place(request, pod, ask)
+
+    async def _place(self, request: BindRequest, pod: PodView, ask: PodAsk) -> NotBound | None:
+        tried_before = self._state.assumed_on(pod.uid, request.node) is not None
+        chosen = self._hold(request, pod, ask)
+        if isinstance(chosen, NotBound):
+            return chosen
+        try:
+            await self._write(request, pod, chosen)
+        except ApiRefused as error:
+            found = await self._settle(request, error)
+            if isinstance(found, NotBound) and not tried_before:
+                self._state.withdraw(pod.uid, request.node)
+            return found
+        self._state.confirm(pod.uid, request.node)
+        return None
+
+    def _hold(self, request: BindRequest, pod: PodView, ask: PodAsk) -> dict[str, str] | NotBound:
+        """Choose and assume, in one step; returns the annotations."""
+        node = self._state.nodes.get(request.node)
+        if node is None:
+            return NotBound(f"node {request.node} is not known: try again")
+        if refused := self._refused(pod, ask, node):
+            return _not_here(node, refused)
+        before = self._state.assumed_on(pod.uid, node.name)
+        packing = (before and before.packing) or self._packing(node, ask)
+        if isinstance(packing, Unfit):
+            return _not_here(node, packing)
+        self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
+        return annotations(pod, node.name, node.topology, packing, self._now_ns())
+
+    def _refused(self, pod: PodView, ask: PodAsk, node: NodeState) -> Unfit | None:
+        check = self._rules.permits(pod, ask)
+        return check(node.kind) if check else None
+
+    def _packing(self, node: NodeState, ask: PodAsk) -> Packing | Unfit:
+        verdict = self._verdicts.of(ask, (node.name,)).judge(node)
+        return verdict if isinstance(verdict, Unfit) else verdict.packing
+
+    async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
+        if left := stale(pod.annotations, wanted):
+            metadata = {"uid": request.uid, "annotations": left}
+            await self._api.patch(request.path, {"metadata": metadata})
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": request.name,
+                "namespace": request.namespace,
+                "uid": request.uid,
+                "annotations": wanted,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
+        }
+        await self._api.create(f"{request.path}/binding", binding)
+
+    async def _settle(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
+        """The write was refused: another scheduler has bound the pod, or an earlier attempt of ours
+        did and its response was lost."""
+        if error.status != CONFLICT:
+            return NotBound(str(error))
+        item = await self._api.get(request.path)
+        if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
+            return self._already(item, request)
+        return _wrong(item, request) or NotBound(str(error))
+
+    def _already(self, item: Any, request: BindRequest) -> NotBound | None:
+        """The pod is bound already: that counts, and is success where it is the node asked for."""
+        node = str(item["spec"]["nodeName"])
+        self._state.pod(read_pod(item), node)
+        return None if node == request.node else _elsewhere(node)
+
+
+def _not_here(node: NodeState, why: Unfit) -> NotBound:
+    return NotBound(f"{why.phrase} ({node.name}: {why.detail}): try again")
+
+
+def _elsewhere(node: str) -> NotBound:
+    return NotBound(f"the pod is on {node} already")
+
+
+def _wrong(item: Any, request: BindRequest) -> NotBound | None:
+    uid = str(item["metadata"]["uid"])
+    if uid != request.uid:
+        return NotBound(f"{request.namespace}/{request.name} is another pod by now (UID {uid})")
+    if item["metadata"].get("deletionTimestamp"):
+        return NotBound(f"{request.namespace}/{request.name} is being deleted")
+    return None

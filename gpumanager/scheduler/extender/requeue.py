@@ -1,0 +1,151 @@
+"""Requeue pods that were refused by a stale view of the cluster (decision 0048).
+
+kube-scheduler tries a refused pod again when anything changes in the cluster. It and the extender
+hear of a change through watches of their own: where kube-scheduler hears first, it asks, is refused
+by what the extender knew before, and waits for the next change; in a quiet cluster for five
+minutes. So refused pods are judged once more after each change. A pod that would fit now, and was
+not asked about for a while, gets an annotation: a change, for which kube-scheduler tries it again.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import ANNOTATION_ROOM_FOUND
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 2.0
+"""Seconds that kube-scheduler has to ask by itself; doubled each time that a pod is requeued."""
+MOST_PATIENCE: Final = 64.0
+PODS: Final = 1024
+NAMES: Final = 1000
+"""How many of the nodes it was refused on are judged again."""
+LOOKS: Final = 32
+"""Pods judged each time, because one takes as long as a filter."""
+LOOK_SECONDS: Final = 1.0
+PATCH_SECONDS: Final = 5.0
+GONE: Final = frozenset({404, 409})
+"""The pod is not there any more, or is another by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """A pod that fitted none of these nodes. change: of the cluster, the last that counted then."""
+
+    pod: PodView
+    names: tuple[str, ...]
+    change: int
+    since: float
+    patience: float
+
+
+class RefusedPods:
+    """Pods to judge again, those first that were refused longest ago. Pure.
+
+    fits: whether a pod would fit one of these nodes now. changes: how many there have been.
+    clock: seconds.
+    """
+
+    def __init__(
+        self,
+        fits: Callable[[PodView, tuple[str, ...]], bool],
+        changes: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._fits = fits
+        self._changes = changes
+        self._clock = clock
+        self._waiting: OrderedDict[PodUID, RefusedPod] = OrderedDict()
+
+    def refused(self, pod: PodView, names: Iterable[str]) -> None:
+        """It fits none of these nodes."""
+        known = self._waiting.pop(pod.uid, None)
+        patience = known.patience if known else PATIENCE
+        few = tuple(islice(names, NAMES))
+        self._put(RefusedPod(pod, few, self._changes(), self._clock(), patience))
+        if len(self._waiting) > PODS:
+            self._waiting.popitem(last=False)
+
+    def forget(self, uid: PodUID) -> None:
+        """It fits, or is gone."""
+        self._waiting.pop(uid, None)
+
+    def clear(self) -> None:
+        """Another replica is asked now."""
+        self._waiting.clear()
+
+    def due(self) -> tuple[PodView, ...]:
+        """Pods to requeue; they are not due again until twice the time is over."""
+        now, changes = self._clock(), self._changes()
+        ripe = (
+            one
+            for one in self._waiting.values()
+            if one.change != changes and now - one.since >= one.patience
+        )
+        found = []
+        for one in tuple(islice(ripe, LOOKS)):
+            looked = replace(one, change=changes)
+            if self._fits(one.pod, one.names):
+                found.append(one.pod)
+                patience = min(2 * one.patience, MOST_PATIENCE)
+                looked = replace(looked, since=now, patience=patience)
+            self._put(looked)
+        return tuple(found)
+
+    def _put(self, one: RefusedPod) -> None:
+        self._waiting[one.pod.uid] = one
+        self._waiting.move_to_end(one.pod.uid)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class PodPatcher(Protocol):
+    """Raises ApiRefused, ApiUnavailable."""
+
+    async def patch(self, path: str, body: Object) -> Any: ...
+
+
+class Requeue:
+    """Writes the annotation. ours: whether this replica leads, and knows enough to judge."""
+
+    def __init__(self, api: PodPatcher, pods: RefusedPods, ours: Callable[[], bool]) -> None:
+        self._api = api
+        self._pods = pods
+        self._ours = ours
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Requeue those that are due."""
+        if not self._ours():
+            self._pods.clear()
+            return
+        for pod in self._pods.due():
+            await self._requeue(pod)
+
+    async def _requeue(self, pod: PodView) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            async with asyncio.timeout(PATCH_SECONDS):
+                await self._api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
+            log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
+        except ApiRefused as error:
+            if error.status in GONE:
+                self._pods.forget(pod.uid)
+            log.debug("%s: %s", path, error)
+        except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+            log.debug("%s: %r", path, error)

@@ -1,0 +1,53 @@
+"""Labels this replica's pod `leader` or `standby`, for the Service that kube-scheduler calls.
+
+All replicas are ready, since all know the cluster. A Service that selects the label sends requests
+to the leader alone; a standby that gets one all the same answers it, but refuses to bind.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
+from gpumanager.names import LABEL_ROLE
+
+log = logging.getLogger(__name__)
+
+ROLES: Final = {True: "leader", False: "standby"}
+AGAIN_SECONDS: Final = 2.0
+
+
+class RoleLabel:
+    """Keeps the label of one pod as it should be."""
+
+    def __init__(
+        self, api: ApiServer, namespace: str, pod: str, *, again: float = AGAIN_SECONDS
+    ) -> None:
+        self._api = api
+        self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        self._wanted = ROLES[False]
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._again = again
+
+    def leads(self, leads: bool) -> None:  # noqa: FBT001
+        """It is so now."""
+        self._wanted = ROLES[leads]
+        self._changed.set()
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not await self._write():
+                self._changed.set()
+                await asyncio.sleep(self._again)
+
+    async def _write(self) -> bool:
+        try:
+            await self._api.patch(self._path, {"metadata": {"labels": {LABEL_ROLE: self._wanted}}})
+        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
+            log.warning("the label %s of our own pod is not written: %s", LABEL_ROLE, error)
+            return False
+        return True

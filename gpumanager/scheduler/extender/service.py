@@ -1,0 +1,305 @@
+"""The extender without its HTTP: state, watches, election, and one method for each verb."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+from gpumanager.cluster.api import ApiServer
+from gpumanager.kubelet.pods import PodView
+from gpumanager.placement.preference import DEFAULT, Preference
+from gpumanager.placement.values import Refusal
+from gpumanager.scheduler import victims
+from gpumanager.scheduler.asks import PodAsk, ask_of, asking
+from gpumanager.scheduler.budgets import Budgets
+from gpumanager.scheduler.decide import (
+    Filtered,
+    Scores,
+    by_reason,
+    filter_nodes,
+    prioritize,
+)
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
+from gpumanager.scheduler.extender.explain import (
+    Explanation,
+    ExplanationStore,
+    GivenGpu,
+    best,
+    reasons,
+)
+from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.quota.check import QuotaCheck, permitted
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.turns import in_turns
+from gpumanager.scheduler.verdicts import Verdicts
+from gpumanager.scheduler.victims import Victims
+from gpumanager.scheduler.watching import Follower, Nodes, Pods
+from gpumanager.scheduler.workload_mix import WorkloadMix
+from gpumanager.supervisor import SkippedErrors, Start, Supervisor
+
+log = logging.getLogger(__name__)
+
+SURE_SECONDS: Final = 5.0
+"""How long a bind waits until a new leader has listed all pods once more."""
+EXPIRE_SECONDS: Final = 5.0
+RENEW_SECONDS: Final = 0.02
+IDLE_SECONDS: Final = 1.0
+"""Pauses of the task that renews points: while some are due, and while none are."""
+
+
+class Election(Protocol):
+    """Leader election: the Lease, or none where there is one replica."""
+
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def remaining(self) -> float: ...
+    @property
+    def holder(self) -> str: ...
+    async def run(self) -> None: ...
+
+
+class NoElection:
+    """One replica, which always leads."""
+
+    leads = True
+    remaining = float("inf")
+    holder = "this one"
+
+    async def run(self) -> None:
+        """There is no Lease to renew."""
+
+
+class NotReady(Exception):
+    """The first lists of nodes and pods are not complete: an answer now might be wrong."""
+
+
+class Extender:
+    """Decides for one cluster. schedulers: names of those whose pods are bound; empty: any.
+
+    clock: seconds of assumptions. now: seconds since the epoch. Of a request nothing is kept but
+    the pod's explanation: any client can claim anything about a pod.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        *,
+        preference: Preference = DEFAULT,
+        rules: QuotaCheck | None = None,
+        schedulers: frozenset[str] = frozenset(),
+        election: Callable[[Callable[[bool], None]], Election] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        skipped: SkippedErrors | None = None,
+    ) -> None:
+        self.rules = rules or QuotaCheck()
+        self.preference = preference
+        self.habits = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
+        self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
+        self.verdicts = Verdicts(self.state, self.habits)
+        self.memory = ExplanationStore()
+        self.nodes = Follower(api, Nodes(self.state), clock=clock, skipped=skipped)
+        self.pods = Follower(api, Pods(self.state), clock=clock, skipped=skipped)
+        self._budgets = Budgets()
+        self.budgets = Follower(api, self._budgets, clock=clock, skipped=skipped)
+        self.election: Election = election(self._leads_now) if election else NoElection()
+        self.refused = RefusedPods(self._would_fit, self._changes, clock)
+        self._requeue = Requeue(api, self.refused, self._is_ours)
+        self._now = now
+        self._binder = Binder(
+            api,
+            self.state,
+            self.verdicts,
+            self.election,
+            rules=self.rules,
+            asks=self.ask_of,
+            schedulers=schedulers,
+            clock=clock,
+        )
+
+    @property
+    def missing(self) -> str:
+        """What has not been read yet; empty once answers are good."""
+        kinds = {"nodes": self.nodes, "pods": self.pods}
+        unread = [name for name, one in kinds.items() if not one.listed.is_set()]
+        return " and ".join(filter(None, (*unread, self.rules.missing)))
+
+    def tasks(self) -> dict[str, Start]:
+        """Background tasks, by name."""
+        return {
+            "nodes": self.nodes.run,
+            "pods": self.pods.run,
+            "disruption budgets": self.budgets.run,
+            "leader election": self.election.run,
+            "requeue": self._requeue.run,
+            "expiry of bindings": self._expire,
+            "scores": self._renew,
+        }
+
+    async def run(self) -> None:
+        """All tasks, until cancelled."""
+        supervisor = Supervisor()
+        for name, start in self.tasks().items():
+            supervisor.keep(name, start)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await supervisor.stop()
+
+    def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
+        """Raises NotReady."""
+        ask = self._ask(pod)
+        if ask is None:
+            return Filtered(names)
+        if isinstance(ask, Refusal):
+            wrong = Unfit(str(ask), final=True)
+            found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
+        else:
+            found, policy = self._judge(pod, ask, names), ask.preference.spelled
+        self._remember(pod, len(names), found, policy)
+        if found.fitting:
+            self.refused.forget(pod.uid)
+        else:
+            self.refused.refused(pod, names)
+        return found
+
+    def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
+        """Raises NotReady."""
+        ask = self._ask(pod)
+        if not isinstance(ask, PodAsk):
+            return ()
+        shape = self.verdicts.of(ask, names)
+        ranked = prioritize(shape, names)
+        known = self.memory.of(pod.namespace, pod.name)
+        if known is not None:
+            found = replace(known, best=best(ranked, shape.points_of))
+            self.memory.remember(pod.namespace, pod.name, found)
+        return ranked
+
+    async def preempt(self, pod: PodView, given: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Victims on the nodes on which the pod fits without them; raises NotReady."""
+        ask = self._ask(pod)
+        if ask is None:
+            return {name: uids for name, uids in given.items() if uids}
+        if isinstance(ask, Refusal):
+            return {}
+        found, check = Filtered(tuple(given)), self.rules.permits(pod, ask)
+        names = permitted(found, check, self.state.classes.members).fitting
+        open_ = {name: given[name] for name in names}
+        protected = self._budgets.protects if self.budgets.current else None
+        return await in_turns(victims.chosen(self.state, pod, ask, open_, protected))
+
+    async def bind(self, request: BindRequest) -> NotBound | None:
+        """None once it is bound. Raises NotReady."""
+        self._check()
+        await self._be_sure()
+        points = self._points(request)
+        refused = await self._binder.bind(request)
+        known = self.memory.of(request.namespace, request.name)
+        if known is None or known.uid != request.uid:
+            known = Explanation(request.uid, self._now())
+        self.memory.remember(
+            request.namespace,
+            request.name,
+            replace(
+                known,
+                at=self._now(),
+                bound="" if refused else request.node,
+                points=None if refused else points,
+                gpus=() if refused else self._given(request),
+                trouble=refused.message if refused else "",
+            ),
+        )
+        if refused is None:
+            self.refused.forget(request.uid)
+        else:
+            log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
+        return refused
+
+    def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
+        """What the pod asks for, in this cluster."""
+        return ask_of(pod, self.preference)
+
+    def _points(self, request: BindRequest) -> float | None:
+        """Of the node, before the pod takes its GPUs."""
+        pod = self.state.known(request.uid)
+        ask = self.ask_of(pod) if pod else None
+        if not isinstance(ask, PodAsk):
+            return None
+        return self.verdicts.of(ask, (request.node,)).points_of(request.node)
+
+    def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
+        """The GPUs that the pod has on its node."""
+        pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
+        holder = node.holders.get(request.uid) if node else None
+        if pod is None or node is None or holder is None or holder.packing is None:
+            return ()
+        pairs = zip(asking(pod), holder.packing.gpus, strict=True)
+        return tuple(
+            GivenGpu(one.name, node.topology.gpus[place].index, node.topology.gpus[place].uuid)
+            for one, places in pairs
+            for place in places
+        )
+
+    def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
+        found = filter_nodes(self.verdicts.of(ask, names), names)
+        return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
+
+    def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
+        """Whether a refused pod would fit one of these nodes now."""
+        ask = self.ask_of(pod)
+        if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
+            return False
+        return bool(self._judge(pod, ask, names).fitting)
+
+    def _changes(self) -> int:
+        """Counts up with each change that may let a refused pod fit."""
+        return self.state.changes + self.rules.changes
+
+    def _is_ours(self) -> bool:
+        return self.election.leads and not self.missing
+
+    def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
+        ask = self.ask_of(pod)
+        if ask is not None:
+            self._check()
+        return ask
+
+    def _check(self) -> None:
+        if self.missing:
+            raise NotReady(f"the cluster's {self.missing} are still being read: try again")
+
+    async def _be_sure(self) -> None:
+        """Wait until what the former leader bound has been listed."""
+        try:
+            async with asyncio.timeout(SURE_SECONDS):
+                await self.pods.sure.wait()
+        except TimeoutError:
+            raise NotReady("the cluster's pods are being read again: try again") from None
+
+    def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
+        why = reasons(found.left)
+        fitting = len(found.fitting)
+        explanation = Explanation(pod.uid, self._now(), policy, asked, fitting, why)
+        self.memory.remember(pod.namespace, pod.name, explanation)
+
+    def _leads_now(self, leads: bool) -> None:  # noqa: FBT001
+        """The former leader's last bindings may not have been watched yet: list the pods again."""
+        if leads:
+            self.pods.anew()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_SECONDS)
+            for uid in self.state.expire(self.pods.heard):
+                log.warning("pod %s: its binding was never confirmed; its place is free", uid)
+
+    async def _renew(self) -> None:
+        """Renew points by the present workload mix in small pieces, also where no request comes."""
+        while True:
+            more = self.verdicts.renew()
+            await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

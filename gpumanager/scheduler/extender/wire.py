@@ -1,0 +1,244 @@
+"""The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
+
+msgspec checks the types of a request. Go's decoder takes the names of fields in any case, so they
+are put into the case of the struct's own fields before. Pods and nodes have no struct here: their
+readers take what they need of the JSON object.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.asks import asked_by
+from gpumanager.scheduler.decide import Filtered, Scores
+from gpumanager.scheduler.extender.bind import BindRequest
+from gpumanager.scheduler.hosts import read_pod
+from gpumanager.scheduler.node import read_node
+
+MOST_CONTAINERS: Final = 1024
+"""Of a pod, with and without GPUs."""
+MOST_NODES: Final = 100_000
+LONGEST_NAME: Final = 253
+"""Letters of a name in Kubernetes."""
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]")
+"""Nothing in a name has to be escaped, or could lead a path elsewhere."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class BadRequest(ValueError):
+    """What was sent cannot be understood: what is wrong with it, and where."""
+
+
+class ExtenderArgs(msgspec.Struct):
+    """Of filter and prioritize: node names, or whole nodes."""
+
+    Pod: Any = None
+    Nodes: Any = None
+    NodeNames: list[str] | None = None
+
+
+class Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class Victim(msgspec.Struct):
+    """A MetaPod, or a whole pod."""
+
+    UID: str = ""
+    metadata: Metadata | None = None
+
+
+class MetaVictims(msgspec.Struct):
+    Pods: list[Victim] | None = None
+    NumPDBViolations: int | None = None
+
+
+class ExtenderPreemptionArgs(msgspec.Struct):
+    Pod: Any = None
+    NodeNameToMetaVictims: dict[str, MetaVictims | None] | None = None
+    NodeNameToVictims: dict[str, MetaVictims | None] | None = None
+
+
+class ExtenderBindingArgs(msgspec.Struct):
+    PodNamespace: str = ""
+    PodName: str = ""
+    PodUID: str = ""
+    Node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """names: of the nodes; nodes: their objects, by name, if they were sent whole."""
+
+    pod: PodView
+    names: list[str]
+    nodes: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptArguments:
+    """victims: UIDs by node. violations: how many disruption budgets are violated, by node."""
+
+    pod: PodView
+    victims: Mapping[str, tuple[PodUID, ...]]
+    violations: Mapping[str, int]
+
+
+def read_arguments(body: bytes) -> Arguments:
+    """Raises BadRequest."""
+    said = _read(body, ExtenderArgs)
+    pod = _pod(said.Pod)
+    if said.NodeNames is not None:
+        return Arguments(pod, _checked(said.NodeNames))
+    if said.Nodes is None:
+        raise BadRequest("Nodes and NodeNames are both missing")
+    nodes = _nodes(said.Nodes)
+    return Arguments(pod, list(nodes), nodes)
+
+
+def read_preempt(body: bytes) -> PreemptArguments:
+    """Raises BadRequest."""
+    said = _read(body, ExtenderPreemptionArgs)
+    pod = _pod(said.Pod)
+    given = said.NodeNameToMetaVictims
+    if given is None:
+        given = said.NodeNameToVictims
+    if given is None:
+        raise BadRequest("NodeNameToMetaVictims: missing")
+    victims = {node: tuple(map(_uid, (one and one.Pods) or ())) for node, one in given.items()}
+    return PreemptArguments(
+        pod, victims, {node: (one and one.NumPDBViolations) or 0 for node, one in given.items()}
+    )
+
+
+def read_bind(body: bytes) -> BindRequest:
+    """Raises BadRequest."""
+    said = _read(body, ExtenderBindingArgs)
+    for name in said.__struct_fields__:
+        _checked([getattr(said, name)], name)
+        if not getattr(said, name):
+            raise BadRequest(f"{name}: missing")
+    return BindRequest(said.PodNamespace, said.PodName, PodUID(said.PodUID), said.Node)
+
+
+def write_filter(arguments: Arguments, found: Filtered) -> bytes:
+    """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
+    nodes = arguments.nodes
+    items = None if nodes is None else [nodes[name] for name in found.fitting]
+    return msgspec.json.encode(
+        {
+            "Nodes": None if items is None else {"metadata": {}, "items": items},
+            "NodeNames": found.fitting if nodes is None else None,
+            "FailedNodes": _failed(found, final=False),
+            "FailedAndUnresolvableNodes": _failed(found, final=True),
+            "Error": "",
+        }
+    )
+
+
+def write_error(message: str) -> bytes:
+    """ExtenderFilterResult, or ExtenderBindingResult."""
+    return msgspec.json.encode({"Error": message})
+
+
+def write_scores(scores: Scores) -> bytes:
+    """HostPriorityList. Thousands of rows, in names that need no escaping: joined, not encoded."""
+    rows = []
+    for score, names in scores:
+        end = f'","Score":{score}}}'
+        rows.append('{"Host":"' + f'{end},{{"Host":"'.join(names) + end)
+    return f"[{','.join(rows)}]".encode()
+
+
+def write_victims(
+    victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
+) -> bytes:
+    """ExtenderPreemptionResult."""
+    kept = {
+        name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations[name]}
+        for name, uids in victims.items()
+    }
+    return msgspec.json.encode({"NodeNameToMetaVictims": kept})
+
+
+def _failed(found: Filtered, *, final: bool) -> dict[str, str]:
+    """A FailedNodesMap."""
+    return {name: one.why.phrase for one in found.left if one.why.final is final
+            for name in one.names}  # fmt: skip
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        content = msgspec.json.decode(body)
+        if not isinstance(content, dict):
+            raise BadRequest(f"the request: expected an object, found {_shown(content)}")
+        names = {name.lower(): name for name in kind.__struct_fields__}
+        return msgspec.convert({names.get(n.lower(), n): one for n, one in content.items()}, kind)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error)[:LONGEST_NAME]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"not JSON: {error}") from None
+
+
+def _pod(item: Any) -> PodView:
+    if item is None:
+        raise BadRequest("Pod: missing")
+    try:
+        pod = read_pod(item)
+        _check(pod)
+        return replace(pod, annotations=asked_by(pod.annotations)) if pod.annotations else pod
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
+
+
+def _check(pod: PodView) -> None:
+    """read_pod takes what it finds; here nobody is trusted to have sent text, or no more of it than
+    an API server would have let in: it may be kept."""
+    if len(pod.containers) > MOST_CONTAINERS:
+        raise ValueError(f"{len(pod.containers)} containers; the most is {MOST_CONTAINERS}")
+    names = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
+    if not all(isinstance(text, str) for text in (*names, *pod.annotations.values())):
+        raise TypeError("a name or an annotation that is no text")
+    if any(len(name) > LONGEST_NAME for name in (*names, pod.scheduler)):
+        raise ValueError(f"a name of more than {LONGEST_NAME} letters")
+
+
+def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
+    """All at once: one by one would take longer than the decision about them."""
+    if len(names) > MOST_NODES:
+        raise BadRequest(f"{field}: {len(names)} names; the most is {MOST_NODES}")
+    if max(map(len, names), default=0) > LONGEST_NAME or _NOT_IN_NAMES.search("".join(names)):
+        wrong = next(one for one in names if len(one) > LONGEST_NAME or _NOT_IN_NAMES.search(one))
+        raise BadRequest(f"{field}: {_shown(wrong)} is no name")
+    return names
+
+
+def _nodes(nodes: Any) -> dict[str, Any]:
+    items = nodes.get("items") or [] if isinstance(nodes, dict) else None
+    if not isinstance(items, list):
+        raise BadRequest(f"Nodes: expected a list of nodes, found {_shown(nodes)}")
+    try:
+        found = {read_node(item).name: item for item in items}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(f"Nodes: not a node ({error!r})") from None
+    _checked(list(found), "Nodes")
+    return found
+
+
+def _uid(victim: Victim) -> PodUID:
+    uid = victim.UID or (victim.metadata.uid if victim.metadata else "")
+    if not uid:
+        raise BadRequest("a victim: UID: missing")
+    return PodUID(uid)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004

@@ -1,0 +1,188 @@
+"""The cluster for people: a line about each node, and sums over all of them. Pure.
+
+A line is worked out when the node has changed and somebody looks, and sums are kept by what a line
+adds to them: ten thousand nodes cost what those cost that have changed since the last look.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpumanager.gpu.values import Gpu
+from gpumanager.scheduler.node import NodeState
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+
+NUMBERS: Final = re.compile(r"(\d+)")
+
+
+class Amounts(NamedTuple):
+    """Of GPUs, together. cores: percent of one; granted: promised to pods. free: whole GPUs that
+    nobody has anything of; closed: cordoned or unhealthy. memory: bytes."""
+
+    gpus: int = 0
+    free: int = 0
+    closed: int = 0
+    cores_granted: int = 0
+    memory: int = 0
+    memory_granted: int = 0
+
+    def plus(self, other: "Amounts", sign: int = 1) -> "Amounts":
+        return Amounts(*[mine + sign * more for mine, more in zip(self, other, strict=True)])
+
+
+class GpuLine(NamedTuple):
+    """One GPU of a node. memory: bytes. pods: that hold some of it."""
+
+    gpu: Gpu
+    cores_granted: int
+    memory_granted: int
+    pods: int
+    closed: bool
+
+    @property
+    def free(self) -> bool:
+        return not (self.pods or self.cores_granted or self.closed)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """One node with GPUs, or with something wrong.
+
+    node: as it was then. amounts: by product. total: of all its products. granted: part of its
+    cores. text: what it is found by, in small letters: its name, its products, and who is on it.
+    """
+
+    node: NodeState
+    amounts: Mapping[str, Amounts]
+    total: Amounts
+    granted: float
+    text: str
+
+    @property
+    def pods(self) -> int:
+        return len(self.node.holders)
+
+
+Place = tuple[list[tuple[int, str]], str]
+"""Where a line stands among the others: by its node's name as people count, then as it is."""
+
+
+@dataclass(slots=True)
+class Overview:
+    """Lines by node, and their sums by product. One owner.
+
+    nodes: how many have GPUs of which product.
+    """
+
+    lines: dict[str, NodeLine] = field(default_factory=dict)
+    models: dict[str, Amounts] = field(default_factory=dict)
+    nodes: Counter[str] = field(default_factory=Counter)
+    pods: int = 0
+    order: list[Place] = field(default_factory=list)
+    """By name, node-9 before node-10."""
+
+    def tells(self, name: str, node: NodeState | None) -> bool:
+        """Whether what it tells is of the node as this value."""
+        line = self.lines.get(name)
+        return line.node is node if line else not _matters(node)
+
+    def put(self, name: str, node: NodeState | None) -> None:
+        """A node is this now; None, or one without GPUs: there is nothing to tell of it."""
+        before = self.lines.get(name)
+        after = line_of(node) if node and _matters(node) else None
+        if before is not None:
+            self._count(before, -1)
+        if after is not None:
+            self._count(after, 1)
+        self._place(name, before, after)
+
+    @property
+    def total(self) -> Amounts:
+        return _sum(self.models)
+
+    def _place(self, name: str, before: NodeLine | None, after: NodeLine | None) -> None:
+        if after is not None:
+            self.lines[name] = after
+        elif before is not None:
+            del self.lines[name]
+        if before is None and after is not None:
+            insort(self.order, (_natural(name), name))
+        elif before is not None and after is None:
+            del self.order[bisect_left(self.order, (_natural(name), name))]
+
+    def _count(self, line: NodeLine, sign: int) -> None:
+        self.pods += sign * line.pods
+        for model, amounts in line.amounts.items():
+            self.nodes[model] += sign
+            self.models[model] = self.models.get(model, NOTHING).plus(amounts, sign)
+            if not self.nodes[model]:
+                del self.nodes[model], self.models[model]
+
+
+def _matters(node: NodeState | None) -> bool:
+    return node is not None and bool(node.topology.gpus or node.trouble)
+
+
+def line_of(node: NodeState) -> NodeLine:
+    rows: dict[str, list[int]] = {}
+    for one in gpu_lines(node):
+        row = rows.get(one.gpu.model)
+        if row is None:
+            row = rows[one.gpu.model] = [0] * len(NOTHING)
+        _add(row, one)
+    amounts = {model: Amounts(*row) for model, row in rows.items()}
+    total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
+    granted = total.cores_granted / total.gpus if total.gpus else 0.0
+    who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
+    return NodeLine(node, amounts, total, granted, "\n".join((node.name, *amounts, *who)).lower())
+
+
+def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
+    """A GPU that is closed has nothing free in the books: what is granted there stands in who
+    holds it."""
+    held = _held(node)
+    for place, gpu in enumerate(node.topology.gpus):
+        free, closed = node.gpus[place], gpu.uuid in node.closed
+        cores, memory = CORES_PER_GPU - free.cores, free.memory - free.blocks
+        if closed:
+            cores, memory = held.get(place, (0, 0))
+        yield GpuLine(gpu, cores, memory * MEMORY_BLOCK, free.processes, closed)
+
+
+NOTHING: Final = Amounts()
+
+
+def _add(row: list[int], one: GpuLine) -> None:
+    """In the order of Amounts."""
+    row[0] += 1
+    row[1] += one.free
+    row[2] += one.closed
+    row[3] += one.cores_granted
+    row[4] += one.gpu.memory
+    row[5] += one.memory_granted
+
+
+def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
+    total = NOTHING
+    for one in amounts.values():
+        total = total.plus(one)
+    return total
+
+
+def _held(node: NodeState) -> dict[int, tuple[int, int]]:
+    """Cores and blocks by position, of those whose GPUs are known; only for closed GPUs."""
+    found: dict[int, tuple[int, int]] = {}
+    for holder in node.holders.values() if node.closed else ():
+        for place, (cores, memory, _) in holder.packing.uses.items() if holder.packing else ():
+            before = found.get(place, (0, 0))
+            found[place] = (before[0] + cores, before[1] + memory)
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """node-9 before node-10."""
+    words = NUMBERS.split(name)
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in words]

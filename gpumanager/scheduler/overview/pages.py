@@ -1,0 +1,152 @@
+"""The cluster's web page and its document, for the extender's server.
+
+Only what has been read and decided anyway is shown, and nothing can be changed here. Whoever may
+ask `/explain` may ask this: the door is the server's. Work on ten thousand nodes is done in small
+pieces, between which kube-scheduler is answered.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.scheduler.extender.service import Extender
+from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page
+from gpumanager.scheduler.overview.document import (
+    POD_SECONDS,
+    SCHEMA,
+    pods_waiting,
+    quotas,
+    waiting,
+    written,
+)
+from gpumanager.scheduler.overview.find import PORTION, SORTS, STATES, Wanted, find
+from gpumanager.scheduler.overview.lines import Overview
+from gpumanager.scheduler.quota.rules import QuotaRules
+from gpumanager.scheduler.turns import Work, in_turns, portions
+from gpumanager.web.page import CAREFUL, KIND, web_page
+
+LOOKED_AT_ONCE: Final = 10
+"""Nodes that have changed: half a millisecond, or twice that where hundreds of pods are on each."""
+FEW: Final = 4096
+"""Changes, up to which they are gone through one by one, and not all nodes."""
+MOST_LINES: Final = 100
+MOST_PAGES: Final = 10_000
+LONGEST_SEARCH: Final = 253
+FIELDS: Final = ("search", "state", "sort", "page", "per_page")
+
+
+class OverviewPages:
+    """Of one extender. version: what the page says of itself. now: seconds since the epoch."""
+
+    def __init__(
+        self, extender: Extender, version: str, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._extender = extender
+        self._version = version
+        self._now = now
+        self._overview = Overview()
+        self._seen = 0
+        """So many changes have been looked at."""
+        self._looking = asyncio.Lock()
+
+    def pages(self) -> Mapping[str, Page]:
+        return {"/": self.home, "/ui": self.home, "/api/cluster": self.cluster}
+
+    async def home(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+        page = web_page("cluster")
+        head = {"Content-Type": KIND, "Cache-Control": "no-store", **page.fields}
+        return web.Response(body=page.body, headers=head)
+
+    async def cluster(self, request: web.BaseRequest, _body: bytes) -> web.Response:
+        wanted = read_wanted(request.query)
+        if missing := self._extender.missing:
+            raise HttpRefusal(503, f"the cluster's {missing} are still being read", **LATER)
+        async with self._looking:
+            body = await in_turns(self._look(wanted))
+        head = {"Content-Type": JSON, "Cache-Control": "no-store", **CAREFUL}
+        return web.Response(body=body, headers=head)
+
+    def _look(self, wanted: Wanted) -> Work[bytes]:
+        yield from self._follow()
+        return (yield from self._document(wanted))
+
+    def _follow(self) -> Work[None]:
+        """Every node as it is at this moment; looked at are those that have changed. Who gives up
+        meanwhile leaves the rest to who comes next."""
+        state, overview = self._extender.state, self._overview
+        seen, names, nodes = state.changes, self._changed(), dict(state.nodes)
+        changed: list[str] = []
+        for portion in portions(names, PORTION):
+            changed += [one for one in portion if not overview.tells(one, nodes.get(one))]
+            yield
+        for few in portions(changed, LOOKED_AT_ONCE):
+            for name in few:
+                overview.put(name, nodes.get(name))
+            yield
+        self._seen = seen
+
+    def _changed(self) -> Sequence[str]:
+        """Names of the nodes that may have."""
+        state = self._extender.state
+        few = state.changes - self._seen <= FEW
+        since = state.since(self._seen) if few else None
+        return tuple(state.nodes.keys() | self._overview.lines if since is None else set(since))
+
+    def _document(self, wanted: Wanted) -> Work[bytes]:
+        extender, now = self._extender, self._now()
+        rules, word = extender.rules, wanted.word
+        known = rules if isinstance(rules, QuotaRules) else None
+        waits = yield from waiting(extender.memory, self._waits, word, now - POD_SECONDS)
+        found = yield from find(self._overview, wanted)
+        fields = {
+            "schema": SCHEMA,
+            "time": round(now, 3),
+            "version": self._version,
+            "leads": extender.election.leads,
+            "leader": extender.election.holder,
+            "search": wanted.search,
+            "state": wanted.state,
+            "sort": wanted.sort,
+            "per_page": wanted.per_page,
+            "waiting": pods_waiting(waits),
+            "quota": (yield from quotas(known.known, known.usage, word)) if known else None,
+        }
+        return (yield from written(fields, self._overview, found, word))
+
+    def _waits(self, uid: PodUID) -> bool:
+        state = self._extender.state
+        return state.knows(uid) and state.bound_to(uid) is None
+
+
+def read_wanted(query: Mapping[str, str]) -> Wanted:
+    """Raises HttpRefusal."""
+    if strange := sorted(query.keys() - set(FIELDS)):
+        known = f"{', '.join(FIELDS[:-1])} and {FIELDS[-1]}"
+        raise HttpRefusal(400, f"{strange[0][:LONGEST_SEARCH]!r} is not known; there are {known}")
+    search = query.get("search", "")
+    if len(search) > LONGEST_SEARCH:
+        raise HttpRefusal(400, f"search: {len(search)} letters; the most is {LONGEST_SEARCH}")
+    state, sort = _word(query, "state", tuple(STATES)), _word(query, "sort", SORTS)
+    page, lines = _count(query, "page", 1, MOST_PAGES), _count(query, "per_page", 25, MOST_LINES)
+    return Wanted(search, state, sort, page, lines)
+
+
+def _word(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """The first unless one is said. Raises HttpRefusal."""
+    word = query.get(name, words[0])
+    if word not in words:
+        raise HttpRefusal(400, f"{name}: write one of {', '.join(words)}")
+    return word
+
+
+def _count(query: Mapping[str, str], name: str, usual: int, most: int) -> int:
+    text = query.get(name, str(usual))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
+        raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
+    if not 1 <= int(text) <= most:
+        raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
+    return int(text)

@@ -1,0 +1,238 @@
+"""How many GPUs of which model a namespace may use, and in which pools. Pure.
+
+The format is gpu-admission's, which promised this in its README and had dropped it: a ConfigMap
+`kube-system/gpuquota`, whose key `gpu_quota` is
+
+    {"research": {"quota": {"M40": 8, "A100": 2}, "pool": ["public"]}}
+
+A namespace that is not named has no limit. One that is may use the models named for it, as many
+GPUs of each as it says (shares count by their cores, 100 for a GPU), on nodes of its pools; on any
+where no pool is named. New here: without `quota` there is no limit but the pools (decision 0046).
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.names import LABEL_MODEL, LABEL_PRODUCT, LABEL_QUOTA_MODEL, LABEL_QUOTA_POOL
+from gpumanager.units import CORES_PER_GPU
+
+CONFIG_MAP_KEY: Final = "gpu_quota"
+MODEL_LABELS: Final = (LABEL_QUOTA_MODEL, LABEL_MODEL, LABEL_PRODUCT)
+"""All names that a node's GPUs go by; a quota for any of them counts."""
+MOST: Final = 10**9
+SHOWN: Final = 5
+"""Models or pools that a refusal names."""
+
+
+class QuotaUnreadable(GpuManagerError):
+    """The quota cannot be understood: where it stands, and what is wrong with it."""
+
+    def __init__(self, source: str, cause: str) -> None:
+        super().__init__(f"{source}: {cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """gpus: how many of each model; None: no limit. pools: empty for any."""
+
+    gpus: Mapping[str, int] | None = None
+    pools: frozenset[str] = frozenset()
+
+
+Quotas = Mapping[str, NamespaceQuota]
+"""By namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """What quotas know of a node. models: the names its GPUs go by."""
+
+    models: frozenset[str] = frozenset()
+    pool: str = ""
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str]) -> "NodeClass":
+        models = (labels.get(name, "") for name in MODEL_LABELS)
+        return cls(frozenset(filter(None, models)), labels.get(LABEL_QUOTA_POOL, ""))
+
+
+class NodeClasses:
+    """Which nodes are of which class. A node that changes costs constant time."""
+
+    def __init__(self) -> None:
+        self.members: dict[NodeClass, set[str]] = {}
+
+    def move(self, name: str, before: NodeClass | None, after: NodeClass | None) -> None:
+        """None: it was not there, or is not any more."""
+        if before == after:
+            return
+        if before is not None:
+            self.members[before].discard(name)
+            if not self.members[before]:
+                del self.members[before]
+        if after is not None:
+            self.members.setdefault(after, set()).add(name)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Cores in use, by namespace and model. A pod that comes or goes costs constant time."""
+
+    _cores: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def of(self, namespace: str, model: str) -> int:
+        return self._cores.get((namespace, model), 0)
+
+    def add(self, namespace: str, node: NodeClass, cores: int) -> None:
+        """A pod with so many cores was bound to such a node; negative: it ended."""
+        for model in node.models:
+            left = self.of(namespace, model) + cores
+            if left:
+                self._cores[namespace, model] = left
+            else:
+                self._cores.pop((namespace, model), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """phrase: for kube-scheduler, which counts nodes with the same one. detail: about the node."""
+
+    phrase: str
+    detail: str
+
+
+def admits(
+    quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage
+) -> Forbidden | None:
+    """Why a pod of `namespace` that asks for `cores` may not go to such a node; None: it may.
+
+    used: by others, without this pod. Deciding and counting are one step for who calls: between
+    them nobody else may be admitted.
+    """
+    quota = quotas.get(namespace)
+    if quota is None or not cores:
+        return None
+    if quota.pools and node.pool not in quota.pools:
+        names = _words(quota.pools)
+        phrase = f"node(s) didn't match the GPU pools of namespace {namespace} ({names})"
+        return Forbidden(phrase, f"its pool is {node.pool!r}" if node.pool else "it is in no pool")
+    if quota.gpus is None:
+        return None
+    counted = sorted(node.models & quota.gpus.keys())
+    if not counted:
+        names = _words(quota.gpus) or "none"
+        phrase = f"node(s) didn't have a GPU model that namespace {namespace} may use ({names})"
+        return Forbidden(phrase, f"it has {_words(node.models) or 'no model as a label'}")
+    for model in counted:
+        most, before = quota.gpus[model] * CORES_PER_GPU, used.of(namespace, model)
+        if before + cores > most:
+            figures = _figures(model, {"requested": cores, "used": before, "limited": most})
+            phrase = f"node(s) exceeded the GPU quota of namespace {namespace} ({figures})"
+            return Forbidden(phrase, f"it has {_words(node.models)}")
+    return None
+
+
+def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
+    """Cores of a pod, as Kubernetes counts them: of its containers in the order of admission.
+
+    Containers and sidecars together, or an init container beside the sidecars that stand before
+    it, if that is more.
+    """
+    running = most = 0
+    for kind, cores in containers:
+        if kind is ContainerKind.INIT:
+            most = max(most, running + cores)
+        else:
+            running += cores
+    return max(most, running)
+
+
+def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
+    """Why a pod that asks for `cores` exceeds its quota even where nobody else uses any of it.
+
+    Empty where it may come to fit.
+    """
+    quota = quotas.get(namespace)
+    if quota is None or quota.gpus is None or not cores:
+        return ""
+    if cores <= max(quota.gpus.values(), default=0) * CORES_PER_GPU:
+        return ""
+    limits = ", ".join(f"{model}={count}" for model, count in sorted(quota.gpus.items())[:SHOWN])
+    return (
+        f"the GPU quota of namespace {namespace} is {limits or 'no GPU'}, and this pod asks for "
+        f"{_gpus(cores)}: it will not be scheduled"
+    )
+
+
+def _figures(model: str, cores: Mapping[str, int]) -> str:
+    """As Kubernetes words it where a ResourceQuota is exceeded."""
+    return ", ".join(f"{what}: {model}={_gpus(count)}" for what, count in cores.items())
+
+
+def _gpus(cores: int) -> str:
+    return f"{cores / CORES_PER_GPU:.12g}"
+
+
+def _words(names: Collection[str]) -> str:
+    shown = sorted(names)[:SHOWN]
+    return ", ".join((*shown, "…")) if len(names) > SHOWN else ", ".join(shown)
+
+
+def read_config_map(item: Any) -> Quotas:
+    """Of the ConfigMap as the API server has it; none where its key is missing or empty.
+
+    Raises QuotaUnreadable.
+    """
+    metadata = item.get("metadata") or {} if isinstance(item, dict) else {}
+    data = item.get("data") if isinstance(item, dict) else None
+    text = data.get(CONFIG_MAP_KEY) if isinstance(data, dict) else None
+    name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    source = f"ConfigMap {name}, key {CONFIG_MAP_KEY}"
+    return read_quotas(text, source) if isinstance(text, str) and text.strip() else {}
+
+
+def read_quotas(text: str, source: str = CONFIG_MAP_KEY) -> Quotas:
+    """Of JSON; raises QuotaUnreadable, naming the line or the field."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise QuotaUnreadable(source, "nested too deeply") from None
+    except json.JSONDecodeError as error:
+        cause = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise QuotaUnreadable(source, cause) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise QuotaUnreadable(source, str(error)) from None
+    rows = _mapping(content, source, "the whole")
+    return {name: _quota(row, source, name) for name, row in rows.items()}
+
+
+def _quota(row: Any, source: str, name: str) -> NamespaceQuota:
+    fields = _mapping(row, source, name)
+    if strange := sorted(fields.keys() - {"quota", "pool"}):
+        raise QuotaUnreadable(source, f"{name}: {strange[0]!r} is not known; write quota or pool")
+    pools = fields.get("pool")
+    if pools is not None and not (
+        isinstance(pools, list) and all(isinstance(one, str) and one for one in pools)
+    ):
+        raise QuotaUnreadable(source, f'{name}.pool: write a list of names, ["public"]')
+    gpus = fields.get("quota")
+    if gpus is not None:
+        gpus = {model: _count(count, source, f"{name}.quota.{model}") for model, count in
+                _mapping(gpus, source, f"{name}.quota").items()}  # fmt: skip
+    return NamespaceQuota(gpus, frozenset(pools or ()))
+
+
+def _mapping(value: Any, source: str, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise QuotaUnreadable(source, f"{where} is {type(value).__name__}; write an object {{…}}")
+    return value
+
+
+def _count(value: Any, source: str, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise QuotaUnreadable(source, f"{where}: {value!r} is not a number of GPUs")
+    return value

@@ -1,0 +1,107 @@
+"""Holds namespaces to their quotas: counts what each uses, and says which nodes a pod may go to.
+
+What is bound counts, and what is assumed: a bind is judged and assumed in one step, so that of two
+that would exceed a quota together one is refused. A pod does not count against itself when it
+returns.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.node import Holder
+from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.quota.check import Check, QuotaCheck
+from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
+
+NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
+UNREAD: Final = "GPU quotas"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the quotas. None: nothing that could be judged by, for that `trouble`.
+
+    read: whether there was an answer at all. changes: how often the quotas have become others.
+    """
+
+    quotas: Quotas | None = None
+    trouble: str = ""
+    read: bool = False
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One pod on one node."""
+
+    node: str
+    namespace: str
+    kind: NodeClass
+    cores: int
+
+
+class QuotaRules(QuotaCheck):
+    """The check by a ConfigMap's quotas. known: asked anew for each pod."""
+
+    def __init__(self, known: Callable[[], Known]) -> None:
+        self.usage = Usage()
+        self._known = known
+        self._counted: dict[PodUID, tuple[Counted, ...]] = {}
+
+    @property
+    def missing(self) -> str:
+        return "" if self._known().read else UNREAD
+
+    @property
+    def changes(self) -> int:
+        return self._known().changes
+
+    @property
+    def known(self) -> Known:
+        """The quotas, as far as they are known now."""
+        return self._known()
+
+    def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
+        self.gone(node, uid)
+        cores = cores_of(holder.ask)
+        one = Counted(node, holder.namespace, kind, cores)
+        self._counted[uid] = (*self._counted.get(uid, ()), one)
+        self.usage.add(one.namespace, kind, cores)
+
+    def gone(self, node: str, uid: PodUID) -> None:
+        before = self._counted.pop(uid, ())
+        self._count(-1, (one for one in before if one.node == node))
+        if left := tuple(one for one in before if one.node != node):
+            self._counted[uid] = left
+
+    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+        """What holds at this moment; a check is not to be kept."""
+        known = self._known()
+        if known.quotas is None:
+            refused = Unfit(NOT_UNDERSTOOD, known.trouble, final=True)
+            return lambda _: refused
+        if pod.namespace not in known.quotas:
+            return None
+        return self._check(known.quotas, pod, ask)
+
+    def _check(self, quotas: Quotas, pod: PodView, ask: PodAsk) -> Check:
+        cores, own = cores_of(ask), self._counted.get(pod.uid, ())
+
+        def check(kind: NodeClass) -> Unfit | None:
+            self._count(-1, own)
+            forbidden = admits(quotas, pod.namespace, cores, kind, self.usage)
+            self._count(1, own)
+            return Unfit(forbidden.phrase, forbidden.detail, final=True) if forbidden else None
+
+        return check
+
+    def _count(self, sign: int, pods: Iterable[Counted]) -> None:
+        for one in pods:
+            self.usage.add(one.namespace, one.kind, sign * one.cores)
+
+
+def cores_of(ask: PodAsk) -> int:
+    return cores_together(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))

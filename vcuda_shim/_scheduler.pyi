@@ -1,6 +1,0 @@
-from typing import Any
-
-from cffi import FFI
-
-ffi: FFI
-lib: Any
