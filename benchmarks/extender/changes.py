@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from extender.cluster import SHAPES, Shape, node_object, placed, pod_object, shape_of
 from gpumanager.kubelet.pods import read_pod
-from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.scoring.verdicts import Verdicts
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
-from gpumanager.scheduler.workload_mix import WorkloadMix
 
 PODS_PER_NODE: Final = 5
 MEASURED: Final = 400
@@ -57,19 +57,19 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     return ChangeCost(nodes, statistics.median(taken) * 1e6, statistics.median(judged) * 1e6)
 
 
-def _asks() -> list[PodAsk]:
+def _asks() -> list[PodShape]:
     """One for each shape."""
-    found: dict[Shape, PodAsk] = {}
+    found: dict[Shape, PodShape] = {}
     number = 0
     while len(found) < len(SHAPES):
-        ask = ask_of(read_pod(pod_object(number)))
-        assert isinstance(ask, PodAsk)
+        ask = pod_shape_of(read_pod(pod_object(number)))
+        assert isinstance(ask, PodShape)
         found.setdefault(shape_of(number), ask)
         number += 1
     return list(found.values())
 
 
-def _catch_up(verdicts: Verdicts, asks: list[PodAsk]) -> None:
+def _catch_up(verdicts: Verdicts, asks: list[PodShape]) -> None:
     for ask in asks:
         verdicts.of(ask)
 

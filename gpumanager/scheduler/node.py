@@ -16,10 +16,10 @@ from gpumanager.names import (
     ANNOTATION_PLAN,
 )
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, idle_gpu
-from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
-from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
-from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
 from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, Wish, asking, needs_of
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
@@ -52,7 +52,7 @@ class Holder:
     """A pod on a node. packing: None where nobody has said which GPUs it has; those that the node
     lists no more are not in it."""
 
-    ask: PodAsk
+    ask: PodShape
     packing: Packing | None
     namespace: str = ""
     name: str = ""
@@ -140,7 +140,7 @@ class NodeState:
         free = self._free(self.gpus, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, free=free)
 
-    def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
+    def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
     def open_to(self, wish: Wish) -> FreeGpus:
@@ -150,7 +150,7 @@ class NodeState:
             return free
         return free.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
 
-    def free_for(self, ask: PodAsk) -> FreeNode:
+    def free_for(self, ask: PodShape) -> FreeNode:
         """What a policy is to see: the GPUs that the pod may have, and at least the CPU and memory
         that it needs, since whether those suffice is kube-scheduler's to say."""
         free, host = self.free, ask.host
@@ -202,10 +202,10 @@ def read_node(item: Any) -> NodeSaid:
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
     ask = needs_of(pod)
-    return holder_with(ask, node, pod) if isinstance(ask, PodAsk) else None
+    return holder_with(ask, node, pod) if isinstance(ask, PodShape) else None
 
 
-def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
+def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
     """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     return Holder(ask, _packed(node.topology, ask, gpus), pod.namespace, pod.name)
@@ -223,7 +223,7 @@ def moved(holder: Holder, gpus: tuple[frozenset[GpuUUID], ...], topology: Topolo
     return replace(holder, packing=_packed(topology, holder.ask, held))
 
 
-def _packed(topology: Topology, ask: PodAsk, gpus: tuple[Positions, ...]) -> Packing | None:
+def _packed(topology: Topology, ask: PodShape, gpus: tuple[Positions, ...]) -> Packing | None:
     return Packing(gpus, uses_of(topology, ask, gpus)) if any(gpus) else None
 
 

@@ -6,10 +6,10 @@ import pytest
 from pages import DOCS
 
 from gpumanager.placement.values import Reason
-from gpumanager.scheduler import phrases
+from gpumanager.scheduler.scoring import unschedulable_reasons
 
 PAGE = (DOCS / "troubleshooting.md").read_text()
-SAID = [text for text in vars(phrases).values() if isinstance(text, str)]
+SAID = [text for text in vars(unschedulable_reasons).values() if isinstance(text, str)]
 SAID += [
     re.sub(r"\s+", " ", path.read_text())
     for path in (DOCS.parent / "gpumanager/placement").glob("near*.py")

@@ -4,7 +4,7 @@ from scheduler_world import ask, node_object, plan, pod
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.state import ClusterState
 
 

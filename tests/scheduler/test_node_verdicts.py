@@ -14,13 +14,13 @@ from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.preference import Preference, read_preference
 from gpumanager.placement.workload_mix import Mix
-from gpumanager.scheduler.asks import ask_of
-from gpumanager.scheduler.judging import WORST, Fit, Judge
 from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
-from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.phrases import Unfit
+from gpumanager.scheduler.scoring.node_scorer import WORST, Fit, NodeScorer
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import pod_shape_of
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix, beside_others, difference
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.workload_mix import WorkloadMix, beside_others, difference
 
 POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
 
@@ -56,13 +56,13 @@ def of(there: Topology, name: str = "a") -> NodeState:
 
 
 def fit(here: NodeState, *apps: tuple[int, int], **more: Any) -> Fit:
-    found = Judge(ask(*apps, **more)).of(here)
+    found = NodeScorer(ask(*apps, **more)).of(here)
     assert isinstance(found, Fit)
     return found
 
 
 def refused(here: NodeState, *apps: tuple[int, int], **more: Any) -> Unfit:
-    found = Judge(ask(*apps, **more)).of(here)
+    found = NodeScorer(ask(*apps, **more)).of(here)
     assert isinstance(found, Unfit)
     return found
 
@@ -146,7 +146,7 @@ def test_a_model_that_others_need_is_left_to_them() -> None:
     wants = ask((100, 0), include_gpu_model="h100")
     mix = Mix(((wants.pod_request(models), 0.3), (ask((100, 0)).pod_request(), 0.7)))
 
-    judge = Judge(ask((100, 0)), models, mix)
+    judge = NodeScorer(ask((100, 0)), models, mix)
     points = [judge.of(one) for one in (plain, scarce)]
 
     assert all(isinstance(one, Fit) for one in points)
@@ -170,7 +170,7 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
 ) -> None:
     here, wanted = node(*held), ask(*apps, inits=inits, cpus=2, vcuda_policy=policy)
 
-    found = Judge(wanted).of(here)
+    found = NodeScorer(wanted).of(here)
 
     own = here.place(wanted)
     if isinstance(found, Fit):
@@ -195,7 +195,7 @@ def test_a_brief_verdict_is_that_of_a_closer_look(
 ) -> None:
     here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
     more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
-    judge = Judge(ask(asked, **more))
+    judge = NodeScorer(ask(asked, **more))
 
     found = judge.of(here)
 
@@ -211,8 +211,8 @@ def book_of(here: NodeState, place: int) -> tuple[int, int]:
 @pytest.mark.parametrize("policy", ["", "spread", "topology=strict"])
 def test_the_cluster_s_policy_is_that_of_pods_that_name_none(policy: str) -> None:
     cluster = read_preference(policy)
-    asked = ask_of(pod("p", (30, 4)), cluster)
-    own = ask_of(pod("p", (30, 4), vcuda_policy="binpack"), cluster)
+    asked = pod_shape_of(pod("p", (30, 4)), cluster)
+    own = pod_shape_of(pod("p", (30, 4), vcuda_policy="binpack"), cluster)
 
     assert getattr(asked, "preference", None) == cluster
     assert getattr(own, "preference", Preference()).nodes == (("binpack", 1.0),)

@@ -12,14 +12,14 @@ from gpumanager.cluster.labels import inventory
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.policy import Score
 from gpumanager.placement.workload_mix import Mix
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize
-from gpumanager.scheduler.judging import Fit, Judge
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
-from gpumanager.scheduler.phrases import Brief
+from gpumanager.scheduler.scoring.decide import Scores, filter_nodes, preempt, prioritize
+from gpumanager.scheduler.scoring.node_scorer import Fit, NodeScorer
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Brief
+from gpumanager.scheduler.scoring.verdicts import RENEWED_AT_ONCE, ShapeVerdicts, Verdicts
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
-from gpumanager.scheduler.workload_mix import WorkloadMix
 
 POLICIES = (
     "",
@@ -49,11 +49,11 @@ def cluster(*names: str, **more: Any) -> ClusterState:
     return state
 
 
-def shape(state: ClusterState, wanted: PodAsk) -> Shape:
+def shape(state: ClusterState, wanted: PodShape) -> ShapeVerdicts:
     return Verdicts(state).of(wanted)
 
 
-def packed(state: ClusterState, wanted: PodAsk) -> dict[str, tuple[tuple[int, ...], ...]]:
+def packed(state: ClusterState, wanted: PodShape) -> dict[str, tuple[tuple[int, ...], ...]]:
     """GPUs that it would have, by node, where it fits."""
     found = shape(state, wanted)
     fits = {name: found.judge(state.nodes[name]) for name in found.fits}
@@ -64,7 +64,7 @@ def scores_of(scores: Scores) -> dict[str, int]:
     return {name: score for score, names in scores for name in names}
 
 
-def phrase(state: ClusterState, wanted: PodAsk, name: str = "a") -> str:
+def phrase(state: ClusterState, wanted: PodShape, name: str = "a") -> str:
     return filter_nodes(shape(state, wanted), [name]).unfit[name].phrase
 
 
@@ -128,7 +128,7 @@ def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
 def test_other_names_change_nothing_but_the_names(
     held: list[tuple[int, int, int]], names: list[str]
 ) -> None:
-    def scores(called: list[str], wanted: PodAsk) -> list[int | None]:
+    def scores(called: list[str], wanted: PodShape) -> list[int | None]:
         state = cluster(*called)
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
@@ -162,7 +162,7 @@ def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
             assert scores_of(prioritize(few, names)) == scores_of(prioritize(every, names))
 
 
-class Counting(Judge):
+class Counting(NodeScorer):
     """Notes the nodes that it looked at."""
 
     judged: ClassVar[list[str]] = []

@@ -10,8 +10,8 @@ from typing import Final
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.near import lacking
 from gpumanager.placement.values import Reason, Refusal, Request
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
 UNKNOWN: Final = "node(s) were not known to the GPU scheduler yet"
@@ -39,7 +39,7 @@ class Unfit:
     final: bool = False
 
 
-def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
+def unfit(node: NodeState, ask: PodShape, refusal: Refusal) -> Unfit:
     """Why `node` refused."""
     if not node.topology.gpus:
         detail = node.trouble or "its agent has published no inventory"
@@ -54,7 +54,7 @@ def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
     return Unfit(_short_of(node, ask, refusal.request), refusal.detail)
 
 
-def brief(node: NodeState, ask: PodAsk) -> Brief | None:
+def brief(node: NodeState, ask: PodShape) -> Brief | None:
     """Why a pod of one container that takes any GPU is refused: what `unfit` would say, without
     placing it. None where there is room, wherever the GPUs are."""
     request, gpus = ask.requests[0], node.topology.gpus
@@ -76,7 +76,7 @@ def _too_large(request: Request) -> str:
     return TOO_FEW if request.whole_gpus > 1 else TOO_SMALL
 
 
-def _short_of(node: NodeState, ask: PodAsk, request: Request) -> str:
+def _short_of(node: NodeState, ask: PodShape, request: Request) -> str:
     pairs = zip(node.topology.gpus, node.gpus, strict=True)
     cores = [max(0, free.cores) for gpu, free in pairs if ask.wish.takes(gpu)]
     if sum(cores) < request.cores:
@@ -86,7 +86,7 @@ def _short_of(node: NodeState, ask: PodAsk, request: Request) -> str:
     return NO_MEMORY if max(cores) >= request.cores else SCATTERED
 
 
-def _would_do_open(node: NodeState, ask: PodAsk) -> bool:
+def _would_do_open(node: NodeState, ask: PodShape) -> bool:
     """Whether it is the closed GPUs that are missing, rather than free ones."""
     if not node.closed:
         return False

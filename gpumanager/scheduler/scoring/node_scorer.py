@@ -1,4 +1,4 @@
-"""What is thought of one node for one shape of pod: by its policy, and by the node's own code.
+"""Score of one node for one shape of pod: by its policy, and by the node's own placement.
 
 The policy says how good the node is, and on which GPU it would have a share; the node's own
 placement has the last word on whether and where the pod fits, several whole GPUs being its choice.
@@ -14,10 +14,10 @@ from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.preference import DEFAULT
 from gpumanager.placement.values import Refusal
 from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
-from gpumanager.scheduler.asks import ANY, PodAsk
 from gpumanager.scheduler.node import MachineType, NodeState
-from gpumanager.scheduler.packing import Packing, Positions
-from gpumanager.scheduler.phrases import Brief, Unfit, brief, unfit
+from gpumanager.scheduler.scoring.packing import Packing, Positions
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit, brief, unfit
 
 REMEMBERED: Final = 256
 """Searches for whole GPUs whose results a shape keeps: they take milliseconds on large machines."""
@@ -39,11 +39,11 @@ class Fit:
 Verdict = Fit | Unfit
 
 
-class Judge:
+class NodeScorer:
     """For one shape of pod. models: names of GPUs that there are in the cluster."""
 
     def __init__(
-        self, ask: PodAsk, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
+        self, ask: PodShape, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
     ) -> None:
         wish, preference = ask.wish, ask.preference
         self.mix = mix

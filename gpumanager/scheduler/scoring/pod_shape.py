@@ -24,7 +24,7 @@ from gpumanager.names import (
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
 from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
-from gpumanager.scheduler.hosts import NOTHING, Host
+from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
@@ -84,7 +84,7 @@ ANY: Final = Wish()
 
 
 @dataclass(frozen=True, slots=True)
-class PodAsk:
+class PodShape:
     """The GPUs a pod asks for: pods with equal asks are one shape.
 
     requests, kinds: of its containers with GPUs, in the order of admission. host: what it asks of
@@ -107,7 +107,7 @@ class PodAsk:
         return self._hash
 
     @property
-    def settled(self) -> "PodAsk":
+    def settled(self) -> "PodShape":
         """The same of a pod that has its place: where it would rather be does not matter."""
         return self if self.preference is NO_PREFERENCE else _settled(self)
 
@@ -143,13 +143,13 @@ def asked_by(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: text[: LONGEST_WISH + 1] for key, text in found}
 
 
-def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusal | None:
+def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape | Refusal | None:
     """None for a pod without GPUs; a Refusal for one that no node could ever run.
 
     default: what the cluster prefers where the pod says nothing.
     """
     needs = needs_of(pod)
-    if not isinstance(needs, PodAsk):
+    if not isinstance(needs, PodShape):
         return needs
     if long := next((key for key in READ if _is_long(pod.annotations.get(key, ""))), None):
         most = f"{LONGEST_WISH} bytes and {MOST_WORDS} words"
@@ -160,9 +160,11 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
     return _preferring(needs, preference, default)
 
 
-def needs_of(pod: PodView) -> PodAsk | Refusal | None:
-    """The same of a pod that has its place: see `PodAsk.settled`. A wish that is too long is none:
-    the pod counts all the same."""
+def needs_of(pod: PodView) -> PodShape | Refusal | None:
+    """The same of a pod that has its place: see `PodShape.settled`.
+
+    A wish that is too long is none: the pod counts all the same.
+    """
     host = Host(pod.cpu_milli, pod.memory_mib)
     containers = tuple(asking(pod))
     if len(containers) > MOST_CONTAINERS:
@@ -174,7 +176,7 @@ def needs_of(pod: PodView) -> PodAsk | Refusal | None:
 @lru_cache(maxsize=SHAPES_SHARED)
 def _needs(
     containers: tuple[ContainerView, ...], wish: Wish, host: Host
-) -> PodAsk | Refusal | None:
+) -> PodShape | Refusal | None:
     """Pods of a kind share one."""
     requests = []
     for one in containers:
@@ -186,21 +188,21 @@ def _needs(
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
         requests.append(request)
     kinds = tuple([one.kind for one in containers])
-    return _shared(PodAsk(tuple(requests), kinds, wish, host)) if requests else None
+    return _shared(PodShape(tuple(requests), kinds, wish, host)) if requests else None
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _preferring(needs: PodAsk, preference: Preference, default: Preference) -> PodAsk:
+def _preferring(needs: PodShape, preference: Preference, default: Preference) -> PodShape:
     return _shared(replace(needs, preference=preference.over(default)))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _settled(ask: PodAsk) -> PodAsk:
+def _settled(ask: PodShape) -> PodShape:
     return _shared(replace(ask, preference=NO_PREFERENCE))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _shared(ask: PodAsk) -> PodAsk:
+def _shared(ask: PodShape) -> PodShape:
     """Pods of a kind share one."""
     return ask
 

@@ -14,7 +14,7 @@ from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import evaluator_of, place
 from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
 Positions = tuple[int, ...]
@@ -34,7 +34,7 @@ class Packing:
 
 
 def pack(
-    topology: Topology, free: FreeGpus, ask: PodAsk, wanted: Sequence[Positions] = ()
+    topology: Topology, free: FreeGpus, ask: PodShape, wanted: Sequence[Positions] = ()
 ) -> Packing | Refusal:
     """A place for each container, or why not.
 
@@ -55,7 +55,7 @@ def pack(
 
 
 def _pack_share(
-    topology: Topology, free: FreeGpus, ask: PodAsk, wanted: Positions
+    topology: Topology, free: FreeGpus, ask: PodShape, wanted: Positions
 ) -> Packing | Refusal:
     """Most pods have one container with a share."""
     position, request = wanted[0], ask.requests[0]
@@ -65,7 +65,7 @@ def _pack_share(
     return pack(topology, free, ask)
 
 
-def uses_of(topology: Topology, ask: PodAsk, gpus: Sequence[Positions]) -> dict[int, Use]:
+def uses_of(topology: Topology, ask: PodShape, gpus: Sequence[Positions]) -> dict[int, Use]:
     """What a pod takes of each GPU when its containers have these."""
     moments = [_moment(topology, ask, gpus, place) for place in ask.inits]
     moments.append(_moment(topology, ask, gpus, None))
@@ -79,7 +79,7 @@ def uses_of(topology: Topology, ask: PodAsk, gpus: Sequence[Positions]) -> dict[
 def _pack(
     topology: Topology,
     free: FreeGpus,
-    ask: PodAsk,
+    ask: PodShape,
     wanted: Sequence[Positions],
     order: Iterable[int],
 ) -> Packing | Refusal:
@@ -124,7 +124,7 @@ def _near(topology: Topology, free: FreeGpus, request: Request, home: set[int]) 
 
 
 def _beside(
-    topology: Topology, free: FreeGpus, ask: PodAsk, gpus: Sequence[Positions], index: int
+    topology: Topology, free: FreeGpus, ask: PodShape, gpus: Sequence[Positions], index: int
 ) -> FreeGpus:
     """What an init container finds: the sidecars before it have started."""
     for earlier in range(index):
@@ -134,7 +134,7 @@ def _beside(
     return free
 
 
-def _largest_first(ask: PodAsk) -> list[int]:
+def _largest_first(ask: PodShape) -> list[int]:
     sizes = [(request.cores, request.blocks) for request in ask.requests]
     return sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
 
@@ -145,7 +145,7 @@ def _positions(topology: Topology, grant: Grant) -> Positions:
 
 
 def _moment(
-    topology: Topology, ask: PodAsk, gpus: Sequence[Positions], init: int | None
+    topology: Topology, ask: PodShape, gpus: Sequence[Positions], init: int | None
 ) -> dict[int, Use]:
     """What is held while this init container runs; None: when the pod's containers do."""
     found: dict[int, Use] = {}

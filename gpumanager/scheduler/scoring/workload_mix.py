@@ -14,7 +14,7 @@ from typing import Final
 from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.values import PodRequest
 from gpumanager.placement.workload_mix import DIFFERENT, History, Mix, Turnover, supply_of
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 
 LEAST: Final = 0.05
 """Of the CPU, what pods with GPUs are always thought to get."""
@@ -38,7 +38,7 @@ class WorkloadMix:
         self._history = History()
         self._turnover = Turnover()
 
-    def saw(self, ask: PodAsk) -> None:
+    def saw(self, ask: PodShape) -> None:
         """One more pod."""
         gpus = self._gpus()
         self._history.saw(ask.pod_request(frozenset(gpus)))
