@@ -124,5 +124,6 @@ def surroundings(
         original=settings.checkpoint_path / inheritance.FILE_NAME,
         files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         share_mode=settings.share_mode,
+        gpu_policy=settings.gpu_policy,
         skipped=skipped,
     )

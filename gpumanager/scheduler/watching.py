@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 from gpumanager.cluster.api import NOT_UNDERSTOOD, ApiRefused, ApiServer, ApiUnavailable
 from gpumanager.cluster.backoff import Backoff
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.scoring.host_resources import read_pod
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.supervisor import SkippedErrors
 

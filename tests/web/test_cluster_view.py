@@ -9,8 +9,8 @@ from cluster_show import cluster
 from scheduler_world import pod_object
 from served_extender import Served, until
 
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import NodeSaid
+from gpumanager.scheduler.scoring.host_resources import read_pod
 
 pytest_plugins = ["chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]

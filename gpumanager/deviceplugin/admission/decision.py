@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.admission import Progress, Transaction
-from gpumanager.deviceplugin.admission.steering import locate, roomiest
+from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.live import of_admission, on_gpu, without
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of, place
+from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.values import Evaluator, Grant, Reason, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -53,6 +54,7 @@ def decide(
     demand: Demand,
     *,
     share_mode: bool = True,
+    gpu_policy: str = BINPACK,
 ) -> Allocation | Refused:
     """The allocation as it is after `demand`; raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
@@ -67,7 +69,7 @@ def decide(
     for grant in _candidates(ledger, live, transaction, draft, request):
         if _holds(ledger, others, draft, grant):
             return _granted(draft, grant, transaction)
-    return _placed(ledger, others, draft, request)
+    return _placed(ledger, others, draft, request, gpu_policy_of(transaction, gpu_policy))
 
 
 def _begin(transaction: Transaction, demand: Demand) -> Allocation:
@@ -160,13 +162,18 @@ def _holds(ledger: Ledger, others: Iterable[Allocation], draft: Allocation, gran
 
 
 def _placed(
-    ledger: Ledger, others: Iterable[Allocation], draft: Allocation, request: Request
+    ledger: Ledger,
+    others: Iterable[Allocation],
+    draft: Allocation,
+    request: Request,
+    policy: str,
 ) -> Allocation | Refused:
     """The IDs say nothing that holds: real capacity wherever there is some."""
     answer: Grant | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
-        answer = place(ledger.topology, ledger.books(others), Request(request.cores, least))
+        asked = Request(request.cores, least)
+        answer = place(ledger.topology, ledger.books(others), asked, policy)
     else:
         answer = _memory_first(ledger, others, request)
     if isinstance(answer, Grant):

@@ -6,7 +6,7 @@ where those do not suffice the answer is filled up as best it can be, and Alloca
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.admission import Transaction, asking
 from gpumanager.deviceplugin.advertised import originals
@@ -16,8 +16,10 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.live import of_admission
 from gpumanager.grants.plan import follow
 from gpumanager.kubelet.pods import ContainerKind, PodView
-from gpumanager.names import VCORE
+from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
 from gpumanager.placement.place import place
+from gpumanager.placement.policies import BINPACK
+from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Books, Grant, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -41,10 +43,18 @@ class Offer:
 
 
 def steer(
-    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
+    ledger: Ledger,
+    live: tuple[Allocation, ...],
+    transaction: Transaction,
+    question: Question,
+    *,
+    gpu_policy: str = BINPACK,
 ) -> Offer:
-    """The answer to `question`; of exactly its size, if that many IDs exist."""
-    plan = transaction.plan or _plan(ledger, live, transaction)
+    """The answer to `question`; of exactly its size, if that many IDs exist.
+
+    gpu_policy: of the node; see `gpu_policy_of`.
+    """
+    plan = transaction.plan or _plan(ledger, live, transaction, gpu_policy)
     gpus = _settled_gpus(ledger, live, transaction, question)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
@@ -98,13 +108,31 @@ def _room(books: Books, gpu: Gpu) -> float:
     return min(book.free_cores / CORES_PER_GPU, book.free_blocks / max(1, blocks(gpu.memory)))
 
 
-def _plan(ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction) -> Grant | None:
+def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
+    """By which policy the GPU for a share is chosen: its pod's, where the pod names one.
+
+    A word that is no policy counts for nothing here: the webhook and the extender refuse it.
+    """
+    one = transaction.candidate
+    said = one.pod.annotations if one else {}
+    try:
+        nodes = read_preference(said.get(ANNOTATION_POLICY, ""))
+        gpus = read_gpu_policy(said.get(ANNOTATION_GPU_POLICY, ""))
+    except ValueError:
+        return of_node
+    return replace(nodes, gpus=gpus).gpu_policy or of_node
+
+
+def _plan(
+    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, gpu_policy: str
+) -> Grant | None:
     if transaction.request is None:
         return None
     books, one = ledger.books(live), transaction.candidate
     if one and (grant := follow(ledger, books, one.pod, one.container, transaction.request)):
         return grant
-    answer = place(ledger.topology, books, transaction.request)
+    policy = gpu_policy_of(transaction, gpu_policy)
+    answer = place(ledger.topology, books, transaction.request, policy)
     return answer if isinstance(answer, Grant) else None
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.scheduler.asks import asked_by
-from gpumanager.scheduler.decide import Filtered, Scores
 from gpumanager.scheduler.extender.bind import BindRequest
-from gpumanager.scheduler.hosts import read_pod
 from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.scoring.decide import Filtered, Scores
+from gpumanager.scheduler.scoring.host_resources import read_pod
+from gpumanager.scheduler.scoring.pod_shape import asked_by
 
 MOST_CONTAINERS: Final = 1024
 """Of a pod, with and without GPUs."""

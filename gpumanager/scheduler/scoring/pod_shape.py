@@ -1,0 +1,247 @@
+"""What a pod asks of GPUs, read from its object. Pure.
+
+Kubernetes counts a pod as the larger of two: what its containers and sidecars need together, and
+what each init container needs beside the sidecars that were started before it. The order of the
+containers and their kinds say that, so they are kept; names are not, so that pods of one kind are
+one shape and share every answer.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from gpumanager.gpu.values import Gpu
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.names import (
+    ANNOTATION_GPU_POLICY,
+    ANNOTATION_MODEL_EXCLUDED,
+    ANNOTATION_MODEL_WANTED,
+    ANNOTATION_POLICY,
+    ANNOTATION_UUID_EXCLUDED,
+    ANNOTATION_UUID_WANTED,
+)
+from gpumanager.placement.place import check
+from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
+from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
+from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
+
+MOST_CONTAINERS: Final = 32
+"""With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
+milliseconds for so many, while everybody waits."""
+MOST_CORES: Final = 100 * 64
+SHAPES_SHARED: Final = 4096
+LONGEST_WISH: Final = 4096
+MOST_WORDS: Final = 64
+"""Of what a pod says of the GPUs that it wants. More is no wish, and is kept of nobody."""
+NO_PREFERENCE: Final = Preference()
+WISHES: Final = frozenset(
+    (
+        ANNOTATION_MODEL_WANTED,
+        ANNOTATION_MODEL_EXCLUDED,
+        ANNOTATION_UUID_WANTED,
+        ANNOTATION_UUID_EXCLUDED,
+    )
+)
+READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
+"""All annotations of which a pod's place depends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which GPUs will do. models: parts of the product's name, in small letters; empty: any."""
+
+    models: frozenset[str] = frozenset()
+    not_models: frozenset[str] = frozenset()
+    uuids: frozenset[str] = frozenset()
+    not_uuids: frozenset[str] = frozenset()
+
+    @property
+    def names_gpus(self) -> bool:
+        """Single GPUs are named: nodes of one kind are not alike to it."""
+        return bool(self.uuids or self.not_uuids)
+
+    def takes(self, gpu: Gpu) -> bool:
+        return self is ANY or (
+            self._takes_model(gpu.model.lower())
+            and (not self.uuids or gpu.uuid in self.uuids)
+            and gpu.uuid not in self.not_uuids
+        )
+
+    def of_models(self, known: frozenset[str]) -> frozenset[str]:
+        """Those that will do of the products that there are; empty where all do."""
+        if not self.models and not self.not_models:
+            return frozenset()
+        return frozenset(one for one in known if self._takes_model(one.lower())) or self.models
+
+    def _takes_model(self, model: str) -> bool:
+        return (not self.models or any(word in model for word in self.models)) and not any(
+            word in model for word in self.not_models
+        )
+
+
+ANY: Final = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """The GPUs a pod asks for: pods with equal asks are one shape.
+
+    requests, kinds: of its containers with GPUs, in the order of admission. host: what it asks of
+    its node beside them. preference: where it wants to be.
+    """
+
+    requests: tuple[Request, ...]
+    kinds: tuple[ContainerKind, ...]
+    wish: Wish = ANY
+    host: Host = NOTHING
+    preference: Preference = NO_PREFERENCE
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Made once: it is what everything about a shape is found by."""
+
+    def __post_init__(self) -> None:
+        parts = self.requests, self.kinds, self.wish, self.host, self.preference
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def settled(self) -> "PodShape":
+        """The same of a pod that has its place: where it would rather be does not matter."""
+        return self if self.preference is NO_PREFERENCE else _settled(self)
+
+    @property
+    def inits(self) -> tuple[int, ...]:
+        """Which containers run before the others, one after another."""
+        return tuple([n for n, kind in enumerate(self.kinds) if kind is ContainerKind.INIT])
+
+    @property
+    def together(self) -> tuple[int, ...]:
+        """Which containers run at the same time."""
+        return tuple(n for n in range(len(self.kinds)) if n not in self.inits)
+
+    @property
+    def largest(self) -> Request:
+        return max(self.requests, key=lambda request: (request.cores, request.blocks))
+
+    def pod_request(self, models: frozenset[str] = frozenset()) -> PodRequest:
+        """As policies have it: what runs at the same time. models: all that there are."""
+        requests = tuple([self.requests[place] for place in self.together])
+        host, named = self.host, self.wish.of_models(models)
+        return PodRequest(requests, host.cpu_milli, host.memory_mib, named)
+
+
+def asking(pod: PodView) -> Iterator[ContainerView]:
+    """The containers that ask for GPUs, in the order of admission."""
+    return (one for one in pod.containers if one.cores != 0 or one.blocks != 0)
+
+
+def asked_by(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Of a pod that waits, the annotations that are read here; so much that too much is seen."""
+    found = ((key, annotations[key]) for key in READ if key in annotations)
+    return {key: text[: LONGEST_WISH + 1] for key, text in found}
+
+
+def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape | Refusal | None:
+    """None for a pod without GPUs; a Refusal for one that no node could ever run.
+
+    default: what the cluster prefers where the pod says nothing.
+    """
+    needs = needs_of(pod)
+    if not isinstance(needs, PodShape):
+        return needs
+    if long := next((key for key in READ if _is_long(pod.annotations.get(key, ""))), None):
+        most = f"{LONGEST_WISH} bytes and {MOST_WORDS} words"
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {long}: the most is {most}")
+    preference = preference_of(pod.annotations)
+    if isinstance(preference, Refusal):
+        return preference
+    return _preferring(needs, preference, default)
+
+
+def needs_of(pod: PodView) -> PodShape | Refusal | None:
+    """The same of a pod that has its place: see `PodShape.settled`.
+
+    A wish that is too long is none: the pod counts all the same.
+    """
+    host = Host(pod.cpu_milli, pod.memory_mib)
+    containers = tuple(asking(pod))
+    if len(containers) > MOST_CONTAINERS:
+        detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+    return _needs(containers, _wish(pod.annotations) if pod.annotations else ANY, host)
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _needs(
+    containers: tuple[ContainerView, ...], wish: Wish, host: Host
+) -> PodShape | Refusal | None:
+    """Pods of a kind share one."""
+    requests = []
+    for one in containers:
+        if one.cores is None or one.blocks is None:
+            detail = f"container {one.name}: its GPU resources are no whole numbers"
+            return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+        request = Request(one.cores, one.blocks)
+        if refused := _wrong(request):
+            return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
+        requests.append(request)
+    kinds = tuple([one.kind for one in containers])
+    return _shared(PodShape(tuple(requests), kinds, wish, host)) if requests else None
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _preferring(needs: PodShape, preference: Preference, default: Preference) -> PodShape:
+    return _shared(replace(needs, preference=preference.over(default)))
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _settled(ask: PodShape) -> PodShape:
+    return _shared(replace(ask, preference=NO_PREFERENCE))
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _shared(ask: PodShape) -> PodShape:
+    """Pods of a kind share one."""
+    return ask
+
+
+def _wrong(request: Request) -> Refusal | None:
+    if request.cores > MOST_CORES:
+        detail = f"{request.cores} cores asked; no node has more than {MOST_CORES}"
+        return Refusal(request, Reason.TOO_LARGE, detail)
+    return check(request)
+
+
+def _wish(said: Mapping[str, str]) -> Wish:
+    if WISHES.isdisjoint(said) or any(_is_long(said.get(key, "")) for key in WISHES):
+        return ANY
+    wish = Wish(
+        _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
+        _words(said.get(ANNOTATION_MODEL_EXCLUDED, "").lower()),
+        _words(said.get(ANNOTATION_UUID_WANTED, "")),
+        _words(said.get(ANNOTATION_UUID_EXCLUDED, "")),
+    )
+    return ANY if wish == ANY else wish
+
+
+def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
+    """What a pod's annotations say of where it wants to be; a Refusal where that is no word."""
+    if not annotations:
+        return NO_PREFERENCE
+    name = ANNOTATION_POLICY
+    try:
+        found = read_preference(annotations.get(name, ""))
+        name = ANNOTATION_GPU_POLICY
+        return replace(found, gpus=read_gpu_policy(annotations.get(name, "")))
+    except ValueError as error:
+        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {name}: {error}")
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONGEST_WISH or text.count(",") >= MOST_WORDS
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in text.split(",") if word.strip())

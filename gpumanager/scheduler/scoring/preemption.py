@@ -1,0 +1,146 @@
+"""Who has to go so that a pod fits on single GPUs, not only by their sum. Pure, in pieces.
+
+kube-scheduler chooses victims until sums suffice. Where that is enough on some node, they stay as
+they are. Where it is on none, more are named: pods of lower priority that hold GPUs of the node and
+that no budget may protect, the least important ones that suffice (decision 0063).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.scheduler.cooperative import Work, batches
+from gpumanager.scheduler.scoring.decide import preempt
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.state import ClusterState
+
+Victims = tuple[PodUID, ...]
+TRIED: Final = 32
+"""Nodes on which more victims are looked for: a look at each is as many as it has pods."""
+JUDGED_AT_ONCE: Final = 4
+"""Nodes."""
+
+
+def chosen(
+    state: ClusterState,
+    pod: PodView,
+    ask: PodShape,
+    victims: Mapping[str, Victims],
+    protected: Callable[[str], bool] | None,
+) -> Work[dict[str, Victims]]:
+    """Nodes on which the pod fits once these are gone, each with all of them, those of the highest
+    priority first. victims: as kube-scheduler chose them. protected: whether pods of a namespace
+    may be; None: that is not known."""
+    found = yield from _enough(state, ask, victims)
+    if found or protected is None or pod.wants_others:
+        return found
+    return (yield from _with_more(state, pod, ask, victims, protected))
+
+
+def _enough(
+    state: ClusterState, ask: PodShape, victims: Mapping[str, Victims]
+) -> Work[dict[str, Victims]]:
+    found: dict[str, Victims] = {}
+    for names in batches(tuple(victims), JUDGED_AT_ONCE):
+        fitting = preempt(state, ask, {name: victims[name] for name in names})
+        found.update((name, victims[name]) for name in fitting)
+        yield
+    return found
+
+
+def _with_more(
+    state: ClusterState,
+    pod: PodView,
+    ask: PodShape,
+    victims: Mapping[str, Victims],
+    protected: Callable[[str], bool],
+) -> Work[dict[str, Victims]]:
+    """Those on which it fits once some others are gone too."""
+    found: dict[str, Victims] = {}
+    for name, given in islice(victims.items(), TRIED):
+        others = _others(state, pod, name, given, protected)
+        fewest = yield from _fewest(_Question(state, ask, name, given), others)
+        if fewest:
+            found[name] = _in_order(state, (*given, *fewest))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Whether a pod fits on a node once its victims, and some others, are gone."""
+
+    state: ClusterState
+    ask: PodShape
+    node: str
+    victims: Victims
+
+    def fits(self, others: Sequence[PodUID]) -> bool:
+        return bool(preempt(self.state, self.ask, {self.node: (*self.victims, *others)}))
+
+
+def _others(
+    state: ClusterState,
+    pod: PodView,
+    name: str,
+    given: Victims,
+    protected: Callable[[str], bool],
+) -> list[PodView]:
+    """Who may go besides, the least important first; nobody where we do not know how important
+    those are that go anyway, since they have to stand in order."""
+    node = state.nodes.get(name)
+    if node is None or not given or any(state.bound(uid) is None for uid in given):
+        return []
+    there = (state.bound(uid) for uid in node.holders if uid not in given)
+    found = (
+        one.pod
+        for one in there
+        if one is not None
+        and one.node == name
+        and one.pod.priority < pod.priority
+        and not one.pod.terminating
+        and not protected(one.pod.namespace)
+    )
+    return sorted(found, key=lambda one: one.priority)
+
+
+def _fewest(question: _Question, others: Sequence[PodView]) -> Work[Victims]:
+    """Of the lowest priorities that suffice: one, where one is enough, or some of whom none could
+    be spared. Empty where all together are not enough."""
+    some = yield from _first(question, _levels(others))
+    one = yield from _first(question, ((uid,) for uid in some))
+    return one or (yield from _without_spare(question, some))
+
+
+def _first(question: _Question, tries: Iterable[Victims]) -> Work[Victims]:
+    """That is enough."""
+    for some in tries:
+        fits = question.fits(some)
+        yield
+        if fits:
+            return some
+    return ()
+
+
+def _without_spare(question: _Question, some: Victims) -> Work[Victims]:
+    """The most important are spared first."""
+    kept = some
+    for one in reversed(some):
+        rest = tuple(uid for uid in kept if uid != one)
+        kept = rest if question.fits(rest) else kept
+        yield
+    return kept
+
+
+def _levels(others: Sequence[PodView]) -> Iterator[Victims]:
+    """All of the lowest priority, all of the two lowest, and so on."""
+    for priority in sorted({one.priority for one in others}):
+        yield tuple(one.uid for one in others if one.priority <= priority)
+
+
+def _in_order(state: ClusterState, victims: Victims) -> Victims:
+    """As kube-scheduler has them: it takes the first for the most important."""
+    pods = ((uid, state.bound(uid)) for uid in victims)
+    ranked = sorted(pods, key=lambda one: -one[1].pod.priority if one[1] else 0)
+    return tuple(uid for uid, _ in ranked)
