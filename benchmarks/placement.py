@@ -14,7 +14,7 @@ from machine_line import machine_line
 
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Request
+from gpumanager.placement.values import FreeGpus, Request
 from gpumanager.units import GIB, Bytes
 
 GPUS = 16
@@ -55,7 +55,7 @@ def families() -> dict[str, Topology]:
 
 
 def milliseconds(machine: Topology, size: int) -> list[float]:
-    books, request = Books.empty(machine), Request(100 * size)
+    books, request = FreeGpus.of_idle(machine), Request(100 * size)
     runs = timeit.repeat(lambda: place(machine, books, request), number=1, repeat=RUNS)
     return [1000 * seconds for seconds in runs]
 

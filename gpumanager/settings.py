@@ -85,6 +85,8 @@ class AgentSettings:
     """Seconds between two rounds of asking every GPU how it is; events come at once."""
     health_recovery: float = 30.0
     """Good seconds after which a GPU is used again; four times as many where it needed a reset."""
+    gpu_policy: str = "binpack"
+    """Which policy chooses the GPU for a share where neither the pod nor a scheduler says."""
     recycle_failed_pods: bool = True
     reserved_memory: Bytes | None = None
     """Of each GPU, never promised; None: what its driver keeps for itself."""

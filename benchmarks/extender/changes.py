@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from extender.cluster import SHAPES, Shape, node_name, node_object, placed, pod_object, shape_of
 from gpumanager.kube.pod import read_pod
-from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.habits import Habits
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.scoring.verdicts import Verdicts
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
 
 PODS_PER_NODE: Final = 5
@@ -35,7 +35,7 @@ class ChangeCost:
 
 def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     """In a cluster of so many nodes, with five times as many pods."""
-    habits = Habits()
+    habits = WorkloadMix()
     state = ClusterState(saw=habits.saw)
     verdicts = Verdicts(state, habits)
     put_node, pods = Nodes(state).put, Pods(state)
@@ -58,19 +58,19 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     return ChangeCost(nodes, statistics.median(taken) * 1e6, statistics.median(judged) * 1e6)
 
 
-def _asks() -> list[PodAsk]:
+def _asks() -> list[PodShape]:
     """One for each shape."""
-    found: dict[Shape, PodAsk] = {}
+    found: dict[Shape, PodShape] = {}
     number = 0
     while len(found) < len(SHAPES):
-        ask = ask_of(read_pod(pod_object(number)))
-        assert isinstance(ask, PodAsk)
+        ask = pod_shape_of(read_pod(pod_object(number)))
+        assert isinstance(ask, PodShape)
         found.setdefault(shape_of(number), ask)
         number += 1
     return list(found.values())
 
 
-def _catch_up(verdicts: Verdicts, asks: list[PodAsk], node: str) -> None:
+def _catch_up(verdicts: Verdicts, asks: list[PodShape], node: str) -> None:
     for ask in asks:
         verdicts.of(ask, (node,))
 

@@ -107,6 +107,15 @@ def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict
     return parse_node_labels(text)
 
 
+def _gpu_policy(_ctx: click.Context, parameter: click.Parameter, text: str) -> str:
+    from gpumanager.placement.preference import read_gpu_policy
+
+    try:
+        return read_gpu_policy(text) or DEFAULTS.gpu_policy
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: str | None) -> None:
     """`--version`, `--version=true`, and `--version=raw` with all that is known."""
     if wanted is None or wanted.lower() in {"false", "0"}:
@@ -188,6 +197,14 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option("--incluster-mode", **BOOLEAN, help="The agent's own token, whatever --kubeconfig.")
 @click.option("--standalone", **BOOLEAN, help="Work without the API server.")
 @click.option("--node-labels", callback=_labels, default="", help="For the node: k=v,k2=v2.")
+@click.option(
+    "--gpu-policy",
+    callback=_gpu_policy,
+    default=DEFAULTS.gpu_policy,
+    show_default=True,
+    help="How the GPU for a share is chosen where neither its pod nor the extender says: binpack, "
+    "spread, least-waste.",
+)
 @click.option(
     "--recycle-failed-pods",
     **{**BOOLEAN, "default": True},

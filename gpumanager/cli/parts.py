@@ -121,5 +121,6 @@ def dependencies(
         annotations=outside.cluster,
         original=settings.checkpoint_path / legacy_checkpoint.FILE_NAME,
         share_mode=settings.share_mode,
+        gpu_policy=settings.gpu_policy,
         skipped=skipped,
     )

@@ -15,8 +15,9 @@ from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
 from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Grant, Refusal, Request
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks, format_bytes, parse_bytes
+from gpumanager.placement.policies import BINPACK, POLICIES
+from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, format_bytes, parse_bytes
 
 Decision = Grant | Refusal
 
@@ -50,27 +51,42 @@ _OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
     help="What a container asks for: 1-99 cores with blocks of 256 MiB, or 100 per whole GPU. "
     "Repeatable: placed one after another.",
 )
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    default=BINPACK,
+    show_default=True,
+    help="How the GPU for a share is chosen.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    path: str, size: str, occupied: Sequence[str], requests: Sequence[str], *, as_json: bool
+    path: str,
+    size: str,
+    occupied: Sequence[str],
+    requests: Sequence[str],
+    policy: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Show which GPUs requests would get, and why."""
     asked = [Request(*_amount(f"--request {text}", text)) for text in requests]
     topology = read_topology(path, _memory(size))
-    books = _occupy(topology, occupied)
-    decisions = _place_all(topology, books, asked)
+    free = _occupy(topology, occupied)
+    decisions = _place_all(topology, free, asked, policy)
     if as_json:
         click.echo(json.dumps({"decisions": [_as_json(decision) for decision in decisions]}))
     else:
         _print_table(topology, decisions)
 
 
-def _place_all(topology: Topology, books: Books, requests: Sequence[Request]) -> list[Decision]:
+def _place_all(
+    topology: Topology, free: FreeGpus, requests: Sequence[Request], policy: str
+) -> list[Decision]:
     decisions = []
     for request in requests:
-        decision = place(topology, books, request)
+        decision = place(topology, free, request, policy)
         if isinstance(decision, Grant):
-            books = books.take(decision)
+            free = free.take(decision)
         decisions.append(decision)
     return decisions
 
@@ -93,36 +109,34 @@ def _amount(source: str, text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or 0)
 
 
-def _occupy(topology: Topology, occupied: Sequence[str]) -> Books:
-    """Books in which every `--occupied` is held; raises InputError where they contradict."""
-    books = Books.empty(topology)
+def _occupy(topology: Topology, occupied: Sequence[str]) -> FreeGpus:
+    """What is free where every `--occupied` is held; raises InputError where they contradict."""
+    free = FreeGpus.of_idle(topology)
     for text in occupied:
         source = f"--occupied {text}"
         match = _OCCUPIED.fullmatch(text)
         if match is None:
             raise InputError(source, "expected GPU=CORES or GPU=CORES:BLOCKS, for example 0=30:8")
         held = _amount(source, match[2])
-        books = _hold(source, topology, books, int(match[1]), held)
-    return books
+        free = _hold(source, topology, free, int(match[1]), held)
+    return free
 
 
 def _hold(
-    source: str, topology: Topology, books: Books, index: int, held: tuple[int, int]
-) -> Books:
+    source: str, topology: Topology, free: FreeGpus, index: int, held: tuple[int, int]
+) -> FreeGpus:
     cores, memory_blocks = held
     if index >= len(topology.gpus):
         raise InputError(source, f"no GPU {index}: the topology has {len(topology.gpus)} GPUs")
     gpu = topology.gpus[index]
-    free = books.of(gpu)
+    room = free.of(gpu)
     if not 0 < cores <= CORES_PER_GPU:
         raise InputError(source, f"{cores} cores: one container holds 1 to 100 of a GPU")
-    if cores > free.free_cores:
-        raise InputError(source, f"GPU {index} has only {free.free_cores} cores left")
-    if memory_blocks > free.free_blocks:
-        raise InputError(source, f"GPU {index} has only {free.free_blocks} blocks left")
-    if cores == CORES_PER_GPU:
-        memory_blocks = blocks(gpu.memory)
-    return books.occupy(gpu.uuid, cores, memory_blocks)
+    if cores > room.cores:
+        raise InputError(source, f"GPU {index} has only {room.cores} cores left")
+    if memory_blocks > room.blocks:
+        raise InputError(source, f"GPU {index} has only {room.blocks} blocks left")
+    return free.occupy(gpu.uuid, Request(cores, memory_blocks))
 
 
 def _as_json(decision: Decision) -> dict[str, object]:

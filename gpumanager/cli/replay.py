@@ -17,8 +17,8 @@ from typing import Final
 import click
 
 from gpumanager.errors import InputError
-from gpumanager.placement.cluster import NodeRoom
 from gpumanager.placement.policies import DEFAULT_POLICY
+from gpumanager.placement.values import FreeNode
 from gpumanager.sim.trace.baselines import policies
 from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.fgd import Fgd, typical_of
@@ -149,7 +149,7 @@ def command(  # noqa: PLR0917 - one for each option
 
 def _trace(
     pods: Path | None, nodes: Path | None, synthetic: str | None, count: int, seed: int
-) -> tuple[tuple[NodeRoom, ...], tuple[TracePod, ...]]:
+) -> tuple[tuple[FreeNode, ...], tuple[TracePod, ...]]:
     if synthetic is not None:
         if pods or nodes:
             raise click.UsageError("--synthetic makes up a trace: leave --pods and --nodes away")

@@ -106,7 +106,8 @@ class Allocator:
             open_ = await self._tracker.observe(resource, size)
             await self._store.release(self._handler.conflict(open_, available).over)
             question = PreferenceCall(resource, size, tuple(available), tuple(must_include))
-            offer = steer(self._ledger, self._store.live(), open_, question)
+            policy, live = self._deps.gpu_policy, self._store.live()
+            offer = steer(self._ledger, live, open_, question, gpu_policy=policy)
             self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
             return offer.ids
 

@@ -10,6 +10,7 @@ from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.ports import Annotations, Tenants
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource
+from gpumanager.placement.policies import BINPACK
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.supervisor import SkippedErrors
 
@@ -21,10 +22,10 @@ class Dependencies:
     pods: None where the kubelet's list may not be read. runtime: who runs; None where nobody tells.
     tenants: whose processes are on the GPUs, by the driver.
     annotations: None where the API server is not to be told. original: gpu-manager's checkpoint,
-    whose pods are taken over. share_mode: whether less than a whole GPU
-    is given. grace: seconds for which a pod has to look ended before reconciling releases what it
-    held. skipped: errors about one allocation each. clock: seconds since the epoch, which somebody
-    may set. elapsed: seconds, never back.
+    whose pods are taken over. share_mode: whether less than a whole GPU is given. gpu_policy: by
+    which policy the GPU for a share is chosen. grace: seconds for which a pod has to look ended
+    before reconciling releases what it held. skipped: errors about one allocation each. clock:
+    seconds since the epoch, which somebody may set. elapsed: seconds, never back.
     """
 
     isolation: Isolations
@@ -36,6 +37,7 @@ class Dependencies:
     annotations: Annotations | None = None
     original: Path | None = None
     share_mode: bool = True
+    gpu_policy: str = BINPACK
     grace: float = 30.0
     skipped: SkippedErrors = field(default_factory=SkippedErrors)
     clock: Callable[[], float] = time.time

@@ -1,46 +1,44 @@
 """The two plain policies: fill what is full, or use what is empty."""
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Score
-from gpumanager.placement.rooms import Worth, put
+from gpumanager.placement.policy import Score, put
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.units import CORES_PER_GPU
 
 
 class Binpack:
-    """The node with the fewest free cores, then the least free CPU; there the fullest GPU."""
+    """The node with the fewest free cores, then the least free CPU; there the fullest GPU: by free
+    cores, then by free memory, then by containers."""
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
-        return _scored(room, ask, _fullness)
+    def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+        placed = put(node, pod, _fullness)
+        return placed and Score(placed[0][0], placed[1])
 
 
 class Spread:
     """The node of whose GPUs and CPU the largest part is free; there the emptiest GPU."""
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
-        return _scored(room, ask, _emptiness)
+    def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+        placed = put(node, pod, _emptiness)
+        return placed and Score(*placed)
 
 
-def _scored(room: NodeRoom, ask: Ask, worth: Worth) -> Score | None:
-    placed = put(room, ask, worth)
-    if placed is None:
-        return None
-    points, _, gpus = placed
-    return Score(points, gpus)
-
-
-def _fullness(room: NodeRoom) -> float:
+def _fullness(node: FreeNode) -> tuple[float, ...]:
     """Of equal sums the one with more in few GPUs: their squares are larger."""
-    free = sum([gpu.free_cores for gpu in room.gpus])
-    squares = sum([gpu.free_cores**2 for gpu in room.gpus])
+    free = sum([gpu.cores for gpu in node.gpus])
+    squares = sum([gpu.cores**2 for gpu in node.gpus])
     evenness = 1 - squares / (CORES_PER_GPU * free) if free else 0.0
-    return -free - evenness / 2 - _part(room.cpu_milli, room.whole_cpu_milli) / 4
+    cpu = _part(node.cpu_milli, node.total_cpu_milli)
+    memory = sum([gpu.blocks**2 for gpu in node.gpus])
+    return -free - evenness / 2 - cpu / 4, memory, -sum([gpu.processes**2 for gpu in node.gpus])
 
 
-def _emptiness(room: NodeRoom) -> float:
-    free = sum([gpu.free_cores for gpu in room.gpus])
-    squares = sum([gpu.free_cores**2 for gpu in room.gpus])
-    whole = CORES_PER_GPU * max(1, len(room.gpus))
+def _emptiness(node: FreeNode) -> float:
+    free = sum([gpu.cores for gpu in node.gpus])
+    squares = sum([gpu.cores**2 for gpu in node.gpus])
+    whole = CORES_PER_GPU * max(1, len(node.gpus))
     fairness = 1 - squares / (CORES_PER_GPU * whole)
-    return free / whole + fairness / 64 + _part(room.cpu_milli, room.whole_cpu_milli) / 256
+    return free / whole + fairness / 64 + _part(node.cpu_milli, node.total_cpu_milli) / 256
 
 
 def _part(free: int, whole: int) -> float:

@@ -14,18 +14,16 @@ from itertools import combinations
 from typing import Final
 
 from gpumanager.gpu.values import Bond, Topology
-from gpumanager.placement.candidates import Candidates, candidates_of
-from gpumanager.placement.exhaustive import best_set
-from gpumanager.placement.greedy import good_set
-from gpumanager.placement.values import Books, Evaluator, Grant, Refusal, Request
+from gpumanager.placement.link_search import Candidates, best_set, candidates_of, good_set
+from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Refusal, Request
 from gpumanager.placement.whole import free_positions, large_enough, refuse_whole
 
 EXACT_UP_TO: Final = 16
 """Candidates; 16 mean at most 12,870 sets."""
 
 
-def link(topology: Topology, books: Books, request: Request) -> Grant | Refusal:
-    free = free_positions(topology, books)
+def link(topology: Topology, free_gpus: FreeGpus, request: Request) -> Grant | Refusal:
+    free = free_positions(topology, free_gpus)
     fitting = large_enough(topology, free, request)
     if len(fitting) < request.whole_gpus:
         return refuse_whole(topology, len(fitting), request)

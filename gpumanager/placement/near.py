@@ -10,21 +10,21 @@ from gpumanager.gpu.values import Topology
 from gpumanager.placement.nearness import NEARNESS, Group, Nearness, linked
 from gpumanager.placement.place import place
 from gpumanager.placement.preference import Preference
-from gpumanager.placement.values import Books, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import FreeGpus, Grant, Reason, Refusal, Request
 from gpumanager.placement.whole import free_positions
 
 
 def place_near(
-    topology: Topology, books: Books, request: Request, preference: Preference
+    topology: Topology, free: FreeGpus, request: Request, preference: Preference
 ) -> Grant | Refusal:
     """The GPUs for one container that asks for more than one."""
-    anywhere = place(topology, books, request)
+    anywhere = place(topology, free, request)
     if isinstance(anywhere, Refusal):
         return anywhere
     kinds = [NEARNESS[name] for name, _ in preference.near]
     strict = [kind for kind in kinds if kind.name in preference.strict]
     for insisted in (kinds, strict) if strict else (kinds,):
-        if found := _nearest(topology, books, request, insisted):
+        if found := _nearest(topology, free, request, insisted):
             return found
     return _too_far(request, strict) if strict else anywhere
 
@@ -51,13 +51,12 @@ def nearness(topology: Topology, gpus: Collection[Sequence[int]], preference: Pr
 
 
 def _nearest(
-    topology: Topology, books: Books, request: Request, kinds: Sequence[Nearness]
+    topology: Topology, free: FreeGpus, request: Request, kinds: Sequence[Nearness]
 ) -> Grant | None:
     """The best linked; of equals from the smallest group, which breaks the least."""
     best: tuple[float, Grant] | None = None
-    free = free_positions(topology, books)
-    for group in _within(topology, free, kinds):
-        grant = _place_in(topology, books, request, group)
+    for group in _within(topology, free_positions(topology, free), kinds):
+        grant = _place_in(topology, free, request, group)
         if grant is None:
             continue
         held = tuple(topology.gpus.index(gpu) for gpu in grant.gpus)
@@ -69,11 +68,11 @@ def _nearest(
     return best and best[1]
 
 
-def _place_in(topology: Topology, books: Books, request: Request, group: Group) -> Grant | None:
+def _place_in(topology: Topology, free: FreeGpus, request: Request, group: Group) -> Grant | None:
     if len(group) < request.whole_gpus:
         return None
     others = (gpu for place, gpu in enumerate(topology.gpus) if place not in group)
-    grant = place(topology, books.without(others), request)
+    grant = place(topology, free.without(others), request)
     return grant if isinstance(grant, Grant) else None
 
 

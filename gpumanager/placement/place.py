@@ -1,31 +1,34 @@
 """Choose GPUs for a request.
 
 Pure: values in, values out. Nothing here looks at the clock, the host or the wire, so that the
-scheduler extender and the node agent reach the same answer.
+scheduler extender, the node agent and `plan` reach the same answer.
 """
 
-from collections.abc import Callable
-from typing import Final
-
 from gpumanager.gpu.values import Topology
-from gpumanager.placement.fragment import fragment
 from gpumanager.placement.link import link
+from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.share import share
-from gpumanager.placement.values import Books, Evaluator, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Reason, Refusal, Request
+from gpumanager.placement.whole import fragment
 from gpumanager.units import CORES_PER_GPU
 
-Evaluate = Callable[[Topology, Books, Request], Grant | Refusal]
 
-EVALUATORS: Final[dict[Evaluator, Evaluate]] = {
-    Evaluator.SHARE: share,
-    Evaluator.FRAGMENT: fragment,
-    Evaluator.LINK: link,
-}
+def place(
+    topology: Topology, free: FreeGpus, request: Request, policy: str = BINPACK
+) -> Grant | Refusal:
+    """The GPUs for one container. `free` knows every GPU of `topology`.
 
-
-def place(topology: Topology, books: Books, request: Request) -> Grant | Refusal:
-    """The GPUs for one container. `books` has a book for every GPU of `topology`."""
-    return check(request) or EVALUATORS[evaluator_of(request)](topology, books, request)
+    policy: by which name of `policies` a GPU is chosen for a share; among whole GPUs links decide.
+    """
+    if refusal := check(request):
+        return refusal
+    match evaluator_of(request):
+        case Evaluator.SHARE:
+            return share(topology, free, request, policy)
+        case Evaluator.FRAGMENT:
+            return fragment(topology, free, request)
+        case Evaluator.LINK:
+            return link(topology, free, request)
 
 
 def evaluator_of(request: Request) -> Evaluator:

@@ -1,4 +1,4 @@
-"""The policies a cluster can choose from, by name, and several of them at once.
+"""The policies a cluster, and a node, can choose from, by name, and several of them at once.
 
 A new one is a file with a class that has `score`, and a row here.
 """
@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumanager.placement.binpack import Binpack, Spread
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score
-from gpumanager.placement.usable import STEP, LeastWaste
+from gpumanager.placement.least_waste import STEP, LeastWaste
+from gpumanager.placement.policy import Policy, Score
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.units import CORES_PER_GPU
 
 
@@ -37,6 +39,9 @@ TABLE: Final = (
 ROWS: Final = MappingProxyType({row.name: row for row in TABLE})
 POLICIES: Final = MappingProxyType({row.name: row.policy for row in TABLE})
 DEFAULT_POLICY: Final = "least-waste"
+"""Of a cluster."""
+BINPACK: Final = "binpack"
+"""Of a node on which nobody chose another: the mix of a cluster is not known there."""
 
 Weights = Sequence[tuple[str, float]]
 """Names of policies, and how much each counts."""
@@ -51,8 +56,8 @@ class Weighing:
 
     weights: Weights
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:
-        scores = [(name, by, POLICIES[name].score(room, ask, mix)) for name, by in self.weights]
+    def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:
+        scores = [(name, by, POLICIES[name].score(node, pod, mix)) for name, by in self.weights]
         found = [(by * one.points / ROWS[name].unit, by, one) for name, by, one in scores if one]
         if len(found) < len(scores):
             return None

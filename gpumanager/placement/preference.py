@@ -51,6 +51,13 @@ class Preference:
         return replace(self, nodes=self.nodes or default.nodes, gpus=self.gpus or default.gpus)
 
     @property
+    def gpu_policy(self) -> str:
+        """The policy that chooses on the node: its own, or that of the nodes which counts most, the
+        first of equals; empty for none."""
+        most = max(self.nodes, key=lambda one: one[1], default=("", 0.0))
+        return self.gpus or most[0]
+
+    @property
     def spelled(self) -> str:
         """All of it, for people."""
         return f"{self}, GPUs by {self.gpus}" if self.gpus else str(self)

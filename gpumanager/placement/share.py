@@ -1,56 +1,66 @@
-"""A part of one GPU: best fit.
+"""A part of one GPU: the GPU that the policy takes of those on which the request fits.
 
-The fullest GPU on which the request still fits, so that whole GPUs stay whole for those who need
-them: fewest free cores first, then fewest free memory blocks, then fewest processes, then index.
+Nobody knows here which pods are usual, nor what the node has of CPU and memory: a policy that asks
+for that sees its own assumption, and a node with plenty.
 """
 
+from typing import Final
+
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.placement.values import Books, Evaluator, GpuBook, Grant, Reason, Refusal, Request
+from gpumanager.placement.policies import BINPACK, POLICIES
+from gpumanager.placement.values import (
+    Evaluator,
+    FreeGpu,
+    FreeGpus,
+    FreeNode,
+    Grant,
+    PodRequest,
+    Reason,
+    Refusal,
+    Request,
+)
+from gpumanager.placement.workload_mix import UNKNOWN_MIX
 from gpumanager.units import CORES_PER_GPU, blocks
 
-
-def share(topology: Topology, books: Books, request: Request) -> Grant | Refusal:
-    fitting = [gpu for gpu in topology.gpus if _fits(books.of(gpu), request)]
-    if not fitting:
-        return _refuse(topology, books, request)
-    chosen = min(fitting, key=lambda gpu: _fullness(gpu, books.of(gpu)))
-    return Grant(request, Evaluator.SHARE, (chosen,), _why(chosen, books.of(chosen)))
+PLENTY: Final = 10**9
+"""Thousandths of a CPU, and MiB."""
 
 
-def _fits(book: GpuBook, request: Request) -> bool:
-    return book.free_cores >= request.cores and book.free_blocks >= request.blocks
+def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> Grant | Refusal:
+    gpus = tuple(free.of(gpu)._replace(memory=blocks(gpu.memory)) for gpu in topology.gpus)
+    node = FreeNode("", "", gpus, PLENTY, PLENTY, PLENTY, PLENTY)
+    score = POLICIES[policy].score(node, PodRequest((request,)), UNKNOWN_MIX)
+    if score is None:
+        return _refuse(topology, free, request)
+    chosen = topology.gpus[score.gpus[0][0]]
+    return Grant(request, Evaluator.SHARE, (chosen,), _why(chosen, free.of(chosen), policy))
 
 
-def _fullness(gpu: Gpu, book: GpuBook) -> tuple[int, int, int, int]:
-    return book.free_cores, book.free_blocks, book.processes, gpu.index
-
-
-def _why(gpu: Gpu, book: GpuBook) -> str:
-    if book.untouched:
+def _why(gpu: Gpu, room: FreeGpu, policy: str) -> str:
+    rest = f"{room.cores} of {CORES_PER_GPU} cores and {room.blocks} of {blocks(gpu.memory)} blocks"
+    if policy != BINPACK:
+        return f"best by {policy}: {rest} were free"
+    if room.whole:
         return "fits on no GPU that is in use already; this one was free"
-    room = (
-        f"{book.free_cores} of {CORES_PER_GPU} cores and "
-        f"{book.free_blocks} of {blocks(gpu.memory)} blocks were free"
-    )
-    return f"fullest GPU that still fits: {room}"
+    return f"fullest GPU that still fits: {rest} were free"
 
 
-def _refuse(topology: Topology, books: Books, request: Request) -> Refusal:
+def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
     asked = f"{request.cores} cores and {request.blocks} blocks asked"
     largest = max((blocks(gpu.memory) for gpu in topology.gpus), default=0)
     if request.blocks > largest:
         return Refusal(request, Reason.TOO_LARGE, f"{asked}; the largest GPU has {largest} blocks")
-    nearest = min(topology.gpus, key=lambda gpu: _shortfall(books.of(gpu), request))
-    room = books.of(nearest)
+    nearest = min(topology.gpus, key=lambda gpu: _shortfall(free.of(gpu), request))
+    room = free.of(nearest)
     detail = (
         f"{asked}; the nearest, GPU {nearest.index}, "
-        f"has {room.free_cores} cores and {room.free_blocks} blocks free"
+        f"has {room.cores} cores and {room.blocks} blocks free"
     )
     return Refusal(request, Reason.NO_FREE_GPU, detail)
 
 
-def _shortfall(book: GpuBook, request: Request) -> tuple[bool, int, int]:
+def _shortfall(room: FreeGpu, request: Request) -> tuple[bool, int, int]:
     """Missing memory weighs more than missing cores, whose units are finer."""
-    blocks_missing = max(0, request.blocks - book.free_blocks)
-    cores_missing = max(0, request.cores - book.free_cores)
+    blocks_missing = max(0, request.blocks - room.blocks)
+    cores_missing = max(0, request.cores - room.cores)
     return bool(blocks_missing and cores_missing), blocks_missing, cores_missing

@@ -1,8 +1,9 @@
-"""What placement works on: requests, the books of a node, and the two possible answers."""
+"""What placement works on: requests, what is free on GPUs, and the two possible answers."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -34,57 +35,118 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuBook:
-    """What is free on one GPU. processes: containers that hold a part of it."""
+class PodRequest:
+    """What one pod asks of a node. Pods with equal requests share every score.
 
-    free_cores: int
-    free_blocks: int
+    requests: what its containers that run together ask of GPUs; empty for a pod without GPUs.
+    models: GPU models it may run on; empty for any.
+    """
+
+    requests: tuple[Request, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    models: frozenset[str] = frozenset()
+
+    @property
+    def cores(self) -> int:
+        """Percent of a GPU, over all requests: 100 per whole GPU."""
+        return sum(request.cores for request in self.requests)
+
+
+class FreeGpu(NamedTuple):
+    """What is free on one GPU. A tuple, because policies look states of GPUs up by the million.
+
+    cores: percent. blocks: of memory. processes: containers that hold a part. memory: blocks of
+    the whole card. On a GPU that may not be given nothing is free, whoever holds it.
+    """
+
+    cores: int
+    blocks: int = 0
     processes: int = 0
+    memory: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Nobody holds anything: it can be given whole."""
+        return self.cores == CORES_PER_GPU and not self.processes
+
+    @property
+    def free_cores(self) -> int:
+        return self.cores
+
+    @property
+    def free_blocks(self) -> int:
+        return self.blocks
 
     @property
     def untouched(self) -> bool:
-        """Nobody holds anything: it can be given whole."""
-        return self.processes == 0 and self.free_cores == CORES_PER_GPU
+        return self.whole
+
+    def fits(self, request: Request) -> bool:
+        """Room for a share, or for one of the whole GPUs that `request` asks for."""
+        if request.cores >= CORES_PER_GPU:
+            return self.whole and self.blocks >= request.blocks
+        return self.cores >= request.cores and self.blocks >= request.blocks
+
+    def less(self, request: Request) -> "FreeGpu":
+        """What is left when one more container has its part of `request`. Never checks room."""
+        if request.cores >= CORES_PER_GPU:
+            return FreeGpu(0, 0, self.processes + 1, self.memory)
+        left = self.cores - request.cores, self.blocks - request.blocks
+        return FreeGpu(*left, self.processes + 1, self.memory)
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Who holds how much of each GPU of a node, by UUID. A value: changes make new books."""
+class FreeGpus:
+    """What is free on each GPU of a node, by UUID. A value: changes make a new one."""
 
-    gpus: Mapping[GpuUUID, GpuBook] = field(default_factory=dict)
+    gpus: Mapping[GpuUUID, FreeGpu] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, topology: Topology) -> "Books":
-        return cls({gpu.uuid: GpuBook(CORES_PER_GPU, blocks(gpu.memory)) for gpu in topology.gpus})
+    def of_idle(cls, topology: Topology) -> "FreeGpus":
+        return cls({gpu.uuid: idle_gpu(blocks(gpu.memory)) for gpu in topology.gpus})
 
-    def of(self, gpu: Gpu) -> GpuBook:
+    @classmethod
+    def empty(cls, topology: Topology) -> "FreeGpus":
+        return cls.of_idle(topology)
+
+    def of(self, gpu: Gpu) -> FreeGpu:
         return self.gpus[gpu.uuid]
 
-    def occupy(self, gpu: GpuUUID, cores: int, memory_blocks: int) -> "Books":
-        """Books in which one more container holds this much of `gpu`. Never checks room."""
-        book = self.gpus[gpu]
-        changed = replace(
-            book,
-            free_cores=book.free_cores - cores,
-            free_blocks=book.free_blocks - memory_blocks,
-            processes=book.processes + 1,
-        )
-        return Books({**self.gpus, gpu: changed})
+    def occupy(self, gpu: GpuUUID, request: Request) -> "FreeGpus":
+        """One more container holds its part of `request` on `gpu`. Never checks room."""
+        return FreeGpus({**self.gpus, gpu: self.gpus[gpu].less(request)})
 
-    def without(self, gpus: Iterable[Gpu]) -> "Books":
-        """Books in which nothing of these GPUs is free."""
-        closed = {gpu.uuid: GpuBook(0, 0, self.of(gpu).processes) for gpu in gpus}
-        return Books({**self.gpus, **closed}) if closed else self
+    def without(self, gpus: Iterable[Gpu]) -> "FreeGpus":
+        """Nothing of these GPUs is free."""
+        closed = {gpu.uuid: self.of(gpu)._replace(cores=0, blocks=0) for gpu in gpus}
+        return FreeGpus({**self.gpus, **closed}) if closed else self
 
-    def take(self, grant: "Grant") -> "Books":
-        """Books in which `grant` is held: a whole GPU with all its memory."""
-        books = self
-        for gpu in grant.gpus:
-            if grant.whole:
-                books = books.occupy(gpu.uuid, CORES_PER_GPU, blocks(gpu.memory))
-            else:
-                books = books.occupy(gpu.uuid, grant.request.cores, grant.request.blocks)
-        return books
+    def take(self, grant: "Grant") -> "FreeGpus":
+        """`grant` is held: a whole GPU with all its memory."""
+        taken = {gpu.uuid: self.of(gpu).less(grant.request) for gpu in grant.gpus}
+        return FreeGpus({**self.gpus, **taken})
+
+
+@dataclass(frozen=True, slots=True)
+class FreeNode:
+    """What is free on one node, and how much CPU and memory it has in all (`total_...`).
+
+    gpus: in the order of the node. model: of its GPUs.
+    """
+
+    name: str
+    model: str
+    gpus: tuple[FreeGpu, ...]
+    cpu_milli: int
+    memory_mib: int
+    total_cpu_milli: int
+    total_memory_mib: int
+
+
+def idle_gpu(memory: int = 0) -> FreeGpu:
+    """A GPU that nobody uses, of so many memory blocks."""
+    return FreeGpu(CORES_PER_GPU, memory, 0, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +183,7 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.detail}"
+
+
+Books = FreeGpus
+GpuBook = FreeGpu

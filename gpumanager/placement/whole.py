@@ -1,19 +1,48 @@
-"""What the rules for whole GPUs have in common: which GPUs are free, and how to say no.
+"""Whole GPUs: which are free, how to say no, and the rule for one of them.
 
 Free means untouched: a shared GPU is never given whole. `vcuda-memory` is a minimum that every
 card must have; it chooses cards, it does not limit them.
+
+One whole GPU is the one whose loss breaks the loosest bonds. Of every free GPU, the qualities of
+its bonds to the other free GPUs in descending order; the smallest such list wins, then the lowest
+index. So an orphan goes before a member of a free pair. gpu-manager descends its tree greedily
+instead and breaks pairs needlessly; this differs on purpose.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.placement.values import Books, Reason, Refusal, Request
+from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Reason, Refusal, Request
 from gpumanager.units import blocks
 
 
-def free_positions(topology: Topology, books: Books) -> list[int]:
+def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> Grant | Refusal:
+    free = free_positions(topology, free_gpus)
+    candidates = large_enough(topology, free, request)
+    if not candidates:
+        return refuse_whole(topology, len(candidates), request)
+    chosen = min(candidates, key=lambda place: _broken(topology, free, place))
+    why = _why(topology, free, chosen)
+    return Grant(request, Evaluator.FRAGMENT, (topology.gpus[chosen],), why)
+
+
+def _broken(topology: Topology, free: Sequence[int], place: int) -> list[int]:
+    """Qualities of the bonds that `place` takes from the free GPUs, best first."""
+    bonds = (topology.bond(place, other) for other in free if other != place)
+    return sorted((bond.quality for bond in bonds), reverse=True)
+
+
+def _why(topology: Topology, free: Sequence[int], place: int) -> str:
+    bonds = [topology.bond(place, other) for other in free if other != place]
+    if not bonds:
+        return "the only free GPU"
+    best = max(bonds, key=lambda bond: bond.quality)
+    return f"breaks the loosest bonds: best link to another free GPU is {best}"
+
+
+def free_positions(topology: Topology, free_gpus: FreeGpus) -> list[int]:
     """Positions of the untouched GPUs, ascending."""
-    return [place for place, gpu in enumerate(topology.gpus) if books.of(gpu).untouched]
+    return [place for place, gpu in enumerate(topology.gpus) if free_gpus.of(gpu).whole]
 
 
 def large_enough(topology: Topology, positions: Iterable[int], request: Request) -> list[int]:

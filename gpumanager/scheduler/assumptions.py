@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,12 @@
-"""One node as the extender knows it: a value. Changes make a new one.
+"""One node as the extender knows it: a value. Changes make a new one."""
 
-Whether a pod fits depends on a node's `likeness`: how its GPUs are linked, and what is free on
-each; how good the node is, also on the CPU and memory it has left. Nodes that are alike in both get
-one verdict between them, however many they are.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from gpumanager.gpu.inventory import read_inventory
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.values import Bond, GpuUUID, Topology
 from gpumanager.grants.plan import named
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
@@ -20,21 +15,36 @@ from gpumanager.names import (
     ANNOTATION_INVENTORY,
     ANNOTATION_PLAN,
 )
-from gpumanager.placement.cluster import GpuRoom, NodeRoom
-from gpumanager.placement.values import Books, GpuBook, Refusal
-from gpumanager.scheduler.asks import ANY, PodAsk, Wish, asking, needs_of
-from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, allocatable, total
-from gpumanager.scheduler.makes import Likeness, Make, likeness_of, make_of
-from gpumanager.scheduler.packing import Packing, Positions, Use, pack, uses_of
+from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, idle_gpu
 from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, Wish, asking, needs_of
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
 EVERY: Final = "*"
-NOWHERE: Final = Likeness()
 PLAIN: Final = NodeClass()
-NO_ROOM: Final = NodeRoom("", "", (), 0, 0, 0, 0)
-ROOMS: Final = 65536
+NOTHING_FREE: Final = FreeNode("", "", (), 0, 0, 0, 0)
+TYPES: Final = 1024
+"""How many types of machine are told apart; beyond, machines of one type are seen as several."""
+
+
+class MachineType:
+    """What machines have in common that are built alike, whatever their GPUs are called."""
+
+    def __init__(self, bonds: tuple[tuple[Bond | None, ...], ...]) -> None:
+        self.bonds = bonds
+
+
+def machine_type_of(topology: Topology) -> MachineType:
+    gpus = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
+    return _machine_type(gpus, topology.bonds)
+
+
+@lru_cache(maxsize=TYPES)
+def _machine_type(_gpus: Hashable, bonds: tuple[tuple[Bond | None, ...], ...]) -> MachineType:
+    return MachineType(bonds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class Holder:
     """A pod on a node. packing: None where nobody has said which GPUs it has; those that the node
     lists no more are not in it."""
 
-    ask: PodAsk
+    ask: PodShape
     packing: Packing | None
     namespace: str = ""
     name: str = ""
@@ -54,17 +64,17 @@ class NodeState:
 
     inventory: the text it was read from. trouble: why that text is not understood. kind: what
     quotas know of it. host: the CPU and memory that pods can have. asked, load: what pods with and
-    without GPUs ask of that. room: what is left of everything, as policies see it.
+    without GPUs ask of that. gpus: what is free on each, less than nothing where more is held than
+    there is. free: what is left of everything, as policies see it.
     """
 
     name: str
     generation: int = 0
     topology: Topology = NO_GPUS
-    make: Make | None = None
+    machine: MachineType | None = None
     closed: frozenset[GpuUUID] = frozenset()
     holders: Mapping[PodUID, Holder] = field(default_factory=dict)
-    books: Books = field(default_factory=Books)
-    likeness: Likeness = NOWHERE
+    gpus: tuple[FreeGpu, ...] = ()
     inventory: str = ""
     cordon: str = ""
     trouble: str = ""
@@ -72,18 +82,22 @@ class NodeState:
     host: Host = BOUNDLESS
     asked: Host = NOTHING
     load: Host = NOTHING
-    room: NodeRoom = NO_ROOM
+    free: FreeNode = NOTHING_FREE
 
     @property
-    def untouched(self) -> tuple[int, ...]:
+    def whole_gpus(self) -> tuple[int, ...]:
         """Positions of the GPUs that can be given whole: all that matters to who wants them so."""
-        gpus = enumerate(self.topology.gpus)
-        return tuple([place for place, gpu in gpus if self.books.of(gpu).untouched])
+        return tuple([place for place, gpu in enumerate(self.gpus) if gpu.whole])
+
+    @property
+    def free_gpus(self) -> FreeGpus:
+        """By UUID."""
+        return FreeGpus({gpu.uuid: self.gpus[n] for n, gpu in enumerate(self.topology.gpus)})
 
     @property
     def left(self) -> Host:
         """Of CPU and memory."""
-        return Host(self.room.cpu_milli, self.room.memory_mib)
+        return Host(self.free.cpu_milli, self.free.memory_mib)
 
     def saying(self, said: "NodeSaid") -> "NodeState":
         """The node says this of itself. Its pods are not looked at: see `with_holders`."""
@@ -96,11 +110,11 @@ class NodeState:
         if (inventory, cordon) == (self.inventory, self.cordon):
             return self
         topology, closed, trouble = _read(inventory)
-        make = make_of(topology)
+        machine = machine_type_of(topology)
         return replace(
             self,
-            topology=Topology(topology.gpus, make.bonds),
-            make=make,
+            topology=Topology(topology.gpus, machine.bonds),
+            machine=machine,
             closed=closed | _cordoned(topology, cordon),
             trouble=trouble,
             inventory=inventory,
@@ -109,71 +123,56 @@ class NodeState:
 
     def with_holders(self, holders: Mapping[PodUID, Holder], load: Host = NOTHING) -> "NodeState":
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
-        books, free = _books(self.topology, holders, self.closed)
+        gpus = _free_on(self.topology, holders, self.closed)
         asked = total([one.ask.host for one in holders.values()])
-        closed = tuple([gpu.uuid in self.closed for gpu in self.topology.gpus])
         return replace(
             self,
             generation=self.generation + 1,
             holders=holders,
-            books=books,
-            likeness=likeness_of(self.make, free, closed, self.trouble),
+            gpus=gpus,
             asked=asked,
             load=load,
-            room=self._room(self._gpu_rooms(free), asked + load),
+            free=self._free(gpus, asked + load),
         )
 
     def with_load(self, load: Host) -> "NodeState":
         """Pods without GPUs ask for so much now."""
-        room = self._room(self.room.gpus, self.asked + load)
-        return replace(self, generation=self.generation + 1, load=load, room=room)
+        free = self._free(self.gpus, self.asked + load)
+        return replace(self, generation=self.generation + 1, load=load, free=free)
 
-    def place(self, ask: PodAsk, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
+    def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
-    def open_to(self, wish: Wish) -> Books:
-        """The books as a pod with this wish has to see them."""
+    def open_to(self, wish: Wish) -> FreeGpus:
+        """What is free as a pod with this wish has to see it."""
+        free = self.free_gpus
         if wish is ANY:
-            return self.books
-        return self.books.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
+            return free
+        return free.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
 
-    def room_for(self, ask: PodAsk) -> NodeRoom:
+    def free_for(self, ask: PodShape) -> FreeNode:
         """What a policy is to see: the GPUs that the pod may have, and at least the CPU and memory
         that it needs, since whether those suffice is kube-scheduler's to say."""
-        room, host = self.room, ask.host
-        fed = host.cpu_milli <= room.cpu_milli and host.memory_mib <= room.memory_mib
+        free, host = self.free, ask.host
+        fed = host.cpu_milli <= free.cpu_milli and host.memory_mib <= free.memory_mib
         if fed and ask.wish is ANY:
-            return room
-        gpus = self.topology.gpus
-        open_ = tuple(one for one in room.gpus if ask.wish.takes(gpus[one.index]))
+            return free
+        takes = [ask.wish.takes(gpu) for gpu in self.topology.gpus]
+        pairs = zip(free.gpus, takes, strict=True)
         return replace(
-            room,
-            gpus=open_,
-            model=gpus[open_[0].index].model if open_ else room.model,
-            cpu_milli=max(host.cpu_milli, room.cpu_milli),
-            memory_mib=max(host.memory_mib, room.memory_mib),
+            free,
+            gpus=tuple([gpu if open_ else _closed(gpu) for gpu, open_ in pairs]),
+            model=self.topology.gpus[takes.index(True)].model if any(takes) else free.model,
+            cpu_milli=max(host.cpu_milli, free.cpu_milli),
+            memory_mib=max(host.memory_mib, free.memory_mib),
         )
 
-    def _gpu_rooms(self, free: tuple[Use, ...]) -> tuple[GpuRoom, ...]:
-        gpus, closed = self.topology.gpus, self.closed
-        return tuple(
-            [
-                gpu_room(place, max(0, cores), max(0, memory), blocks(gpus[place].memory))
-                for place, (cores, memory, _) in enumerate(free)
-                if gpus[place].uuid not in closed
-            ]
-        )
-
-    def _room(self, gpus: tuple[GpuRoom, ...], taken: Host) -> NodeRoom:
+    def _free(self, gpus: tuple[FreeGpu, ...], taken: Host) -> FreeNode:
         left = self.host - taken
-        model = self.topology.gpus[gpus[0].index].model if gpus else ""
-        free = max(0, left.cpu_milli), max(0, left.memory_mib)
-        return NodeRoom("", model, gpus, *free, self.host.cpu_milli, self.host.memory_mib)
-
-
-gpu_room: Final = lru_cache(maxsize=ROOMS)(GpuRoom)
-gpu_book: Final = lru_cache(maxsize=ROOMS)(GpuBook)
-"""Few states of a GPU recur on all nodes."""
+        model = self.topology.gpus[0].model if gpus else ""
+        host = max(0, left.cpu_milli), max(0, left.memory_mib)
+        known = tuple(map(_at_least_nothing, gpus))
+        return FreeNode("", model, known, *host, self.host.cpu_milli, self.host.memory_mib)
 
 
 class NodeSaid(NamedTuple):
@@ -203,10 +202,10 @@ def read_node(item: Any) -> NodeSaid:
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
     """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
     ask = needs_of(pod)
-    return holder_with(ask, node, pod) if isinstance(ask, PodAsk) else None
+    return holder_with(ask, node, pod) if isinstance(ask, PodShape) else None
 
 
-def holder_with(ask: PodAsk, node: NodeState, pod: PodView) -> Holder:
+def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
     """The same of a pod that is known to ask for this."""
     gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
     return Holder(ask, _packed(node.topology, ask, gpus), pod.namespace, pod.name)
@@ -224,7 +223,7 @@ def moved(holder: Holder, gpus: tuple[frozenset[GpuUUID], ...], topology: Topolo
     return replace(holder, packing=_packed(topology, holder.ask, held))
 
 
-def _packed(topology: Topology, ask: PodAsk, gpus: tuple[Positions, ...]) -> Packing | None:
+def _packed(topology: Topology, ask: PodShape, gpus: tuple[Positions, ...]) -> Packing | None:
     return Packing(gpus, uses_of(topology, ask, gpus)) if any(gpus) else None
 
 
@@ -249,41 +248,45 @@ def _is_app(container: ContainerView) -> bool:
     return container.kind is ContainerKind.APP
 
 
-def _books(
+def _free_on(
     topology: Topology, holders: Mapping[PodUID, Holder], closed: frozenset[GpuUUID]
-) -> tuple[Books, tuple[Use, ...]]:
-    """With what each GPU has free, and by how many it is held; nothing is on one that is closed.
+) -> tuple[FreeGpu, ...]:
+    """What each GPU has free, and by how many it is held; nothing is on one that is closed.
 
     Those of whom nobody knows where they are come last: the node will have to place them too.
     """
-    left = [[CORES_PER_GPU, blocks(gpu.memory), 0] for gpu in topology.gpus]
+    free = [idle_gpu(blocks(gpu.memory)) for gpu in topology.gpus]
     lost = []
     for holder in holders.values():
         if holder.packing is None:
             lost.append(holder)
         else:
-            _take(left, holder.packing.uses)
+            _take(free, holder.packing.uses)
     for holder in lost:
-        found = pack(topology, _as_books(topology, left), holder.ask)
+        known = zip(topology.gpus, free, strict=True)
+        found = pack(topology, FreeGpus({gpu.uuid: one for gpu, one in known}), holder.ask)
         if isinstance(found, Packing):
-            _take(left, found.uses)
-    for gpu, row in zip(topology.gpus, left, strict=True):
-        if gpu.uuid in closed:
-            row[:2] = 0, 0
-    return _as_books(topology, left), tuple([(row[0], row[1], row[2]) for row in left])
+            _take(free, found.uses)
+    pairs = zip(topology.gpus, free, strict=True)
+    return tuple([_closed(one) if gpu.uuid in closed else one for gpu, one in pairs])
 
 
-def _take(left: list[list[int]], uses: Mapping[int, Use]) -> None:
+def _take(free: list[FreeGpu], uses: Mapping[int, Use]) -> None:
     for position, (cores, memory, count) in uses.items():
-        row = left[position]
-        row[0] -= cores
-        row[1] -= memory
-        row[2] += count
+        gpu = free[position]
+        left = gpu.cores - cores, gpu.blocks - memory, gpu.processes + count
+        free[position] = FreeGpu(*left, gpu.memory)
 
 
-def _as_books(topology: Topology, left: Iterable[list[int]]) -> Books:
-    pairs = zip(topology.gpus, left, strict=True)
-    return Books({gpu.uuid: gpu_book(row[0], row[1], row[2]) for gpu, row in pairs})
+def _closed(gpu: FreeGpu) -> FreeGpu:
+    """The same GPU where nothing new may be placed on it."""
+    return gpu._replace(cores=0, blocks=0)
+
+
+def _at_least_nothing(gpu: FreeGpu) -> FreeGpu:
+    if gpu.cores >= 0 and gpu.blocks >= 0:
+        return gpu
+    return gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks))
 
 
 def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:

@@ -6,17 +6,14 @@ one new node value and costs what that node's own pods cost, whatever the cluste
 noted in a log, by which whoever keeps answers about nodes finds what has become of them.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk, asking, needs_of
 from gpumanager.scheduler.assumptions import Assumed, Assumptions
-from gpumanager.scheduler.hosts import Host
-from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import (
     PLAIN,
     Holder,
@@ -27,8 +24,11 @@ from gpumanager.scheduler.node import (
     moved,
     uuids_of,
 )
-from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
+from gpumanager.scheduler.scoring.host_resources import Host
+from gpumanager.scheduler.scoring.host_usage import HostUsage
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
 
 LOG: Final = 65536
 """Changes that are remembered; who is farther behind looks at everything."""
@@ -63,13 +63,15 @@ class ClusterState:
         self,
         log: int = LOG,
         observer: HolderObserver | None = None,
-        saw: Callable[[PodAsk], None] = lambda _: None,
+        saw: Callable[[PodShape], None] = lambda _: None,
         left: Callable[[], None] = lambda: None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
         """How many there have been."""
         self.classes = NodeClasses()
+        self.gpus: Counter[str] = Counter()
+        """How many GPUs there are, by product."""
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
         self._log: deque[str] = deque(maxlen=log)
@@ -79,7 +81,7 @@ class ClusterState:
         """Holders by node, also of nodes that are not known."""
         self._known: dict[PodUID, PodView] = {}
         """Pods with GPUs that the API server has told of, bound or not."""
-        self._loads = Loads()
+        self._loads = HostUsage()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
         self._observer = observer or HolderObserver()
@@ -127,7 +129,7 @@ class ClusterState:
 
     def _with_gpus(self, pod: PodView, node: str) -> None:
         ask = needs_of(pod)
-        if not isinstance(ask, PodAsk):
+        if not isinstance(ask, PodShape):
             return
         self._learn(pod, ask)
         if node:
@@ -155,7 +157,9 @@ class ClusterState:
         for uid in {*self._bound, *self._known, *self._loads.all()} - set(uids):
             self.pod_gone(uid)
 
-    def assume(self, pod: PodView, node: str, ask: PodAsk, packing: Packing, until: float) -> None:
+    def assume(
+        self, pod: PodView, node: str, ask: PodShape, packing: Packing, until: float
+    ) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
         holder = Holder(ask.settled, packing, pod.namespace, pod.name)
         gpus = uuids_of(self.nodes[node].topology, packing)
@@ -264,6 +268,9 @@ class ClusterState:
         """The node is this from now on; None: it is gone."""
         before = self.nodes.get(name)
         self.classes.move(name, before.kind if before else None, node.kind if node else None)
+        if before is None or node is None or before.topology is not node.topology:
+            self.gpus.subtract([gpu.model for gpu in before.topology.gpus] if before else ())
+            self.gpus.update([gpu.model for gpu in node.topology.gpus] if node else ())
         for one, sign in ((before, -1), (node, 1)):
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli
@@ -278,7 +285,7 @@ class ClusterState:
         if new := set(models) - self.models:
             self.models |= new
 
-    def _learn(self, pod: PodView, ask: PodAsk) -> None:
+    def _learn(self, pod: PodView, ask: PodShape) -> None:
         if pod.uid not in self._known:
             self._saw(ask)
         self._known[pod.uid] = pod

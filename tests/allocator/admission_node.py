@@ -223,6 +223,7 @@ class Node:
         self.heard: dict[str, tuple[Device, ...]] = {}
         """The devices that the kubelet was told of; where nothing is here it hears at once."""
         self.share_mode = True
+        self.gpu_policy = "binpack"
         self.runtime = Runtime()
         self.tenants = Tenanted()
         self.annotated = Annotated()
@@ -243,6 +244,7 @@ class Node:
                 annotations=self.annotated,
                 original=self.directory / ORIGINAL,
                 share_mode=self.share_mode,
+                gpu_policy=self.gpu_policy,
                 grace=0.0,
                 clock=lambda: self.clock() + self.set_by,
                 elapsed=self.clock,

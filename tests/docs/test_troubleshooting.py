@@ -6,7 +6,7 @@ import pytest
 from pages import DOCS
 
 from gpumanager.placement.values import Reason
-from gpumanager.scheduler import unschedulable_reasons
+from gpumanager.scheduler.scoring import unschedulable_reasons
 
 PAGE = (DOCS / "troubleshooting.md").read_text()
 SAID = [text for text in vars(unschedulable_reasons).values() if isinstance(text, str)]

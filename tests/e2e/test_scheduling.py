@@ -26,7 +26,7 @@ from gpumanager.names import (
     ANNOTATION_PREDICATE_NODE,
     ANNOTATION_PREDICATE_TIME,
 )
-from gpumanager.scheduler.unschedulable_reasons import SCATTERED
+from gpumanager.scheduler.scoring.unschedulable_reasons import SCATTERED
 
 pytest_plugins = ["node_fixtures"]
 pytestmark = pytest.mark.e2e

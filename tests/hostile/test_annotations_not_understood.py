@@ -13,8 +13,8 @@ from hostile_node import HostileNode, pod
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Topology
 from gpumanager.kube.pod import read_pod
-from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.machines import load_machine
@@ -70,9 +70,9 @@ def test_a_bound_pod_counts_in_the_extender_whatever_its_annotations_say(
     state, pods = extender_of(load_machine("single").topology)
     pods.put(gpu_pod("holder", "n", **{"tencent.com/gpu-assigned": "true", key: text}))
 
-    asked = ask_of(read_pod(gpu_pod("next")))
+    asked = pod_shape_of(read_pod(gpu_pod("next")))
 
-    assert isinstance(asked, PodAsk)
+    assert isinstance(asked, PodShape)
     assert not isinstance(state.nodes["n"].place(asked), Packing)
     assert state.counts["pods"] == 1
 
@@ -84,7 +84,7 @@ def test_two_pods_that_name_one_gpu_count_as_two() -> None:
     for number in range(len(topology.gpus)):
         pods.put(gpu_pod(f"holder{number}", "n", **{INDEX: DIGITS if number else "0"}))
 
-    asked = ask_of(read_pod(gpu_pod("next")))
+    asked = pod_shape_of(read_pod(gpu_pod("next")))
 
-    assert isinstance(asked, PodAsk)
+    assert isinstance(asked, PodShape)
     assert not isinstance(state.nodes["n"].place(asked), Packing)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Grant, Refusal, Request
-from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, Bytes, blocks
+from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
 
 BondOf = Callable[[int, int], Bond]
 
@@ -44,7 +44,7 @@ class Node:
     """A machine and its books. Changes make a new one."""
 
     topology: Topology
-    books: Books
+    books: FreeGpus
 
     def occupy(self, held: Mapping[int, int | tuple[int, int]]) -> "Node":
         """Cores, or cores and blocks, of each GPU by index; 100 cores take it whole."""
@@ -52,8 +52,7 @@ class Node:
         for index, amount in held.items():
             cores, memory = amount if isinstance(amount, tuple) else (amount, 0)
             gpu = self.topology.gpus[index]
-            whole = cores == CORES_PER_GPU
-            books = books.occupy(gpu.uuid, cores, blocks(gpu.memory) if whole else memory)
+            books = books.occupy(gpu.uuid, Request(cores, memory))
         return Node(self.topology, books)
 
     def ask(self, cores: int, memory: int = 0) -> Grant | Refusal:
@@ -73,7 +72,7 @@ def make_node(
 ) -> Node:
     """An idle node with the machine of these arguments."""
     topology = machine(size, bond, numa, memory)
-    return Node(topology, Books.empty(topology))
+    return Node(topology, FreeGpus.of_idle(topology))
 
 
 def six() -> Node:

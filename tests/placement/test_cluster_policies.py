@@ -4,20 +4,21 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
+from free_nodes import MODELS, ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.placement.cluster import Ask, History, Mix, NodeRoom, Policy, Score, mix_of
+from gpumanager.placement.least_waste import fillings, part_of_gpus, worth_under
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
-from gpumanager.placement.usable import fillings, part_of_gpus, worth_under
-from gpumanager.placement.values import Request
+from gpumanager.placement.policy import Policy, Score
+from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request, idle_gpu
+from gpumanager.placement.workload_mix import History, Mix, mix_of
 
 policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
 DEFAULT = POLICIES[DEFAULT_POLICY]
 
 
-def best(rooms: list[NodeRoom], wanted: Ask, mix: Mix, policy: Policy = DEFAULT) -> NodeRoom:
+def best(rooms: list[FreeNode], wanted: PodRequest, mix: Mix, policy: Policy = DEFAULT) -> FreeNode:
     scores = [policy.score(one, wanted, mix) for one in rooms]
     return max(
         zip(rooms, scores, strict=True), key=lambda pair: pair[1].points if pair[1] else -1e9
@@ -31,7 +32,7 @@ def chosen(score: Score | None) -> tuple[tuple[int, ...], ...]:
 
 @given(rooms(), asks(), mixes, policies)
 def test_what_a_policy_names_can_be_kept(
-    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy
+    here: FreeNode, wanted: PodRequest, mix: Mix, policy: Policy
 ) -> None:
     score = policy.score(here, wanted, mix)
 
@@ -40,7 +41,7 @@ def test_what_a_policy_names_can_be_kept(
 
 @given(rooms(), asks(most=1), mixes, policies)
 def test_a_node_is_refused_to_one_container_only_where_there_is_no_way(
-    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy
+    here: FreeNode, wanted: PodRequest, mix: Mix, policy: Policy
 ) -> None:
     ways = [()] if not wanted.requests else [(way,) for way in _ways(here, wanted.requests[0])]
     possible = any(not flaws(here, wanted, way) for way in ways)
@@ -48,16 +49,16 @@ def test_a_node_is_refused_to_one_container_only_where_there_is_no_way(
     assert (policy.score(here, wanted, mix) is not None) == possible
 
 
-def _ways(here: NodeRoom, request: Request) -> list[tuple[int, ...]]:
+def _ways(here: FreeNode, request: Request) -> list[tuple[int, ...]]:
     if request.cores < 100:
-        return [(gpu.index,) for gpu in here.gpus]
-    able = [g.index for g in here.gpus if g.untouched and g.blocks >= request.blocks]
+        return [(index,) for index in range(len(here.gpus))]
+    able = [n for n, g in enumerate(here.gpus) if g.whole and g.memory >= request.blocks]
     return [tuple(able[: request.cores // 100])]
 
 
 @given(rooms(), asks(), mixes, policies, st.randoms(use_true_random=False))
 def test_neither_names_nor_the_order_of_gpus_change_the_points(
-    here: NodeRoom, wanted: Ask, mix: Mix, policy: Policy, chance: Random
+    here: FreeNode, wanted: PodRequest, mix: Mix, policy: Policy, chance: Random
 ) -> None:
     gpus = list(here.gpus)
     chance.shuffle(gpus)
@@ -110,25 +111,45 @@ def test_cpu_that_pods_without_gpus_take_feeds_nobody() -> None:
 
 
 @pytest.mark.parametrize("typical", [(), (ask(cpus=8),), (ask(cpus=0), ask(100, cpus=0))])
-def test_without_pods_that_tell_all_cpu_is_for_gpus(typical: tuple[Ask, ...]) -> None:
+def test_without_pods_that_tell_all_cpu_is_for_gpus(typical: tuple[PodRequest, ...]) -> None:
     assert part_of_gpus(mix_of([(one, 1.0) for one in typical], 1.0)) == 1
 
 
 def test_a_model_that_some_pods_name_is_kept_for_them() -> None:
-    for_v100 = Ask((Request(100),), 8000, models=frozenset({"V100"}))
+    for_v100 = PodRequest((Request(100),), 8000, models=frozenset({"V100"}))
     mix = mix_of([(for_v100, 1.0), (ask(100, cpus=8), 4.0)], 1.0)
     scarce, plain = room(100, 100, model="V100"), room(100, 100, model="T4")
 
     assert best([scarce, plain], ask(100, cpus=8), mix) == plain
 
 
-def test_memory_of_a_gpu_strands_its_cores_too() -> None:
-    mix = mix_of([(Ask((Request(25, 16),), 1000), 1.0)], 1.0)
-    here = room(100, 50)
-    gpus = (replace(here.gpus[0], free_blocks=64, blocks=64), replace(here.gpus[1], blocks=64))
-    here = replace(here, gpus=(gpus[0], replace(gpus[1], free_blocks=4)))
+@pytest.mark.parametrize(("supply", "taken"), [((0.8, 0.2), "T4"), ((0.2, 0.8), "V100")])
+def test_of_two_models_that_pods_name_the_scarcer_is_left_to_them(
+    supply: tuple[float, float], taken: str
+) -> None:
+    """As many pods name the one as the other; only how many GPUs there are of each differs."""
+    named = [PodRequest((Request(100),), 8000, models=frozenset({model})) for model in MODELS]
+    mix = mix_of([*((one, 1.0) for one in named), (ask(100, cpus=8), 4.0)], 1.0)
+    nodes = [room(100, 100, model=model) for model in MODELS]
 
-    assert chosen(DEFAULT.score(here, Ask((Request(25, 4),)), mix)) == ((1,),)
+    known = replace(mix, supply=tuple(zip(MODELS, supply, strict=True)))
+
+    assert best(nodes, ask(100, cpus=8), known).model == taken
+
+
+def test_what_there_is_of_each_model_is_no_matter_where_no_pod_names_any() -> None:
+    mix = usual((81, 4, 1), (47, 4, 1), (100, 8, 1))
+    known = replace(mix, supply=(("T4", 0.1), ("V100", 0.9)))
+
+    for here in (room(100, 81, 53), room(100, 20), room(100, 100, model="V100")):
+        assert DEFAULT.score(here, ask(47), known) == DEFAULT.score(here, ask(47), mix)
+
+
+def test_memory_of_a_gpu_strands_its_cores_too() -> None:
+    mix = mix_of([(PodRequest((Request(25, 16),), 1000), 1.0)], 1.0)
+    here = replace(room(), gpus=(idle_gpu(64), FreeGpu(50, 4, 1, 64)))
+
+    assert chosen(DEFAULT.score(here, PodRequest((Request(25, 4),)), mix)) == ((1,),)
 
 
 def test_binpack_takes_the_fullest_and_spread_the_emptiest() -> None:

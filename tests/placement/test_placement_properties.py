@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from placement_nodes import Node, machine
 
 from gpumanager.gpu.values import Bond, Level
-from gpumanager.placement.candidates import candidates_of
-from gpumanager.placement.greedy import good_set
 from gpumanager.placement.link import link
+from gpumanager.placement.link_search import candidates_of, good_set
 from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Grant, Refusal, Request
+from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
 MODES = {
@@ -36,7 +35,7 @@ def nodes(draw: st.DrawFn, most: int = 8) -> Node:
     cards = st.lists(st.sampled_from([8, 64, 64, 96]), min_size=size, max_size=size)
     found = machine(size, lambda a, b: bonds[a, b], draw(some_nodes), draw(cards))
     held = draw(st.dictionaries(st.integers(0, size - 1), amounts, max_size=size // 2))
-    return Node(found, Books.empty(found)).occupy(held)
+    return Node(found, FreeGpus.of_idle(found)).occupy(held)
 
 
 amounts = st.tuples(st.sampled_from([1, 30, 50, 99, 100]), st.integers(0, 8))
@@ -47,7 +46,7 @@ def free(node: Node) -> list[int]:
     return [
         index
         for index, book in enumerate(books)
-        if book.free_cores == CORES_PER_GPU and book.processes == 0
+        if book.cores == CORES_PER_GPU and book.processes == 0
     ]
 
 
@@ -95,8 +94,8 @@ def test_share_finds_the_fullest_gpu_that_fits(node: Node, cores: int, memory: i
     rows = []
     for gpu in node.topology.gpus:
         book = node.books.of(gpu)
-        if book.free_cores >= cores and book.free_blocks >= memory:
-            rows.append((book.free_cores, book.free_blocks, book.processes, gpu.index))
+        if book.cores >= cores and book.blocks >= memory:
+            rows.append((book.cores, book.blocks, book.processes, gpu.index))
 
     assert node.pick(cores, memory) == ([min(rows)[3]] if rows else None)
 
@@ -124,7 +123,7 @@ def test_no_history_takes_more_than_there_is(node: Node, history: list[Request])
             case Refusal() as refusal:
                 assert refusal.detail
         for book in books.gpus.values():
-            assert min(book.free_cores, book.free_blocks, book.processes) >= 0
+            assert min(book.cores, book.blocks, book.processes) >= 0
 
 
 @settings(max_examples=40, deadline=None)
@@ -191,8 +190,8 @@ def test_quality_and_breakage_do_not_depend_on_how_gpus_are_numbered(
         [old.gpus[i].numa_node for i in order],
         [blocks(old.gpus[i].memory) for i in order],
     )
-    idle = Node(old, Books.empty(old))
-    again = Node(renumbered, Books.empty(renumbered))
+    idle = Node(old, FreeGpus.of_idle(old))
+    again = Node(renumbered, FreeGpus.of_idle(renumbered))
     for cores in (100, 200, 300):
         first, second = idle.pick(cores), again.pick(cores)
         assert (first is None) == (second is None)

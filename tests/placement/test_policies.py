@@ -6,12 +6,13 @@ Who adds a policy adds a row to it and to `gpumanager/placement/policies.py`.
 from dataclasses import dataclass
 
 import pytest
-from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
+from free_nodes import ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom
 from gpumanager.placement.policies import POLICIES, TABLE, Weighing, policy_of
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import Mix
 
 MIX = usual((50, 4, 1), (100, 8, 3))
 
@@ -22,7 +23,7 @@ class Golden:
 
     policy: str
     nodes: tuple[tuple[int, ...], ...]
-    ask: Ask
+    ask: PodRequest
     node: int
     gpus: tuple[int, ...]
 
@@ -62,7 +63,7 @@ def test_every_policy_has_its_rows() -> None:
 def test_what_counts_more_decides() -> None:
     fuller, emptier = room(100, 40), room(100, 100)
 
-    def best(*weights: tuple[str, float]) -> NodeRoom:
+    def best(*weights: tuple[str, float]) -> FreeNode:
         policy = policy_of(weights)
         return max((fuller, emptier), key=lambda one: points(policy.score(one, ask(30), MIX)))
 
@@ -79,7 +80,7 @@ def test_the_gpu_is_chosen_by_what_counts_most() -> None:
 
 @given(rooms(), asks(), mixes, st.permutations(sorted(POLICIES)))
 def test_several_policies_name_what_can_be_kept_or_nothing(
-    here: NodeRoom, wanted: Ask, mix: Mix, names: list[str]
+    here: FreeNode, wanted: PodRequest, mix: Mix, names: list[str]
 ) -> None:
     score = Weighing(tuple((name, 1.0) for name in names)).score(here, wanted, mix)
 

@@ -9,7 +9,7 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.near import lacking, nearness, place_near
 from gpumanager.placement.nearness import NEARNESS
 from gpumanager.placement.preference import DEFAULT, read_gpu_policy, read_preference
-from gpumanager.placement.values import Books, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import FreeGpus, Grant, Reason, Refusal, Request
 from gpumanager.units import GIB, Bytes
 
 
@@ -100,7 +100,7 @@ CROSSED = machine((0, 0, 1, 1), (0, 2), (1, 3))
 
 
 def chosen(node: Topology, text: str, cores: int = 200, taken: Sequence[int] = ()) -> object:
-    books = Books.empty(node).without(node.gpus[place] for place in taken)
+    books = FreeGpus.of_idle(node).without(node.gpus[place] for place in taken)
     found = place_near(node, books, Request(cores), read_preference(text))
     if isinstance(found, Refusal):
         return found.reason
@@ -177,7 +177,7 @@ def test_nearness_counts_for_containers_with_several_gpus() -> None:
 
 def test_what_is_found_is_always_free() -> None:
     for text in ("topology", "numa", "topology=strict,numa"):
-        books = Books.empty(CROSSED).occupy(CROSSED.gpus[0].uuid, 10, 1)
+        books = FreeGpus.of_idle(CROSSED).occupy(CROSSED.gpus[0].uuid, Request(10, 1))
         found = place_near(CROSSED, books, Request(200), read_preference(text))
         assert isinstance(found, Grant)
-        assert all(books.of(gpu).untouched for gpu in found.gpus)
+        assert all(books.of(gpu).whole for gpu in found.gpus)

@@ -4,20 +4,20 @@ import math
 from dataclasses import replace
 
 import pytest
-from cluster_rooms import ask, asks, living, room, rooms, usual
+from free_nodes import ask, asks, living, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, mix_of
+from gpumanager.placement.least_waste import STEP, breaks_idle
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
-from gpumanager.placement.turnover import HALF_LIFE, Turnover
-from gpumanager.placement.usable import STEP, breaks_idle
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import HALF_LIFE, Mix, Turnover, mix_of
 
 DEFAULT = POLICIES[DEFAULT_POLICY]
 parts = st.floats(0, 1)
 
 
-def points(here: NodeRoom, wanted: Ask, mix: Mix) -> float:
+def points(here: FreeNode, wanted: PodRequest, mix: Mix) -> float:
     score = DEFAULT.score(here, wanted, mix)
     return float("-inf") if score is None else score.points
 
@@ -64,7 +64,11 @@ def test_what_is_usual_is_looked_at_seldom() -> None:
 
 @given(rooms(), asks(), st.lists(st.tuples(asks(), st.floats(0.1, 10))), parts, parts)
 def test_the_more_leave_the_more_an_idle_node_costs(
-    here: NodeRoom, wanted: Ask, typical: list[tuple[Ask, float]], one: float, other: float
+    here: FreeNode,
+    wanted: PodRequest,
+    typical: list[tuple[PodRequest, float]],
+    one: float,
+    other: float,
 ) -> None:
     """Of pods that take no CPU, so that nothing but the price depends on who leaves."""
     known = [(ask(100), 1.0), *typical]

@@ -8,7 +8,7 @@ from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.asks import PodAsk, ask_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.units import GIB, Bytes
 
 Ask = tuple[int, int]
@@ -93,9 +93,9 @@ def pod(name: str, *apps: Ask, **more: Any) -> PodView:
     return view(pod_object(name, *apps, **more))
 
 
-def ask(*apps: Ask, **more: Any) -> PodAsk:
-    found = ask_of(pod("any", *apps, **more))
-    assert isinstance(found, PodAsk)
+def ask(*apps: Ask, **more: Any) -> PodShape:
+    found = pod_shape_of(pod("any", *apps, **more))
+    assert isinstance(found, PodShape)
     return found
 
 

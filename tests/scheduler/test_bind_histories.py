@@ -23,13 +23,13 @@ from gpumanager.kube.pod import read_pod
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
-from gpumanager.scheduler.asks import PodAsk, ask_of
-from gpumanager.scheduler.decide import filter_nodes
 from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.extender.service import NoElection
 from gpumanager.scheduler.quota.check import QuotaCheck
+from gpumanager.scheduler.scoring.decide import filter_nodes
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.verdicts import Verdicts
 from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.cluster.objects import Key, Objects, Refused
 from gpumanager.sim.cluster.patch import MERGE
@@ -95,7 +95,7 @@ class History:
 
     def __init__(self, luck: random.Random, policy: str = "") -> None:
         self.luck = luck
-        self.asks = partial(ask_of, default=read_preference(policy))
+        self.asks = partial(pod_shape_of, default=read_preference(policy))
         self.said: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.objects = Objects()
@@ -162,7 +162,7 @@ class History:
         """Nothing is remembered of that."""
         if pod := self.some_pod():
             ask = self.asks(read_pod(pod))
-            assert isinstance(ask, PodAsk)
+            assert isinstance(ask, PodShape)
             fitting = filter_nodes(self.verdicts.of(ask), tuple(NODES)).fitting
             self.said.append(f"fits {fitting}")
 

@@ -19,15 +19,15 @@ from scheduler_world import node_object, pod_object
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.pod import PodUID, read_pod
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.extender.explain import Explanation, RefusalReason
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.node import NodeSaid
 from gpumanager.scheduler.overview.document import PODS, QUOTAS
 from gpumanager.scheduler.overview.pages import LOOKED_AT_ONCE, OverviewPages
-from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.quota.limits import NamespaceQuota
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
 
 STEPS: Final = 80_000
@@ -269,8 +269,8 @@ def test_a_pod_that_is_being_bound_is_found_by_its_name() -> None:
     found = extender()
     found.state.node(said("n"))
     pod = read_pod(pod_object("soon", (30, 4), uid="soon"))
-    ask = found.ask_of(pod)
-    assert isinstance(ask, PodAsk)
+    ask = found.pod_shape_of(pod)
+    assert isinstance(ask, PodShape)
     packing = found.state.nodes["n"].place(ask)
     assert isinstance(packing, Packing)
     found.state.assume(pod, "n", ask, packing, 9.0)

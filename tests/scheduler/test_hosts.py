@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scheduler_world import node_object, pod
 
 from gpumanager.kube.pod import PodUID, node_resources
-from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host
-from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host
+from gpumanager.scheduler.scoring.host_usage import HostUsage
 from gpumanager.scheduler.state import ClusterState
 
 
@@ -122,7 +122,7 @@ STEP = st.tuples(st.sampled_from("pqr"), st.sampled_from("ab"), st.integers(0, 4
 
 @given(st.lists(STEP, max_size=30))
 def test_sums_are_those_of_the_pods_there_are(steps: list[tuple[str, str, int, bool]]) -> None:
-    loads, there = Loads(), dict[str, tuple[str, int]]()
+    loads, there = HostUsage(), dict[str, tuple[str, int]]()
     for name, node, cpu, ends in steps:
         if ends:
             loads.gone(PodUID(name))

@@ -4,7 +4,7 @@ from scheduler_world import ask, node_object, plan, pod
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.state import ClusterState
 
 
@@ -20,7 +20,7 @@ def come(state: ClusterState, gpus: int) -> None:
 
 def free(state: ClusterState) -> list[int]:
     node = state.nodes["a"]
-    return [node.books.of(gpu).free_cores for gpu in node.topology.gpus]
+    return [node.free_gpus.of(gpu).cores for gpu in node.topology.gpus]
 
 
 def assumed(state: ClusterState, name: str, *apps: tuple[int, int]) -> None:

@@ -11,16 +11,16 @@ from scheduler_world import ask, machine, node_object, plan, pod
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
 from gpumanager.kube.pod import PodUID
-from gpumanager.placement.cluster import Mix
+from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.preference import Preference, read_preference
-from gpumanager.placement.usable import part_of_gpus
-from gpumanager.scheduler.asks import ask_of
-from gpumanager.scheduler.habits import Habits, ask_for, beside_others, difference
-from gpumanager.scheduler.judging import WORST, Fit, Judge
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.node_scorer import WORST, Fit, NodeScorer
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import pod_shape_of
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix, beside_others, difference
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
 
@@ -56,13 +56,13 @@ def of(there: Topology, name: str = "a") -> NodeState:
 
 
 def fit(here: NodeState, *apps: tuple[int, int], **more: Any) -> Fit:
-    found = Judge(ask(*apps, **more)).of(here)
+    found = NodeScorer(ask(*apps, **more)).of(here)
     assert isinstance(found, Fit)
     return found
 
 
 def refused(here: NodeState, *apps: tuple[int, int], **more: Any) -> Unfit:
-    found = Judge(ask(*apps, **more)).of(here)
+    found = NodeScorer(ask(*apps, **more)).of(here)
     assert isinstance(found, Unfit)
     return found
 
@@ -144,9 +144,9 @@ def test_a_model_that_others_need_is_left_to_them() -> None:
     scarce = of(machine("b", model="NVIDIA H100"))
     models = frozenset({"NVIDIA A100", "NVIDIA H100"})
     wants = ask((100, 0), include_gpu_model="h100")
-    mix = Mix(((ask_for(wants, wants.wish.of_models(models)), 0.3), (ask_for(ask((100, 0))), 0.7)))
+    mix = Mix(((wants.pod_request(models), 0.3), (ask((100, 0)).pod_request(), 0.7)))
 
-    judge = Judge(ask((100, 0)), models, mix)
+    judge = NodeScorer(ask((100, 0)), models, mix)
     points = [judge.of(one) for one in (plain, scarce)]
 
     assert all(isinstance(one, Fit) for one in points)
@@ -170,7 +170,7 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
 ) -> None:
     here, wanted = node(*held), ask(*apps, inits=inits, cpus=2, vcuda_policy=policy)
 
-    found = Judge(wanted).of(here)
+    found = NodeScorer(wanted).of(here)
 
     own = here.place(wanted)
     if isinstance(found, Fit):
@@ -178,8 +178,8 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
         for place, (cores, blocks, _) in found.packing.uses.items():
             assert left[place][0] >= cores
             assert left[place][1] >= blocks
-        for one, gpus in zip(wanted.containers, found.packing.gpus, strict=True):
-            assert len(gpus) == len(set(gpus)) == max(1, one.request.whole_gpus)
+        for one, gpus in zip(wanted.requests, found.packing.gpus, strict=True):
+            assert len(gpus) == len(set(gpus)) == max(1, one.whole_gpus)
     else:
         assert not isinstance(own, Packing)
 
@@ -195,7 +195,7 @@ def test_a_brief_verdict_is_that_of_a_closer_look(
 ) -> None:
     here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
     more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
-    judge = Judge(ask(asked, **more))
+    judge = NodeScorer(ask(asked, **more))
 
     found = judge.of(here)
 
@@ -204,29 +204,29 @@ def test_a_brief_verdict_is_that_of_a_closer_look(
 
 
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
-    book = here.books.of(here.topology.gpus[place])
-    return book.free_cores, book.free_blocks
+    book = here.free_gpus.of(here.topology.gpus[place])
+    return book.cores, book.blocks
 
 
 @pytest.mark.parametrize("policy", ["", "spread", "topology=strict"])
 def test_the_cluster_s_policy_is_that_of_pods_that_name_none(policy: str) -> None:
     cluster = read_preference(policy)
-    asked = ask_of(pod("p", (30, 4)), cluster)
-    own = ask_of(pod("p", (30, 4), vcuda_policy="binpack"), cluster)
+    asked = pod_shape_of(pod("p", (30, 4)), cluster)
+    own = pod_shape_of(pod("p", (30, 4), vcuda_policy="binpack"), cluster)
 
     assert getattr(asked, "preference", None) == cluster
     assert getattr(own, "preference", Preference()).nodes == (("binpack", 1.0),)
 
 
 def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None:
-    habits, one, other = Habits(), ask((30, 4)), ask((100, 0), cpus=4)
+    habits, one, other = WorkloadMix(), ask((30, 4)), ask((100, 0), cpus=4)
     for _ in range(99):
         habits.saw(one)
     nothing = habits.mix
     habits.saw(one)
     first = habits.mix
     assert not nothing.typical
-    assert [usual for usual, _ in first.typical] == [ask_for(one)]
+    assert [usual for usual, _ in first.typical] == [one.pod_request()]
 
     for _ in range(1000):
         habits.saw(one)
@@ -234,11 +234,11 @@ def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None
 
     for _ in range(1000):
         habits.saw(other)
-    assert {usual for usual, _ in habits.mix.typical} == {ask_for(one), ask_for(other)}
+    assert {usual for usual, _ in habits.mix.typical} == {one.pod_request(), other.pod_request()}
 
 
 def test_how_many_leave_is_learnt_as_seldom_as_the_rest() -> None:
-    habits, one = Habits(), ask((30, 4))
+    habits, one = WorkloadMix(), ask((30, 4))
     for _ in range(1000):
         habits.saw(one)
     fills = habits.mix
@@ -266,8 +266,35 @@ def test_how_many_leave_is_learnt_as_seldom_as_the_rest() -> None:
     assert habits.mix is steady
 
 
+def test_a_mix_knows_the_models_that_pods_name_and_how_many_gpus_there_are_of_each() -> None:
+    gpus = {"NVIDIA A100": 12, "NVIDIA H100": 4}
+    known, one = WorkloadMix(gpus=lambda: gpus), ask((100, 0), include_gpu_model="h100")
+    for _ in range(100):
+        known.saw(one)
+
+    assert [usual.models for usual, _ in known.mix.typical] == [frozenset({"NVIDIA H100"})]
+    assert known.mix.supply == (("NVIDIA A100", 0.75), ("NVIDIA H100", 0.25))
+
+    before, gpus["NVIDIA H100"] = known.mix, 12
+    for _ in range(1000):
+        known.saw(one)
+    assert difference(before, known.mix) == 0.25
+
+
+def test_gpus_are_counted_by_product_while_their_nodes_are_there() -> None:
+    state = ClusterState()
+    for name in ("a", "b"):
+        state.node(read_node(node_object(name)))
+    state.pod(pod("p", (30, 4), node="a"), "a")
+    model = next(iter(state.models))
+    assert dict(state.gpus) == {model: 8}
+
+    state.node_gone("b")
+    assert dict(state.gpus) == {model: 4}
+
+
 def test_mixes_differ_by_the_pods_that_are_of_another_kind() -> None:
-    one, other = ask_for(ask((30, 4))), ask_for(ask((100, 0)))
+    one, other = ask((30, 4)).pod_request(), ask((100, 0)).pod_request()
 
     assert difference(Mix(((one, 1.0),)), Mix(((one, 0.75), (other, 0.25)))) == 0.25
     assert difference(Mix(), Mix(((one, 1.0),))) == 0.5
@@ -275,7 +302,7 @@ def test_mixes_differ_by_the_pods_that_are_of_another_kind() -> None:
 
 
 def test_others_leave_pods_with_gpus_their_part_of_the_cpu() -> None:
-    one, other = ask_for(ask((30, 4), cpus=4)), ask_for(ask((100, 0), cpus=8))
+    one, other = ask((30, 4), cpus=4).pod_request(), ask((100, 0), cpus=8).pod_request()
     usual = Mix(((one, 0.75), (other, 0.25)))
 
     for part in (0.2, 0.5, 0.9):

@@ -9,10 +9,10 @@ from scheduler_world import ask, machine, pod, pod_object, view
 from truth import overfull
 
 from gpumanager.grants.plan import planned
-from gpumanager.placement.values import Books, Refusal
-from gpumanager.scheduler.asks import MOST_CONTAINERS, PodAsk, ask_of, asking
-from gpumanager.scheduler.packing import Packing, pack
-from gpumanager.scheduler.plan import annotations
+from gpumanager.placement.values import FreeGpus, Refusal, Request
+from gpumanager.scheduler.scoring.packing import Packing, pack
+from gpumanager.scheduler.scoring.plan import annotations
+from gpumanager.scheduler.scoring.pod_shape import MOST_CONTAINERS, PodShape, asking, pod_shape_of
 
 NODE = machine("a")
 ASK = st.one_of(
@@ -21,15 +21,15 @@ ASK = st.one_of(
 )
 
 
-def used(*gpus: int) -> Books:
-    books = Books.empty(NODE)
+def used(*gpus: int) -> FreeGpus:
+    books = FreeGpus.of_idle(NODE)
     for place, cores in enumerate(gpus):
         if cores:
-            books = books.occupy(NODE.gpus[place].uuid, cores, cores // 2)
+            books = books.occupy(NODE.gpus[place].uuid, Request(cores, cores // 2))
     return books
 
 
-def packed(wanted: PodAsk, books: Books) -> tuple[tuple[int, ...], ...] | None:
+def packed(wanted: PodShape, books: FreeGpus) -> tuple[tuple[int, ...], ...] | None:
     found = pack(NODE, books, wanted)
     return found.gpus if isinstance(found, Packing) else None
 
@@ -89,8 +89,8 @@ def test_a_plan_is_always_one_that_the_node_can_follow(
 ) -> None:
     item = pod_object("p", *apps, inits=inits, sidecars=sidecars, node="a")
     pod = view(item)
-    wanted, books = ask_of(pod), used(*held)
-    assert isinstance(wanted, PodAsk)
+    wanted, books = pod_shape_of(pod), used(*held)
+    assert isinstance(wanted, PodShape)
 
     found = pack(NODE, books, wanted)
 
@@ -108,12 +108,12 @@ def test_a_plan_is_always_one_that_the_node_can_follow(
 def test_a_pod_of_more_containers_than_anybody_needs_is_no_ask() -> None:
     most, more = ([(1, 1)] * count for count in (MOST_CONTAINERS, MOST_CONTAINERS + 1))
 
-    assert isinstance(ask_of(pod("p", *most)), PodAsk)
-    assert isinstance(ask_of(pod("p", *more)), Refusal)
-    assert isinstance(ask_of(pod("p", (1, 1), inits=most)), Refusal)
+    assert isinstance(pod_shape_of(pod("p", *most)), PodShape)
+    assert isinstance(pod_shape_of(pod("p", *more)), Refusal)
+    assert isinstance(pod_shape_of(pod("p", (1, 1), inits=most)), Refusal)
     assert MOST_CONTAINERS <= 32, "every node that is unlike the others works on each"
 
 
 @pytest.mark.parametrize("cores", [150, 101, 0, 64 * 100 + 100])
 def test_what_no_node_could_grant_is_no_ask(cores: int) -> None:
-    assert isinstance(ask_of(view(pod_object("p", (cores, 1)))), Refusal)
+    assert isinstance(pod_shape_of(view(pod_object("p", (cores, 1)))), Refusal)

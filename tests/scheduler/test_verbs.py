@@ -11,11 +11,11 @@ from served_extender import Served, serving, until
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass
-from gpumanager.scheduler.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -337,7 +337,7 @@ class Forbidding(QuotaCheck):
     def __init__(self) -> None:
         self.held_by: dict[tuple[str, str], str] = {}
 
-    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+    def permits(self, pod: PodView, ask: PodShape) -> Check | None:
         def check(kind: NodeClass) -> Unfit | None:
             return Unfit("forbidden here", "by rule") if kind.pool == "closed" else None
 

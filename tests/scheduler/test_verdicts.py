@@ -10,15 +10,16 @@ from scheduler_world import ask, machine, node_object, plan, pod, pod_object, vi
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.pod import PodUID
-from gpumanager.placement.cluster import Mix, Score
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.decide import Scores, filter_nodes, preempt, prioritize
-from gpumanager.scheduler.habits import Habits, ask_for
-from gpumanager.scheduler.judging import Fit, Judge
+from gpumanager.placement.policy import Score
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
+from gpumanager.scheduler.scoring.decide import Scores, filter_nodes, preempt, prioritize
+from gpumanager.scheduler.scoring.node_scorer import Fit, NodeScorer
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Brief
+from gpumanager.scheduler.scoring.verdicts import RENEWED_AT_ONCE, ShapeVerdicts, Verdicts
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import Brief
-from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
 
 POLICIES = (
     "",
@@ -48,11 +49,11 @@ def cluster(*names: str, **more: Any) -> ClusterState:
     return state
 
 
-def shape(state: ClusterState, wanted: PodAsk) -> Shape:
+def shape(state: ClusterState, wanted: PodShape) -> ShapeVerdicts:
     return Verdicts(state).of(wanted)
 
 
-def packed(state: ClusterState, wanted: PodAsk) -> dict[str, tuple[tuple[int, ...], ...]]:
+def packed(state: ClusterState, wanted: PodShape) -> dict[str, tuple[tuple[int, ...], ...]]:
     """GPUs that it would have, by node, where it fits."""
     found = shape(state, wanted)
     fits = {name: found.judge(state.nodes[name]) for name in found.fits}
@@ -63,7 +64,7 @@ def scores_of(scores: Scores) -> dict[str, int]:
     return {name: score for score, names in scores for name in names}
 
 
-def phrase(state: ClusterState, wanted: PodAsk, name: str = "a") -> str:
+def phrase(state: ClusterState, wanted: PodShape, name: str = "a") -> str:
     return filter_nodes(shape(state, wanted), [name]).unfit[name].phrase
 
 
@@ -84,12 +85,12 @@ CHANGE = st.tuples(
 )
 
 
-def change(state: ClusterState, habits: Habits, what: str, name: str, gpu: int) -> None:
+def change(state: ClusterState, habits: WorkloadMix, what: str, name: str, gpu: int) -> None:
     match what:
         case "busy":
             busy(state, f"busy-{gpu}", name, 2 * gpu)
         case "other pods":
-            habits.mix = Mix(((ask_for(EVERY_SHAPE[gpu]), 1.0),))
+            habits.mix = Mix(((EVERY_SHAPE[gpu].pod_request(), 1.0),))
         case "hold":
             hold(state, f"{name}-{gpu}", name, gpu)
         case "go":
@@ -106,7 +107,7 @@ def change(state: ClusterState, habits: Habits, what: str, name: str, gpu: int) 
 def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
     histories: list[list[tuple[str, str, int]]], log: int
 ) -> None:
-    state, habits = ClusterState(log), Habits()
+    state, habits = ClusterState(log), WorkloadMix()
     for name in NAMES:
         node(state, name, cpus=8)
     kept = Verdicts(state, habits)
@@ -127,7 +128,7 @@ def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
 def test_other_names_change_nothing_but_the_names(
     held: list[tuple[int, int, int]], names: list[str]
 ) -> None:
-    def scores(called: list[str], wanted: PodAsk) -> list[int | None]:
+    def scores(called: list[str], wanted: PodShape) -> list[int | None]:
         state = cluster(*called)
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
@@ -146,7 +147,7 @@ def test_other_names_change_nothing_but_the_names(
 def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
     histories: list[tuple[list[tuple[str, str, int]], set[str]]], log: int
 ) -> None:
-    state, habits = ClusterState(log), Habits()
+    state, habits = ClusterState(log), WorkloadMix()
     for number in range(30):
         node(state, f"n{number}", cpus=8)
     kept = Verdicts(state, habits)
@@ -161,7 +162,7 @@ def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
             assert scores_of(prioritize(few, names)) == scores_of(prioritize(every, names))
 
 
-class Counting(Judge):
+class Counting(NodeScorer):
     """Notes the nodes that it looked at."""
 
     judged: ClassVar[list[str]] = []
@@ -183,29 +184,6 @@ class Uncertain(Counting):
 def judged() -> Iterator[list[str]]:
     yield Counting.judged
     Counting.judged.clear()
-
-
-def test_nodes_that_are_alike_are_judged_once(judged: list[str]) -> None:
-    state = cluster(*NAMES, cpus=8)
-    hold(state, "p", "n3", 0)
-    busy(state, "q", "n4", 2)
-
-    Verdicts(state, judges=Counting).of(SHAPES[0])
-
-    assert len(judged) == 3
-
-
-def test_a_node_that_is_full_is_full_whatever_its_cpu(judged: list[str]) -> None:
-    state = cluster("n0", "n1", cpus=8)
-    for name in ("n0", "n1"):
-        for gpu in range(4):
-            hold(state, f"p-{name}-{gpu}", name, gpu, 100)
-    busy(state, "q", "n1", 2)
-
-    shape = Verdicts(state, judges=Counting).of(SHAPES[0])
-
-    assert set(shape.unfits) == {"n0", "n1"}
-    assert judged == ["n0"]
 
 
 def test_a_change_is_looked_at_on_one_node_alone(judged: list[str]) -> None:
@@ -231,7 +209,7 @@ def test_a_question_about_few_nodes_costs_no_look_at_the_others(judged: list[str
 
 def test_when_other_pods_are_usual_points_are_renewed_a_few_at_a_time(judged: list[str]) -> None:
     names = [f"n{number}" for number in range(RENEWED_AT_ONCE + 5)]
-    state, habits = ClusterState(), Habits()
+    state, habits = ClusterState(), WorkloadMix()
     for number, name in enumerate(names, start=1):
         node(state, name)
         hold(state, f"p-{name}", name, 0, number)
@@ -239,7 +217,7 @@ def test_when_other_pods_are_usual_points_are_renewed_a_few_at_a_time(judged: li
     verdicts.of(SHAPES[0])
     judged.clear()
 
-    habits.mix = Mix(((ask_for(ask((60, 32))), 1.0),))
+    habits.mix = Mix(((ask((60, 32)).pod_request(), 1.0),))
     verdicts.of(SHAPES[0])
 
     assert len(judged) == RENEWED_AT_ONCE
@@ -323,7 +301,7 @@ def test_a_pod_has_what_the_agent_says_and_not_what_was_planned() -> None:
 
     state.pod(pod("p", (60, 4), node="a", gpu_assigned="true", **said), "a")
 
-    free = [state.nodes["a"].books.of(gpu).free_cores for gpu in state.nodes["a"].topology.gpus]
+    free = [state.nodes["a"].free_gpus.of(gpu).cores for gpu in state.nodes["a"].topology.gpus]
     assert free == [100, 100, 100, 40]  # minor 0 is the last one here
 
 
@@ -332,7 +310,7 @@ def test_a_pod_that_was_placed_without_us_counts_where_the_node_would_put_it() -
 
     state.pod(pod("p", (60, 4), node="a"), "a")
 
-    free = [state.nodes["a"].books.of(gpu).free_cores for gpu in state.nodes["a"].topology.gpus]
+    free = [state.nodes["a"].free_gpus.of(gpu).cores for gpu in state.nodes["a"].topology.gpus]
     assert sorted(free) == [40, 100, 100, 100]
 
 
@@ -342,7 +320,7 @@ def test_a_pod_counts_whatever_policy_it_names() -> None:
 
     state.pod(pod("p", (60, 4), node="a", vcuda_plan=said, vcuda_policy="no such"), "a")
 
-    assert state.nodes["a"].books.of(state.nodes["a"].topology.gpus[2]).free_cores == 40
+    assert state.nodes["a"].free_gpus.of(state.nodes["a"].topology.gpus[2]).cores == 40
 
 
 def test_pods_are_known_before_their_node_is() -> None:
@@ -350,7 +328,7 @@ def test_pods_are_known_before_their_node_is() -> None:
     hold(state, "p", "a", 2)
     node(state, "a")
 
-    assert state.nodes["a"].books.of(state.nodes["a"].topology.gpus[2]).free_cores == 40
+    assert state.nodes["a"].free_gpus.of(state.nodes["a"].topology.gpus[2]).cores == 40
 
 
 def test_victims_are_those_of_the_node_s_own_books() -> None:

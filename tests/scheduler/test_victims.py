@@ -11,11 +11,11 @@ from served_extender import Served, until
 from test_cluster_page import at_once
 
 from gpumanager.kube.pod import PodUID, PodView
-from gpumanager.scheduler.budgets import Budgets
-from gpumanager.scheduler.decide import preempt
 from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.scoring.decide import preempt
+from gpumanager.scheduler.scoring.disruption_budgets import DisruptionBudgets
+from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.victims import TRIED, Victims, chosen
 from gpumanager.sim.cluster.objects import Key
 
 pytest_plugins = ["extender_fixtures"]
@@ -174,7 +174,7 @@ def budget(name: str, namespace: str) -> dict[str, Any]:
 
 
 def test_a_namespace_is_protected_while_it_has_a_budget() -> None:
-    budgets = Budgets()
+    budgets = DisruptionBudgets()
     for name in ("a", "b", "a"):
         budgets.put(budget(name, "team"))
     kept = {"team/a", "team/b"}

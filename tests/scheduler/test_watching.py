@@ -34,8 +34,8 @@ class Following:
     def free(self, name: str) -> int:
         """Cores."""
         node = self.state.nodes.get(name)
-        books = [] if node is None else [node.books.of(gpu) for gpu in node.topology.gpus]
-        return sum(book.free_cores for book in books)
+        books = [] if node is None else [node.free_gpus.of(gpu) for gpu in node.topology.gpus]
+        return sum(book.cores for book in books)
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduler_world import pod_object
 
-from gpumanager.scheduler.decide import Filtered, by_reason
 from gpumanager.scheduler.extender.wire import (
     BadRequest,
     read_arguments,
@@ -16,7 +15,8 @@ from gpumanager.scheduler.extender.wire import (
     write_filter,
     write_scores,
 )
-from gpumanager.scheduler.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.decide import Filtered, by_reason
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 
 POD = pod_object("p", (30, 4), uid="u")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."

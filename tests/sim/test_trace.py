@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from made_up_traces import made_up
 
 from gpumanager.errors import InputError
-from gpumanager.placement.cluster import Ask
-from gpumanager.placement.values import Request
+from gpumanager.placement.values import PodRequest, Request
 from gpumanager.sim.trace.loader import idle_node, read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
@@ -29,9 +28,9 @@ def test_pods_are_read_as_published(tmp_path: Path) -> None:
     path = written(tmp_path / "pods.csv", PODS + rows)
 
     assert read_pods(path) == (
-        TracePod("a", Ask((Request(46),), 12000, 16384), 455),
-        TracePod("b", Ask((Request(200),), 6000, 1024, frozenset({"T4", "P100"})), 2000),
-        TracePod("c", Ask((), 1000, 512), 0),
+        TracePod("a", PodRequest((Request(46),), 12000, 16384), 455),
+        TracePod("b", PodRequest((Request(200),), 6000, 1024, frozenset({"T4", "P100"})), 2000),
+        TracePod("c", PodRequest((), 1000, 512), 0),
     )
 
 
@@ -41,7 +40,7 @@ def test_nodes_are_read_as_published_in_any_order_of_columns(tmp_path: Path) -> 
     (node,) = read_nodes(written(tmp_path / "nodes.csv", text))
 
     assert node == idle_node("n", "P100", 2, cpu_milli=64000, memory_mib=262144)
-    assert [gpu.free_cores for gpu in node.gpus] == [100, 100]
+    assert [gpu.cores for gpu in node.gpus] == [100, 100]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_the_seed_decides_the_order() -> None:
 @pytest.mark.parametrize("missing", ["pods", "nodes"])
 def test_without_gpus_there_is_no_load(missing: str) -> None:
     nodes = (idle_node("n", "", 0 if missing == "nodes" else 1, cpu_milli=1, memory_mib=1),)
-    pods = (TracePod("a", Ask(), 0 if missing == "pods" else 1000),)
+    pods = (TracePod("a", PodRequest(), 0 if missing == "pods" else 1000),)
 
     with pytest.raises(InputError, match=missing):
         arrange(nodes, pods, 1.0, 1)

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_traces import allocation, made_up
 
-from gpumanager.placement.cluster import Ask, NodeRoom
 from gpumanager.placement.policies import POLICIES
-from gpumanager.placement.values import Request
+from gpumanager.placement.values import FreeNode, PodRequest, Request
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.sim.trace.baselines import policies
 from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.holding import after, given_back
 from gpumanager.sim.trace.loader import idle_node
 from gpumanager.sim.trace.outcome import Recorder, SteadyRecorder
-from gpumanager.sim.trace.replay import Replay, Scores
+from gpumanager.sim.trace.replay import Replay, Scores, usual
 from gpumanager.sim.trace.synthetic import MIXES
 from gpumanager.sim.trace.values import Step, TracePod, Workload, kinds_on
 
@@ -31,7 +31,7 @@ def test_kept_scores_are_those_of_the_rooms_as_they_are(name: str) -> None:
         replay.place(pod.ask)
 
 
-def anew(replay: Replay, ask: Ask) -> list[float]:
+def anew(replay: Replay, ask: PodRequest) -> list[float]:
     scores = [replay.policy.score(room, ask, replay._mix) for room in replay.rooms]
     return [float("-inf") if score is None else score.points for score in scores]
 
@@ -39,7 +39,7 @@ def anew(replay: Replay, ask: Ask) -> list[float]:
 class Plain(Replay):
     """Rates every node for every pod."""
 
-    def _up_to_date(self, ask: Ask) -> Scores:
+    def _up_to_date(self, ask: PodRequest) -> Scores:
         self._scores.clear()
         self._state_of = list(range(len(self.rooms)))
         return super()._up_to_date(ask)
@@ -63,13 +63,13 @@ def test_every_pod_lies_where_it_may(seed: int, name: str, mix: str) -> None:
         before = list(replay.rooms)
         placed = replay.place(pod.ask)
         changed = [(old, new) for old, new in zip(before, replay.rooms, strict=True) if old != new]
-        assert len(changed) == (placed is not None and pod.ask != Ask())
+        assert len(changed) == (placed is not None and pod.ask != PodRequest())
         for old, new in changed:
             assert not (pod.ask.models and pod.ask.requests) or old.model in pod.ask.models
             assert old.cpu_milli - new.cpu_milli == pod.ask.cpu_milli
             assert old.memory_mib - new.memory_mib == pod.ask.memory_mib
-            assert sum(gpu.free_cores for gpu in old.gpus) - pod.ask.cores == sum(
-                gpu.free_cores for gpu in new.gpus
+            assert sum(gpu.cores for gpu in old.gpus) - pod.ask.cores == sum(
+                gpu.cores for gpu in new.gpus
             )
 
 
@@ -108,9 +108,9 @@ def test_what_was_given_away_is_what_nodes_lack(mix: str) -> None:
 
     rooms = replay.rooms
     lacking = {
-        "cores": sum(100 - gpu.free_cores for room in rooms for gpu in room.gpus),
-        "cpu": sum(room.whole_cpu_milli - room.cpu_milli for room in rooms),
-        "memory": sum(room.whole_memory_mib - room.memory_mib for room in rooms),
+        "cores": sum(100 - gpu.cores for room in rooms for gpu in room.gpus),
+        "cpu": sum(room.total_cpu_milli - room.cpu_milli for room in rooms),
+        "memory": sum(room.total_memory_mib - room.memory_mib for room in rooms),
     }
     assert lacking == asked
     percent = recorder.outcome(rooms).allocation_percent
@@ -124,13 +124,13 @@ def test_nothing_is_given_twice(seed: int, mix: str) -> None:
     for _ in replay.run():
         pass  # `after` refuses what does not fit
 
-    assert all(0 <= gpu.free_cores <= 100 for room in replay.rooms for gpu in room.gpus)
+    assert all(0 <= gpu.cores <= 100 for room in replay.rooms for gpu in room.gpus)
     assert all(room.cpu_milli >= 0 and room.memory_mib >= 0 for room in replay.rooms)
 
 
 def test_a_room_refuses_what_it_has_not() -> None:
     node = idle_node("n", "T4", 1, cpu_milli=4000, memory_mib=4096)
-    ask = Ask((Request(60),), 1000, 1024)
+    ask = PodRequest((Request(60),), 1000, 1024)
 
     once = after(node, ask, ((0,),))
 
@@ -154,8 +154,8 @@ def test_who_leaves_gives_back_what_he_had(seed: int, mix: str) -> None:
     assert [_as_left(room) for room in replay.rooms] == [_as_left(room) for room in idle]
 
 
-def _as_left(room: NodeRoom) -> NodeRoom:
-    return given_back(room, Ask(), ())
+def _as_left(room: FreeNode) -> FreeNode:
+    return given_back(room, PodRequest(), ())
 
 
 def test_who_comes_and_goes_keeps_what_is_asked_below_the_load() -> None:
@@ -165,7 +165,7 @@ def test_who_comes_and_goes_keeps_what_is_asked_below_the_load() -> None:
     steps = list(Churn(replay, 0.9).run(400))
 
     assert max(step.asked_milli for step in steps) <= 0.9 * workload.capacity_milli
-    free = sum(gpu.free_cores for room in replay.rooms for gpu in room.gpus)
+    free = sum(gpu.cores for room in replay.rooms for gpu in room.gpus)
     assert 10 * free == workload.capacity_milli - steps[-1].allocated_milli
     assert steps == list(Churn(Replay(workload, policies(1)["least-waste"], 1), 0.9).run(400))
 
@@ -177,19 +177,39 @@ PLACED = {
     "several": "349a394c3fcf0467",
     "shared": "e9176cea2b7888df",
 }
-"""Where every pod went before anybody knew of pods that leave."""
+"""Where every pod went before anybody knew of pods that leave, or of how many GPUs there are."""
 
 
 @pytest.mark.parametrize("mix", sorted(MIXES))
 def test_while_nobody_leaves_every_pod_goes_where_it_always_went(mix: str) -> None:
-    replay = Replay(made_up(mix, nodes=60, load=1.3), policies(5)["least-waste"], 5)
-    usual = replay._mix
+    workload = made_up(mix, nodes=60, load=1.3)
+    known = replace(usual(workload), supply=())
+    replay = Replay(workload, policies(5)["least-waste"], 5, mix=known)
 
     spots = [replay.place(pod.ask) for pod in replay.workload.pods]
 
     said = repr([(spot.node, spot.gpus) if spot else None for spot in spots])
     assert hashlib.sha256(said.encode()).hexdigest()[:16] == PLACED[mix]
-    assert replay._mix is usual
+    assert replay._mix is known
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_pods_that_take_any_gpu_leave_a_scarce_model_to_those_that_name_it(seed: int) -> None:
+    """One pod in ten names the model of a few nodes with two GPUs."""
+    plain = made_up("mixed", nodes=60, load=1.0, seed=seed)
+    pods = tuple(
+        replace(pod, ask=replace(pod.ask, models=frozenset({"ash"}))) if n % 10 == 0 else pod
+        for n, pod in enumerate(plain.pods)
+    )
+    workload = Workload(plain.nodes, pods)
+
+    def refused(mix: Mix) -> int:
+        replay = Replay(workload, policies(seed)["least-waste"], seed, mix=mix)
+        spots = [(pod, replay.place(pod.ask)) for pod in pods if pod.gpu_milli]
+        return sum(pod.gpu_milli for pod, spot in spots if pod.ask.models and spot is None)
+
+    known = usual(workload)
+    assert refused(known) < refused(replace(known, supply=()))
 
 
 def test_a_replay_that_learns_that_pods_leave_keeps_no_old_scores() -> None:
@@ -233,12 +253,12 @@ def test_of_a_churn_the_later_half_counts() -> None:
 
 def test_ties_by_name_go_to_the_first() -> None:
     nodes = [idle_node(name, "T4", 1, cpu_milli=9000, memory_mib=9000) for name in "cab"]
-    pods = (TracePod("p", Ask((Request(100),), 1000, 1000), 1000),)
+    pods = (TracePod("p", PodRequest((Request(100),), 1000, 1000), 1000),)
     replay = Replay(Workload(tuple(nodes), pods), policies(0)["best-fit"], 0, names_decide=True)
 
     replay.place(pods[0].ask)
 
-    assert [room.name for room in replay.rooms if not room.gpus[0].free_cores] == ["a"]
+    assert [room.name for room in replay.rooms if not room.gpus[0].cores] == ["a"]
 
 
 def test_names_of_nodes_change_only_ties() -> None:

@@ -9,13 +9,14 @@ Pure.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpumanager.deviceplugin.admission.steering import locate, roomiest
+from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
 from gpumanager.deviceplugin.device_ledger import DeviceLedger, of_admission, on_gpus, resized
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of, place
+from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.values import Evaluator, Reason, Refusal, Request
 from gpumanager.placement.values import Grant as Placement
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -46,6 +47,7 @@ def decide(
     demand: AllocateCall,
     *,
     share_mode: bool = True,
+    gpu_policy: str = BINPACK,
 ) -> Grant | Refused:
     """The allocation as it is after `demand`; raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
@@ -62,7 +64,7 @@ def decide(
     for grant in _candidates(ledger, live, transaction, draft, request):
         if _holds(ledger, others, draft, grant):
             return _granted(draft, grant, transaction)
-    return _placed(ledger, others, draft, request)
+    return _placed(ledger, others, draft, request, gpu_policy_of(transaction, gpu_policy))
 
 
 def _begin(transaction: Transaction, demand: AllocateCall) -> Grant:
@@ -154,13 +156,18 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: P
 
 
 def _placed(
-    ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, request: Request
+    ledger: DeviceLedger,
+    others: Iterable[Grant],
+    draft: Grant,
+    request: Request,
+    policy: str,
 ) -> Grant | Refused:
     """The IDs say nothing that holds: real capacity wherever there is some."""
     answer: Placement | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
-        answer = place(ledger.topology, ledger.books(others), Request(request.cores, least))
+        asked = Request(request.cores, least)
+        answer = place(ledger.topology, ledger.books(others), asked, policy)
     else:
         answer = _memory_first(ledger, others, request)
     if isinstance(answer, Placement):

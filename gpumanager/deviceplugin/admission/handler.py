@@ -85,8 +85,9 @@ class AllocateHandler:
             return Refused(str(error))
 
     def _decided(self, open_: Transaction, demand: AllocateCall) -> Grant | Refused:
-        live, share_mode = self._store.live(), self._deps.share_mode
-        return decide(self._ledger, live, open_, demand, share_mode=share_mode)
+        live, deps = self._store.live(), self._deps
+        share_mode, policy = deps.share_mode, deps.gpu_policy
+        return decide(self._ledger, live, open_, demand, share_mode=share_mode, gpu_policy=policy)
 
     async def _make_room(self, open_: Transaction) -> bool:
         """Whether there is more room now."""

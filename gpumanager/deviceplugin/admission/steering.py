@@ -6,7 +6,7 @@ where those do not suffice the answer is filled up as best it can be, and Alloca
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
@@ -16,8 +16,10 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.plan import planned
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
-from gpumanager.names import VCORE
+from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
 from gpumanager.placement.place import evaluator_of, place
+from gpumanager.placement.policies import BINPACK
+from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Books, Request
 from gpumanager.placement.values import Grant as Placement
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -48,9 +50,14 @@ def steer(
     live: tuple[Grant, ...],
     transaction: Transaction,
     question: PreferenceCall,
+    *,
+    gpu_policy: str = BINPACK,
 ) -> Offer:
-    """The answer to `question`; of exactly its size, if that many IDs exist."""
-    plan = transaction.plan or _plan(ledger, live, transaction)
+    """The answer to `question`; of exactly its size, if that many IDs exist.
+
+    gpu_policy: of the node; see `gpu_policy_of`.
+    """
+    plan = transaction.plan or _plan(ledger, live, transaction, gpu_policy)
     gpus = _settled_gpus(ledger, live, transaction, question)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
@@ -104,15 +111,31 @@ def _room(books: Books, gpu: Gpu) -> float:
     return min(book.free_cores / CORES_PER_GPU, book.free_blocks / max(1, blocks(gpu.memory)))
 
 
+def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
+    """By which policy the GPU for a share is chosen: its pod's, where the pod names one.
+
+    A word that is no policy counts for nothing here: the webhook and the extender refuse it.
+    """
+    one = transaction.candidate
+    said = one.pod.annotations if one else {}
+    try:
+        nodes = read_preference(said.get(ANNOTATION_POLICY, ""))
+        gpus = read_gpu_policy(said.get(ANNOTATION_GPU_POLICY, ""))
+    except ValueError:
+        return of_node
+    return replace(nodes, gpus=gpus).gpu_policy or of_node
+
+
 def _plan(
-    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction
+    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
 ) -> Placement | None:
     if transaction.request is None:
         return None
     books, one = ledger.books(live), transaction.candidate
     if one and (grant := _follow(ledger, books, one.pod, one.container, transaction.request)):
         return grant
-    answer = place(ledger.topology, books, transaction.request)
+    policy = gpu_policy_of(transaction, gpu_policy)
+    answer = place(ledger.topology, books, transaction.request, policy)
     return answer if isinstance(answer, Placement) else None
 
 

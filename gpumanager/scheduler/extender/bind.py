@@ -18,14 +18,14 @@ from typing import Any, Final, Protocol
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk, ask_of
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.packing import Packing
-from gpumanager.scheduler.plan import annotations, stale
 from gpumanager.scheduler.quota.check import QuotaCheck
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.plan import annotations, stale
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import Unfit
-from gpumanager.scheduler.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Binder:
         leadership: Leads,
         *,
         rules: QuotaCheck | None = None,
-        asks: Callable[[PodView], PodAsk | Refusal | None] = ask_of,
+        asks: Callable[[PodView], PodShape | Refusal | None] = pod_shape_of,
         schedulers: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
@@ -141,7 +141,7 @@ class Binder:
         bound, ask = self._state.bound_to(pod.uid), self._asks(pod)
         if bound is not None:
             return None if bound == request.node else _elsewhere(bound)
-        if not isinstance(ask, PodAsk):
+        if not isinstance(ask, PodShape):
             return NotBound(
                 str(ask or "the pod asks for no GPU: this extender binds no other pods")
             )
@@ -150,7 +150,7 @@ class Binder:
             return NotBound(f"the pod is of scheduler {pod.scheduler!r}: we bind for {ours}")
         return await self._place(request, pod, ask)
 
-    async def _place(self, request: BindRequest, pod: PodView, ask: PodAsk) -> NotBound | None:
+    async def _place(self, request: BindRequest, pod: PodView, ask: PodShape) -> NotBound | None:
         tried_before = self._state.assumed_on(pod.uid, request.node) is not None
         chosen = self._hold(request, pod, ask)
         if isinstance(chosen, NotBound):
@@ -165,7 +165,7 @@ class Binder:
         self._state.confirm(pod.uid, request.node)
         return None
 
-    def _hold(self, request: BindRequest, pod: PodView, ask: PodAsk) -> dict[str, str] | NotBound:
+    def _hold(self, request: BindRequest, pod: PodView, ask: PodShape) -> dict[str, str] | NotBound:
         """Choose and assume, in one step; returns the annotations."""
         node = self._state.nodes.get(request.node)
         if node is None:
@@ -179,11 +179,11 @@ class Binder:
         self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
         return annotations(pod, node.name, node.topology, packing, self._now_ns())
 
-    def _refused(self, pod: PodView, ask: PodAsk, node: NodeState) -> Unfit | None:
+    def _refused(self, pod: PodView, ask: PodShape, node: NodeState) -> Unfit | None:
         check = self._rules.permits(pod, ask)
         return check(node.kind) if check else None
 
-    def _packing(self, node: NodeState, ask: PodAsk) -> Packing | Unfit:
+    def _packing(self, node: NodeState, ask: PodShape) -> Packing | Unfit:
         verdict = self._verdicts.of(ask, (node.name,)).judge(node)
         return verdict if isinstance(verdict, Unfit) else verdict.packing
 

@@ -12,17 +12,7 @@ from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler import victims
-from gpumanager.scheduler.asks import PodAsk, ask_of, asking
-from gpumanager.scheduler.budgets import Budgets
 from gpumanager.scheduler.cooperative import run_cooperatively
-from gpumanager.scheduler.decide import (
-    Filtered,
-    Scores,
-    by_reason,
-    filter_nodes,
-    prioritize,
-)
 from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.extender.explain import (
     Explanation,
@@ -32,12 +22,22 @@ from gpumanager.scheduler.extender.explain import (
     reasons,
 )
 from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
-from gpumanager.scheduler.habits import Habits
 from gpumanager.scheduler.quota.check import QuotaCheck, permitted
+from gpumanager.scheduler.scoring import preemption
+from gpumanager.scheduler.scoring.decide import (
+    Filtered,
+    Scores,
+    by_reason,
+    filter_nodes,
+    prioritize,
+)
+from gpumanager.scheduler.scoring.disruption_budgets import DisruptionBudgets
+from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
+from gpumanager.scheduler.scoring.preemption import Victims
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.verdicts import Verdicts
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import Unfit
-from gpumanager.scheduler.verdicts import Verdicts
-from gpumanager.scheduler.victims import Victims
 from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
@@ -99,13 +99,13 @@ class Extender:
     ) -> None:
         self.rules = rules or QuotaCheck()
         self.preference = preference
-        self.habits = Habits(lambda: self.state.part_of_gpus)
+        self.habits = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
         self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = ExplanationStore()
         self.nodes = Informer(api, Nodes(self.state), clock=clock, skipped=skipped)
         self.pods = Informer(api, Pods(self.state), clock=clock, skipped=skipped)
-        self._budgets = Budgets()
+        self._budgets = DisruptionBudgets()
         self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else NoElection()
         self.refused = RefusedPods(self._would_fit, self._changes, clock)
@@ -117,7 +117,7 @@ class Extender:
             self.verdicts,
             self.election,
             rules=self.rules,
-            asks=self.ask_of,
+            asks=self.pod_shape_of,
             schedulers=schedulers,
             clock=clock,
         )
@@ -171,7 +171,7 @@ class Extender:
     def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
         """Raises NotReady."""
         ask = self._ask(pod)
-        if not isinstance(ask, PodAsk):
+        if not isinstance(ask, PodShape):
             return ()
         shape = self.verdicts.of(ask, names)
         ranked = prioritize(shape, names)
@@ -192,7 +192,7 @@ class Extender:
         names = permitted(found, check, self.state.classes.members).fitting
         open_ = {name: given[name] for name in names}
         protected = self._budgets.protects if self.budgets.current else None
-        return await run_cooperatively(victims.chosen(self.state, pod, ask, open_, protected))
+        return await run_cooperatively(preemption.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:
         """None once it is bound. Raises NotReady."""
@@ -221,15 +221,15 @@ class Extender:
             log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
         return refused
 
-    def ask_of(self, pod: PodView) -> PodAsk | Refusal | None:
+    def pod_shape_of(self, pod: PodView) -> PodShape | Refusal | None:
         """What the pod asks for, in this cluster."""
-        return ask_of(pod, self.preference)
+        return pod_shape_of(pod, self.preference)
 
     def _points(self, request: BindRequest) -> float | None:
         """Of the node, before the pod takes its GPUs."""
         pod = self.state.known(request.uid)
-        ask = self.ask_of(pod) if pod else None
-        if not isinstance(ask, PodAsk):
+        ask = self.pod_shape_of(pod) if pod else None
+        if not isinstance(ask, PodShape):
             return None
         return self.verdicts.of(ask, (request.node,)).points_of(request.node)
 
@@ -246,14 +246,14 @@ class Extender:
             for place in places
         )
 
-    def _judge(self, pod: PodView, ask: PodAsk, names: Collection[str]) -> Filtered:
+    def _judge(self, pod: PodView, ask: PodShape, names: Collection[str]) -> Filtered:
         found = filter_nodes(self.verdicts.of(ask, names), names)
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
         """Whether a refused pod would fit one of these nodes now."""
-        ask = self.ask_of(pod)
-        if not isinstance(ask, PodAsk) or self.state.bound_to(pod.uid) is not None:
+        ask = self.pod_shape_of(pod)
+        if not isinstance(ask, PodShape) or self.state.bound_to(pod.uid) is not None:
             return False
         return bool(self._judge(pod, ask, names).fitting)
 
@@ -264,8 +264,8 @@ class Extender:
     def _is_ours(self) -> bool:
         return self.election.leads and not self.missing
 
-    def _ask(self, pod: PodView) -> PodAsk | Refusal | None:
-        ask = self.ask_of(pod)
+    def _ask(self, pod: PodView) -> PodShape | Refusal | None:
+        ask = self.pod_shape_of(pod)
         if ask is not None:
             self._check()
         return ask

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.scheduler.node import NodeState
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 NUMBERS: Final = re.compile(r"(\d+)")
 
@@ -145,11 +145,11 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
     holds it."""
     held = _held(node)
     for place, gpu in enumerate(node.topology.gpus):
-        book, closed = node.books.of(gpu), gpu.uuid in node.closed
-        cores, memory = CORES_PER_GPU - book.free_cores, blocks(gpu.memory) - book.free_blocks
+        free, closed = node.gpus[place], gpu.uuid in node.closed
+        cores, memory = CORES_PER_GPU - free.cores, free.memory - free.blocks
         if closed:
             cores, memory = held.get(place, (0, 0))
-        yield GpuLine(gpu, cores, memory * MEMORY_BLOCK, book.processes, closed)
+        yield GpuLine(gpu, cores, memory * MEMORY_BLOCK, free.processes, closed)
 
 
 NOTHING: Final = Amounts()

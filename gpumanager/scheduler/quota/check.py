@@ -8,11 +8,11 @@ in preempt, and once more in bind, in the same step that reserves the GPUs.
 from collections.abc import Callable, Mapping
 
 from gpumanager.kube.pod import PodView
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.decide import Filtered
 from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.scoring.decide import Filtered
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.state import HolderObserver
-from gpumanager.scheduler.unschedulable_reasons import Unfit
 
 Check = Callable[[NodeClass], Unfit | None]
 """Why the pod may not go to nodes of this class; None: it may."""
@@ -31,7 +31,7 @@ class QuotaCheck(HolderObserver):
         """How often the quotas have changed; usage does not count."""
         return 0
 
-    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:  # noqa: ARG002
+    def permits(self, pod: PodView, ask: PodShape) -> Check | None:  # noqa: ARG002
         """The check for this pod now; None: its namespace has no quota."""
         return None
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
-from gpumanager.scheduler.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
 UNREAD: Final = "GPU quotas"
@@ -77,7 +77,7 @@ class QuotaRules(QuotaCheck):
         if left := tuple(one for one in before if one.node != node):
             self._counted[uid] = left
 
-    def permits(self, pod: PodView, ask: PodAsk) -> Check | None:
+    def permits(self, pod: PodView, ask: PodShape) -> Check | None:
         """What holds at this moment; a check is not to be kept."""
         known = self._known()
         if known.quotas is None:
@@ -87,7 +87,7 @@ class QuotaRules(QuotaCheck):
             return None
         return self._check(known.quotas, pod, ask)
 
-    def _check(self, quotas: Quotas, pod: PodView, ask: PodAsk) -> Check:
+    def _check(self, quotas: Quotas, pod: PodView, ask: PodShape) -> Check:
         cores, own = cores_of(ask), self._counted.get(pod.uid, ())
 
         def check(kind: NodeClass) -> Unfit | None:
@@ -103,5 +103,5 @@ class QuotaRules(QuotaCheck):
             self.usage.add(one.namespace, one.kind, sign * one.cores)
 
 
-def cores_of(ask: PodAsk) -> int:
-    return cores_together((one.kind, one.request.cores) for one in ask.containers)
+def cores_of(ask: PodShape) -> int:
+    return cores_together(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score
 from gpumanager.placement.policies import POLICIES
-from gpumanager.placement.rooms import Worth, put
+from gpumanager.placement.policy import Policy, Score, put
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.sim.trace.fgd import Fgd
 from gpumanager.sim.trace.values import kind_of, kinds_on
 from gpumanager.units import CORES_PER_GPU
@@ -20,7 +21,7 @@ LARGEST_CPU_MILLI: Final = 128_000
 LARGEST_CORES: Final = 8 * CORES_PER_GPU
 BEST: Final = 100
 
-Points = Callable[[NodeRoom, Ask], float]
+Points = Callable[[FreeNode, PodRequest], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class Rated:
 
     points: Points
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
         placed = put(room, ask, fullest_gpu(room))
         if placed is None:
             return None
-        return Score(float(int(self.points(room, ask))), placed[2])
+        return Score(float(int(self.points(room, ask))), placed[1])
 
 
 class Random:
@@ -42,30 +43,30 @@ class Random:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:  # noqa: ARG002
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
         placed = put(room, ask, lambda _: self._chance.random())
-        return placed and Score(0.0, placed[2])
+        return placed and Score(0.0, placed[1])
 
 
-def fullest_gpu(room: NodeRoom) -> Worth:
+def fullest_gpu(room: FreeNode) -> Callable[[FreeNode], float]:
     """Best fit on one node: the less was free on the GPU that is taken, the better."""
-    before = sum(gpu.free_cores**2 for gpu in room.gpus)
-    return lambda left: sum(gpu.free_cores**2 for gpu in left.gpus) - before
+    before = sum(gpu.cores**2 for gpu in room.gpus)
+    return lambda left: sum(gpu.cores**2 for gpu in left.gpus) - before
 
 
-def best_fit(room: NodeRoom, ask: Ask) -> float:
+def best_fit(room: FreeNode, ask: PodRequest) -> float:
     """Least left over, of CPU and GPU alike."""
     cpu = (room.cpu_milli - ask.cpu_milli) / LARGEST_CPU_MILLI
     return BEST * (1 - (cpu + (free_cores(room) - ask.cores) / LARGEST_CORES) / 2)
 
 
-def dot_product(room: NodeRoom, ask: Ask) -> float:
+def dot_product(room: FreeNode, ask: PodRequest) -> float:
     """Least alike: the product of what is free and what is asked, of CPU and GPU."""
     cpu = room.cpu_milli * ask.cpu_milli / LARGEST_CPU_MILLI**2
     return BEST * (1 - (cpu + free_cores(room) * ask.cores / LARGEST_CORES**2) / 2)
 
 
-def gpu_clustering(room: NodeRoom, ask: Ask) -> float:
+def gpu_clustering(room: FreeNode, ask: PodRequest) -> float:
     """Pods of a kind together: shares, one GPU, two… In each class the fullest node first."""
     if not ask.requests:
         return 0.0
@@ -78,15 +79,15 @@ def gpu_clustering(room: NodeRoom, ask: Ask) -> float:
     return BEST / 4 * (3 if len(kinds) == 1 else 2) + fullness
 
 
-def gpu_packing(room: NodeRoom, ask: Ask) -> float:
+def gpu_packing(room: FreeNode, ask: PodRequest) -> float:
     """Shared GPUs first, the fullest of them; then free ones on used nodes; then idle nodes."""
     if not ask.requests:
         return 0.0
-    untouched = sum(gpu.free_cores == CORES_PER_GPU for gpu in room.gpus)
+    untouched = sum(gpu.cores == CORES_PER_GPU for gpu in room.gpus)
     if untouched == len(room.gpus):
         return max(BEST // 3 - untouched, untouched)
     each = min(ask.cores, CORES_PER_GPU)
-    used = sorted(gpu.free_cores for gpu in room.gpus if gpu.free_cores >= each)
+    used = sorted(gpu.cores for gpu in room.gpus if gpu.cores >= each)
     taken = used[: max(1, ask.cores // CORES_PER_GPU)]
     fresh = sum(free == CORES_PER_GPU for free in taken)
     if fresh:
@@ -94,8 +95,8 @@ def gpu_packing(room: NodeRoom, ask: Ask) -> float:
     return max(BEST - sum(taken) // 10, BEST // 2)
 
 
-def free_cores(room: NodeRoom) -> int:
-    return sum(gpu.free_cores for gpu in room.gpus)
+def free_cores(room: FreeNode) -> int:
+    return sum(gpu.cores for gpu in room.gpus)
 
 
 def policies(seed: int) -> dict[str, Policy]:

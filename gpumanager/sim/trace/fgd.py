@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Score, mix_of
-from gpumanager.placement.rooms import put
-from gpumanager.placement.values import Request
+from gpumanager.placement.policy import Score, put
+from gpumanager.placement.values import FreeNode, PodRequest, Request
+from gpumanager.placement.workload_mix import Mix, mix_of
 from gpumanager.sim.trace.values import TracePod
 from gpumanager.units import CORES_PER_GPU
 
@@ -32,14 +32,11 @@ class Fgd:
 
     exact: bool = False
 
-    def score(self, room: NodeRoom, ask: Ask, mix: Mix) -> Score | None:
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:
         fragments = fragmentation_under(mix)
         before = fragments.of(room)
         placed = put(room, ask, lambda left: self._points(before - fragments.of(left)))
-        if placed is None:
-            return None
-        points, _, gpus = placed
-        return Score(points, gpus)
+        return placed and Score(*placed)
 
     def _points(self, less: float) -> float:
         """less: by how many GPUs the node is less fragmented afterwards."""
@@ -54,8 +51,8 @@ class Fragmentation:
         self._useless = 1 - sum(share for _, share in self._typical)
         self._terms: dict[Frees, tuple[int, list[tuple[int, int]]]] = {}
 
-    def of(self, room: NodeRoom) -> float:
-        free, usable = self._sums(tuple([gpu.free_cores for gpu in room.gpus]))
+    def of(self, room: FreeNode) -> float:
+        free, usable = self._sums(tuple([gpu.cores for gpu in room.gpus]))
         if not free:
             return 0.0
         fragments = self._useless * free
@@ -84,7 +81,7 @@ def _usable(frees: Frees, request: Request) -> tuple[int, int]:
 
 def typical_of(pods: Sequence[TracePod]) -> Mix:
     """As published: shapes are told apart by GPUs, CPU and models, not by memory."""
-    shapes = (Ask(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
+    shapes = (PodRequest(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
     return mix_of(tuple(Counter(shapes).items()), COVERAGE)
 
 

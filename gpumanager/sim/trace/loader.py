@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.errors import InputError
-from gpumanager.placement.cluster import Ask, GpuRoom, NodeRoom
-from gpumanager.placement.values import Request
+from gpumanager.placement.values import FreeNode, PodRequest, Request, idle_gpu
 from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
 from gpumanager.units import CORES_PER_GPU
 
@@ -35,17 +34,17 @@ def read_pods(path: Path) -> tuple[TracePod, ...]:
     return _read(path, POD_COLUMNS, _pod)
 
 
-def read_nodes(path: Path) -> tuple[NodeRoom, ...]:
+def read_nodes(path: Path) -> tuple[FreeNode, ...]:
     """Raises InputError with file and line."""
     return _read(path, NODE_COLUMNS, _node)
 
 
 def idle_node(
     name: str, model: str, gpus: int, *, cpu_milli: int, memory_mib: int, blocks: int = 0
-) -> NodeRoom:
+) -> FreeNode:
     """A node on which nothing runs. blocks: memory of each GPU; 0 where nobody asks for any."""
-    rooms = tuple(GpuRoom(index, CORES_PER_GPU, blocks, blocks) for index in range(gpus))
-    return NodeRoom(name, model, rooms, cpu_milli, memory_mib, cpu_milli, memory_mib)
+    free = (idle_gpu(blocks),) * gpus
+    return FreeNode(name, model, free, cpu_milli, memory_mib, cpu_milli, memory_mib)
 
 
 def requests_for(gpus: int, milli: int) -> tuple[Request, ...]:
@@ -97,13 +96,13 @@ def _pod(row: Row) -> TracePod:
     if gpus > 1 and milli != MILLI_PER_GPU:
         raise ValueError(f"gpu_milli is {milli}: of several GPUs each is whole, so write 1000")
     models = frozenset(filter(None, (word.strip() for word in row.get("gpu_spec", "").split("|"))))
-    ask = Ask(
+    ask = PodRequest(
         requests_for(gpus, milli), _number(row, "cpu_milli"), _number(row, "memory_mib"), models
     )
     return TracePod(row["name"], ask, gpus * milli)
 
 
-def _node(row: Row) -> NodeRoom:
+def _node(row: Row) -> FreeNode:
     return idle_node(
         row["sn"],
         row["model"].strip(),

@@ -9,12 +9,12 @@ import random
 from collections.abc import Sequence
 
 from gpumanager.errors import InputError
-from gpumanager.placement.cluster import NodeRoom
+from gpumanager.placement.values import FreeNode
 from gpumanager.sim.trace.values import TracePod, Workload
 
 
 def arrange(
-    nodes: Sequence[NodeRoom], pods: Sequence[TracePod], load: float, seed: int
+    nodes: Sequence[FreeNode], pods: Sequence[TracePod], load: float, seed: int
 ) -> Workload:
     """load: GPUs asked for in all, per GPU of the nodes. Raises InputError."""
     idle = Workload(tuple(nodes), ())

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpumanager.placement.cluster import NodeRoom
+from gpumanager.placement.values import FreeNode
 from gpumanager.sim.trace.values import Step, Workload
 
 
@@ -41,7 +41,7 @@ class Recorder:
             asked, got = step.asked_milli, step.allocated_milli
             self._curve.append((100 * asked / self._capacity, 100 * got / self._capacity))
 
-    def outcome(self, rooms: Sequence[NodeRoom]) -> Outcome:
+    def outcome(self, rooms: Sequence[FreeNode]) -> Outcome:
         percent = 100 * self._last.allocated_milli / self._capacity
         return Outcome(
             self._pods, self._placed, percent, tuple(self._curve), allocation_by_model(rooms)
@@ -62,19 +62,19 @@ class SteadyRecorder:
         if self._seen > self._pods // 2:
             self._sum += step.allocated_milli
 
-    def outcome(self, rooms: Sequence[NodeRoom]) -> Outcome:
+    def outcome(self, rooms: Sequence[FreeNode]) -> Outcome:
         later = self._pods - self._pods // 2
         percent = 100 * self._sum / later / self._capacity
         return Outcome(self._pods, self._placed, percent, (), allocation_by_model(rooms))
 
 
-def allocation_by_model(rooms: Sequence[NodeRoom]) -> dict[str, tuple[int, float]]:
+def allocation_by_model(rooms: Sequence[FreeNode]) -> dict[str, tuple[int, float]]:
     """GPUs, and percent of their cores that are given away, by model; most GPUs first."""
     gpus: Counter[str] = Counter()
     free: Counter[str] = Counter()
     for room in rooms:
         gpus[room.model] += len(room.gpus)
-        free[room.model] += sum(gpu.free_cores for gpu in room.gpus)
+        free[room.model] += sum(gpu.cores for gpu in room.gpus)
     return {
         model: (count, 100 - free[model] / count) for model, count in gpus.most_common() if count
     }

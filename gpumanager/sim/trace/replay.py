@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, Mix, NodeRoom, Policy, Score, mix_of
-from gpumanager.placement.turnover import DIFFERENT, Turnover
+from gpumanager.placement.policy import Policy, Score
+from gpumanager.placement.values import FreeNode, PodRequest
+from gpumanager.placement.workload_mix import DIFFERENT, Mix, Turnover, mix_of, supply_of
 from gpumanager.sim.trace.holding import Given, after, given_back
-from gpumanager.sim.trace.values import Step, TracePod, Workload
+from gpumanager.sim.trace.values import Step, Workload
 
 NO_FIT: Final = float("-inf")
 EQUAL: Final = 1e-9
@@ -51,20 +52,20 @@ class Replay:
     seed: int
     names_decide: bool = False
     mix: Mix | None = None
-    rooms: list[NodeRoom] = field(init=False)
+    rooms: list[FreeNode] = field(init=False)
     _mix: Mix = field(init=False)
     _chance: random.Random = field(init=False)
-    _states: dict[NodeRoom, int] = field(init=False, default_factory=dict)
+    _states: dict[FreeNode, int] = field(init=False, default_factory=dict)
     _state_of: list[int] = field(init=False)
     _changes: list[int] = field(init=False, default_factory=list)
-    _scores: dict[Ask, Scores] = field(init=False, default_factory=dict)
+    _scores: dict[PodRequest, Scores] = field(init=False, default_factory=dict)
     _turnover: Turnover = field(init=False, default_factory=Turnover)
 
     def __post_init__(self) -> None:
         self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
         self._state_of = [self._state(room) for room in self.rooms]
         self._chance = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
-        self._mix = usual(self.workload.pods) if self.mix is None else self.mix
+        self._mix = self.mix or usual(self.workload)
 
     def run(self) -> Iterator[Step]:
         asked = allocated = 0
@@ -74,7 +75,7 @@ class Replay:
             allocated += pod.gpu_milli if placed else 0
             yield Step(asked, allocated, placed)
 
-    def place(self, ask: Ask) -> Spot | None:
+    def place(self, ask: PodRequest) -> Spot | None:
         """None where it fits nowhere."""
         if ask.requests and self._turnover.came():
             self._look()
@@ -89,7 +90,7 @@ class Replay:
         self._put(node, after(self.rooms[node], ask, spot.gpus))
         return spot
 
-    def remove(self, ask: Ask, spot: Spot | None) -> None:
+    def remove(self, ask: PodRequest, spot: Spot | None) -> None:
         """A pod leaves, from where it was placed if it was."""
         if ask.requests:
             self._turnover.left()
@@ -103,16 +104,16 @@ class Replay:
             self._mix = replace(self._mix, leaving=leaving)
             self._scores.clear()
 
-    def _put(self, node: int, room: NodeRoom) -> None:
+    def _put(self, node: int, room: FreeNode) -> None:
         self.rooms[node] = room
         self._state_of[node] = self._state(room)
         self._changes.append(node)
 
-    def _state(self, room: NodeRoom) -> int:
+    def _state(self, room: FreeNode) -> int:
         """The same number for rooms that are equal but for the name."""
         return self._states.setdefault(replace(room, name=""), len(self._states))
 
-    def _up_to_date(self, ask: Ask) -> Scores:
+    def _up_to_date(self, ask: PodRequest) -> Scores:
         scores = self._scores.get(ask)
         if scores is None:
             everywhere = len(self.rooms)
@@ -125,7 +126,7 @@ class Replay:
         scores.seen = len(self._changes)
         return scores
 
-    def _rate(self, scores: Scores, nodes: Sequence[int], ask: Ask) -> None:
+    def _rate(self, scores: Scores, nodes: Sequence[int], ask: PodRequest) -> None:
         rated: dict[int, Score | None] = {}
         for node in nodes:
             state = self._state_of[node]
@@ -136,6 +137,10 @@ class Replay:
             scores.gpus[node] = () if score is None else score.gpus
 
 
-def usual(pods: Sequence[TracePod]) -> Mix:
-    """The asks that make up nearly all pods."""
-    return mix_of(tuple(Counter(pod.ask for pod in pods).items()))
+def usual(workload: Workload) -> Mix:
+    """The requests that make up nearly all pods, and the models of all GPUs."""
+    mix = mix_of(tuple(Counter(pod.ask for pod in workload.pods).items()))
+    gpus = Counter[str]()
+    for node in workload.nodes:
+        gpus[node.model] += len(node.gpus)
+    return replace(mix, supply=supply_of(gpus))

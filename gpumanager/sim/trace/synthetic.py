@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, NodeRoom
+from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.sim.trace.loader import idle_node, requests_for
 from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
 
@@ -72,7 +72,7 @@ CPU_ALONE: Final = (4_000, 8_000, 12_000, 16_000, 32_000)
 MIB_PER_CPU: Final = (2_048, 3_072, 4_096)
 
 
-def make_nodes(count: int, seed: int) -> tuple[NodeRoom, ...]:
+def make_nodes(count: int, seed: int) -> tuple[FreeNode, ...]:
     chance = random.Random(f"nodes {seed}")  # noqa: S311 - repeatable, not secret
     kinds = chance.choices(KINDS, [kind.part for kind in KINDS], k=count)
     return tuple(
@@ -87,7 +87,7 @@ def make_nodes(count: int, seed: int) -> tuple[NodeRoom, ...]:
     )
 
 
-def make_pods(nodes: tuple[NodeRoom, ...], mix: Mix, seed: int) -> tuple[TracePod, ...]:
+def make_pods(nodes: tuple[FreeNode, ...], mix: Mix, seed: int) -> tuple[TracePod, ...]:
     """Pods that ask for nearly all GPUs of `nodes`."""
     made = Pods(mix, seed)
     capacity = sum(len(node.gpus) for node in nodes) * MILLI_PER_GPU
@@ -114,7 +114,7 @@ class Pods:
             yield TracePod(f"pod-{number:06}", self._constrain(ask), milli)
             number += 1
 
-    def _draw(self) -> tuple[Ask, int]:
+    def _draw(self) -> tuple[PodRequest, int]:
         """Kinds are as frequent as their part of the GPUs over what one of them asks for."""
         mix = self._mix
         if self._chance.random() < mix.cpu_only:
@@ -127,11 +127,11 @@ class Pods:
         shapes = self._chance.choices([kind for kind, _ in each], [part for _, part in each])[0]
         return self._one_of(shapes)
 
-    def _one_of(self, shapes: list[tuple[Ask, int]]) -> tuple[Ask, int]:
+    def _one_of(self, shapes: list[tuple[PodRequest, int]]) -> tuple[PodRequest, int]:
         weights = [2.0 ** (-place / 2) for place in range(len(shapes))]
         return self._chance.choices(shapes, weights)[0]
 
-    def _shape(self, gpus: int, milli: int) -> tuple[Ask, int]:
+    def _shape(self, gpus: int, milli: int) -> tuple[PodRequest, int]:
         if not gpus:
             cpu = self._chance.choice(CPU_ALONE)
         elif milli < MILLI_PER_GPU:
@@ -140,13 +140,13 @@ class Pods:
             cpu = gpus * self._chance.choice(CPU_PER_GPU if gpus == 1 else CPU_PER_GPU[:5])
         cpu = int(cpu * self._mix.cpu)
         memory = cpu * self._chance.choice(MIB_PER_CPU) // 1000
-        return Ask(requests_for(gpus, milli), cpu, memory), gpus * milli
+        return PodRequest(requests_for(gpus, milli), cpu, memory), gpus * milli
 
-    def _constrain(self, ask: Ask) -> Ask:
+    def _constrain(self, ask: PodRequest) -> PodRequest:
         if not ask.requests or self._chance.random() >= self._mix.constrained:
             return ask
         gpus = max(1, ask.requests[0].whole_gpus)
         able = [kind for kind in KINDS if kind.gpus >= gpus]
         wanted = self._chance.choices(able, [kind.part * kind.gpus for kind in able], k=2)
         models = frozenset(kind.model for kind in wanted)
-        return Ask(ask.requests, ask.cpu_milli, ask.memory_mib, models)
+        return PodRequest(ask.requests, ask.cpu_milli, ask.memory_mib, models)

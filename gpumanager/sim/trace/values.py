@@ -7,7 +7,7 @@ allocated is counted in the thousandths that were asked.
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, NodeRoom
+from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.units import CORES_PER_GPU
 
 MILLI_PER_GPU: Final = 1000
@@ -18,7 +18,7 @@ class TracePod:
     """gpu_milli: over all its GPUs."""
 
     name: str
-    ask: Ask
+    ask: PodRequest
     gpu_milli: int
 
 
@@ -26,7 +26,7 @@ class TracePod:
 class Workload:
     """nodes: idle. pods: in the order in which they ask."""
 
-    nodes: tuple[NodeRoom, ...]
+    nodes: tuple[FreeNode, ...]
     pods: tuple[TracePod, ...]
 
     @property
@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRoom(NodeRoom):
+class TraceNode(FreeNode):
     """A room that knows of which kind each pod with GPUs is that runs there, in order of the kinds.
 
     Only one of the baselines asks.
@@ -53,12 +53,12 @@ class TraceRoom(NodeRoom):
     kinds: tuple[str, ...] = ()
 
 
-def kind_of(ask: Ask) -> str:
+def kind_of(ask: PodRequest) -> str:
     """`share`, or how many whole GPUs: `0`, `1`, `2`…"""
     if not ask.requests:
         return "0"
     return str(ask.cores // CORES_PER_GPU) if ask.cores >= CORES_PER_GPU else "share"
 
 
-def kinds_on(room: NodeRoom) -> tuple[str, ...]:
-    return room.kinds if isinstance(room, TraceRoom) else ()
+def kinds_on(room: FreeNode) -> tuple[str, ...]:
+    return room.kinds if isinstance(room, TraceNode) else ()

@@ -10,9 +10,8 @@ from typing import Final
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.near import lacking
 from gpumanager.placement.values import Reason, Refusal, Request
-from gpumanager.scheduler.asks import ANY, PodAsk, Wish
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.spare import Spare, spare_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
 UNKNOWN: Final = "node(s) were not known to the GPU scheduler yet"
@@ -40,7 +39,7 @@ class Unfit:
     final: bool = False
 
 
-def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
+def unfit(node: NodeState, ask: PodShape, refusal: Refusal) -> Unfit:
     """Why `node` refused."""
     if not node.topology.gpus:
         detail = node.trouble or "its agent has published no inventory"
@@ -55,15 +54,16 @@ def unfit(node: NodeState, ask: PodAsk, refusal: Refusal) -> Unfit:
     return Unfit(_short_of(node, ask, refusal.request), refusal.detail)
 
 
-def brief(node: NodeState, ask: PodAsk) -> Brief | None:
-    """Why a pod of one container that takes any GPU is refused: what `unfit` would say, found from
-    what is free in sum. None where there is room, wherever the GPUs are."""
-    spare, request = node.likeness.spare, ask.containers[0].request
-    if spare.has_room(request):
+def brief(node: NodeState, ask: PodShape) -> Brief | None:
+    """Why a pod of one container that takes any GPU is refused: what `unfit` would say, without
+    placing it. None where there is room, wherever the GPUs are."""
+    request, gpus = ask.requests[0], node.topology.gpus
+    count = max(1, request.whole_gpus)
+    if sum([free.fits(request) for free in node.gpus]) >= count:
         return None
-    if not spare.cards:
+    if not gpus:
         return _without_gpus(node), True
-    if not spare.could_have_room(request):
+    if sum([blocks(gpu.memory) >= request.blocks for gpu in gpus]) < count:
         return _too_large(request), True
     return _short_of(node, ask, request), False
 
@@ -76,25 +76,17 @@ def _too_large(request: Request) -> str:
     return TOO_FEW if request.whole_gpus > 1 else TOO_SMALL
 
 
-def _short_of(node: NodeState, ask: PodAsk, request: Request) -> str:
-    spare = _spare(node, ask.wish)
-    if spare.cores < request.cores:
+def _short_of(node: NodeState, ask: PodShape, request: Request) -> str:
+    pairs = zip(node.topology.gpus, node.gpus, strict=True)
+    cores = [max(0, free.cores) for gpu, free in pairs if ask.wish.takes(gpu)]
+    if sum(cores) < request.cores:
         return CLOSED if _would_do_open(node, ask) else NO_CORES
     if request.whole_gpus:
         return NO_WHOLE
-    return NO_MEMORY if spare.most >= request.cores else SCATTERED
+    return NO_MEMORY if max(cores) >= request.cores else SCATTERED
 
 
-def _spare(node: NodeState, wish: Wish) -> Spare:
-    if wish is ANY:
-        return node.likeness.spare
-    books = node.open_to(wish)
-    rooms = [books.of(gpu) for gpu in node.topology.gpus]
-    free = [(room.free_cores, room.free_blocks, room.processes) for room in rooms]
-    return spare_of([blocks(gpu.memory) for gpu in node.topology.gpus], free)
-
-
-def _would_do_open(node: NodeState, ask: PodAsk) -> bool:
+def _would_do_open(node: NodeState, ask: PodShape) -> bool:
     """Whether it is the closed GPUs that are missing, rather than free ones."""
     if not node.closed:
         return False

@@ -13,8 +13,8 @@ from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import evaluator_of, place
-from gpumanager.placement.values import Books, GpuBook, Grant, Refusal, Request
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
 Positions = tuple[int, ...]
@@ -34,7 +34,7 @@ class Packing:
 
 
 def pack(
-    topology: Topology, books: Books, ask: PodAsk, wanted: Sequence[Positions] = ()
+    topology: Topology, free: FreeGpus, ask: PodShape, wanted: Sequence[Positions] = ()
 ) -> Packing | Refusal:
     """A place for each container, or why not.
 
@@ -43,29 +43,29 @@ def pack(
     so, they are placed without a wish, one after another, and then the largest first.
     Several whole GPUs are looked for where they are as near to each other as the pod prefers.
     """
-    if len(ask.containers) == 1 and wanted and wanted[0]:
-        return _pack_share(topology, books, ask, wanted[0])
-    in_order = range(len(ask.containers))
-    first = found = _pack(topology, books, ask, wanted, in_order)
+    if len(ask.requests) == 1 and wanted and wanted[0]:
+        return _pack_share(topology, free, ask, wanted[0])
+    in_order = range(len(ask.requests))
+    first = found = _pack(topology, free, ask, wanted, in_order)
     if isinstance(found, Refusal) and any(wanted):
-        first = found = _pack(topology, books, ask, (), in_order)
-    if isinstance(found, Refusal) and len(ask.containers) > 1:
-        found = _pack(topology, books, ask, (), _largest_first(ask))
+        first = found = _pack(topology, free, ask, (), in_order)
+    if isinstance(found, Refusal) and len(ask.requests) > 1:
+        found = _pack(topology, free, ask, (), _largest_first(ask))
     return first if isinstance(found, Refusal) else found
 
 
 def _pack_share(
-    topology: Topology, books: Books, ask: PodAsk, wanted: Positions
+    topology: Topology, free: FreeGpus, ask: PodShape, wanted: Positions
 ) -> Packing | Refusal:
     """Most pods have one container with a share."""
-    position, request = wanted[0], ask.containers[0].request
+    position, request = wanted[0], ask.requests[0]
     gpu = topology.gpus[position]
-    if len(wanted) == 1 and not request.whole_gpus and _has_room(books.of(gpu), gpu, request):
+    if len(wanted) == 1 and not request.whole_gpus and free.of(gpu).fits(request):
         return Packing((wanted,), {position: (request.cores, request.blocks, 1)})
-    return pack(topology, books, ask)
+    return pack(topology, free, ask)
 
 
-def uses_of(topology: Topology, ask: PodAsk, gpus: Sequence[Positions]) -> dict[int, Use]:
+def uses_of(topology: Topology, ask: PodShape, gpus: Sequence[Positions]) -> dict[int, Use]:
     """What a pod takes of each GPU when its containers have these."""
     moments = [_moment(topology, ask, gpus, place) for place in ask.inits]
     moments.append(_moment(topology, ask, gpus, None))
@@ -78,16 +78,16 @@ def uses_of(topology: Topology, ask: PodAsk, gpus: Sequence[Positions]) -> dict[
 
 def _pack(
     topology: Topology,
-    books: Books,
-    ask: PodAsk,
+    free: FreeGpus,
+    ask: PodShape,
     wanted: Sequence[Positions],
     order: Iterable[int],
 ) -> Packing | Refusal:
-    gpus: list[Positions] = [()] * len(ask.containers)
-    room = books
+    gpus: list[Positions] = [()] * len(ask.requests)
+    room = free
     inits = ask.inits
     for index in (index for index in order if index not in inits):
-        request = ask.containers[index].request
+        request = ask.requests[index]
         if request.whole_gpus > 1 and ask.preference.near:
             grant = place_near(topology, room, request, ask.preference)
         else:
@@ -97,8 +97,8 @@ def _pack(
         room, gpus[index] = room.take(grant), _positions(topology, grant)
     home = {position for held in gpus for position in held}
     for index in inits:
-        before = _beside(topology, books, ask, gpus, index)
-        grant = _near(topology, before, ask.containers[index].request, home)
+        before = _beside(topology, free, ask, gpus, index)
+        grant = _near(topology, before, ask.requests[index], home)
         if isinstance(grant, Refusal):
             return grant
         gpus[index] = _positions(topology, grant)
@@ -106,43 +106,36 @@ def _pack(
 
 
 def _place(
-    topology: Topology, books: Books, request: Request, wanted: Positions
+    topology: Topology, free: FreeGpus, request: Request, wanted: Positions
 ) -> Grant | Refusal:
     """As the node would: the wish where it can be had, its own choice where not."""
     if wanted and len(wanted) == max(1, request.whole_gpus):
         gpus = tuple(topology.gpus[position] for position in sorted(wanted))
-        if all(_has_room(books.of(gpu), gpu, request) for gpu in gpus):
+        if all(free.of(gpu).fits(request) for gpu in gpus):
             return Grant(request, evaluator_of(request), gpus, "as the policy has it")
-    return place(topology, books, request)
+    return place(topology, free, request)
 
 
-def _has_room(book: GpuBook, gpu: Gpu, request: Request) -> bool:
-    if request.whole_gpus:
-        return book.untouched and blocks(gpu.memory) >= request.blocks
-    return book.free_cores >= request.cores and book.free_blocks >= request.blocks
-
-
-def _near(topology: Topology, books: Books, request: Request, home: set[int]) -> Grant | Refusal:
+def _near(topology: Topology, free: FreeGpus, request: Request, home: set[int]) -> Grant | Refusal:
     """On the GPUs the pod will have anyway, or else where it fits."""
     others = (gpu for position, gpu in enumerate(topology.gpus) if position not in home)
-    grant = place(topology, books.without(others), request) if home else None
-    return grant if isinstance(grant, Grant) else place(topology, books, request)
+    grant = place(topology, free.without(others), request) if home else None
+    return grant if isinstance(grant, Grant) else place(topology, free, request)
 
 
 def _beside(
-    topology: Topology, books: Books, ask: PodAsk, gpus: Sequence[Positions], index: int
-) -> Books:
+    topology: Topology, free: FreeGpus, ask: PodShape, gpus: Sequence[Positions], index: int
+) -> FreeGpus:
     """What an init container finds: the sidecars before it have started."""
     for earlier in range(index):
-        one = ask.containers[earlier]
-        if one.kind is ContainerKind.SIDECAR:
-            held = tuple(topology.gpus[position] for position in gpus[earlier])
-            books = books.take(Grant(one.request, evaluator_of(one.request), held, ""))
-    return books
+        if ask.kinds[earlier] is ContainerKind.SIDECAR:
+            held, request = tuple(topology.gpus[n] for n in gpus[earlier]), ask.requests[earlier]
+            free = free.take(Grant(request, evaluator_of(request), held, ""))
+    return free
 
 
-def _largest_first(ask: PodAsk) -> list[int]:
-    sizes = [(one.request.cores, one.request.blocks) for one in ask.containers]
+def _largest_first(ask: PodShape) -> list[int]:
+    sizes = [(request.cores, request.blocks) for request in ask.requests]
     return sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
 
 
@@ -152,15 +145,15 @@ def _positions(topology: Topology, grant: Grant) -> Positions:
 
 
 def _moment(
-    topology: Topology, ask: PodAsk, gpus: Sequence[Positions], init: int | None
+    topology: Topology, ask: PodShape, gpus: Sequence[Positions], init: int | None
 ) -> dict[int, Use]:
     """What is held while this init container runs; None: when the pod's containers do."""
     found: dict[int, Use] = {}
-    for index, one in enumerate(ask.containers):
-        if _runs(one.kind, index, init):
+    for index, request in enumerate(ask.requests):
+        if _runs(ask.kinds[index], index, init):
             for position in gpus[index]:
                 cores, memory, count = found.get(position, (0, 0, 0))
-                more = _on_one(topology.gpus[position], one.request)
+                more = _on_one(topology.gpus[position], request)
                 found[position] = (cores + more[0], memory + more[1], count + 1)
     return found
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from gpumanager.kube.pod import PodUID
-from gpumanager.scheduler.hosts import NOTHING, Host
+from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
 
 
-class Loads:
+class HostUsage:
     """Pods by UID, sums by node. One more or less costs constant time."""
 
     def __init__(self) -> None:

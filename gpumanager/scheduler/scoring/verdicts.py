@@ -11,27 +11,27 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final
 
-from gpumanager.placement.cluster import Mix
-from gpumanager.scheduler.asks import PodAsk
-from gpumanager.scheduler.habits import Habits
-from gpumanager.scheduler.judging import Judge, Verdict
+from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.scoring.node_scorer import NodeScorer, Verdict
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import Brief, Unfit
 
 SHAPES: Final = 64
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
 
 
-class Shape:
+class ShapeVerdicts:
     """One shape of pod.
 
     found: by node, of those that were asked about since they changed: its points where the pod
     fits, or why it does not.
     """
 
-    def __init__(self, judge: Judge, state: ClusterState) -> None:
+    def __init__(self, judge: NodeScorer, state: ClusterState) -> None:
         self.found: dict[str, float | Brief] = {}
         self._state = state
         self._judge = judge
@@ -107,19 +107,19 @@ class Verdicts:
     def __init__(
         self,
         state: ClusterState,
-        habits: Habits | None = None,
+        habits: WorkloadMix | None = None,
         *,
         shapes: int = SHAPES,
-        judges: Callable[[PodAsk, frozenset[str], Mix], Judge] = Judge,
+        judges: Callable[[PodShape, frozenset[str], Mix], NodeScorer] = NodeScorer,
     ) -> None:
         self._state = state
         self._judges = judges
-        self._habits = habits or Habits()
+        self._habits = habits or WorkloadMix()
         self._most = shapes
         self._models = state.models
-        self._shapes: OrderedDict[PodAsk, Shape] = OrderedDict()
+        self._shapes: OrderedDict[PodShape, ShapeVerdicts] = OrderedDict()
 
-    def of(self, ask: PodAsk, names: Collection[str] | None = None) -> Shape:
+    def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
         """Up to date, as far as these nodes go; None: all."""
         if self._models is not self._state.models:
             self._models = self._state.models
@@ -133,8 +133,8 @@ class Verdicts:
         shape.catch_up(self._habits.mix, names)
         return shape
 
-    def _new(self, ask: PodAsk) -> Shape:
-        return Shape(self._judges(ask, self._state.models, self._habits.mix), self._state)
+    def _new(self, ask: PodShape) -> ShapeVerdicts:
+        return ShapeVerdicts(self._judges(ask, self._state.models, self._habits.mix), self._state)
 
     def renew(self) -> bool:
         """A few points of one shape by the present mix; False where all are. For idle moments."""

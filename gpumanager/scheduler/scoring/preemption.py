@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.cooperative import Work, batches
-from gpumanager.scheduler.decide import preempt
+from gpumanager.scheduler.scoring.decide import preempt
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
 
 Victims = tuple[PodUID, ...]
@@ -26,7 +26,7 @@ JUDGED_AT_ONCE: Final = 4
 def chosen(
     state: ClusterState,
     pod: PodView,
-    ask: PodAsk,
+    ask: PodShape,
     victims: Mapping[str, Victims],
     protected: Callable[[str], bool] | None,
 ) -> Work[dict[str, Victims]]:
@@ -40,7 +40,7 @@ def chosen(
 
 
 def _enough(
-    state: ClusterState, ask: PodAsk, victims: Mapping[str, Victims]
+    state: ClusterState, ask: PodShape, victims: Mapping[str, Victims]
 ) -> Work[dict[str, Victims]]:
     found: dict[str, Victims] = {}
     for names in batches(tuple(victims), JUDGED_AT_ONCE):
@@ -53,7 +53,7 @@ def _enough(
 def _with_more(
     state: ClusterState,
     pod: PodView,
-    ask: PodAsk,
+    ask: PodShape,
     victims: Mapping[str, Victims],
     protected: Callable[[str], bool],
 ) -> Work[dict[str, Victims]]:
@@ -72,7 +72,7 @@ class _Question:
     """Whether a pod fits on a node once its victims, and some others, are gone."""
 
     state: ClusterState
-    ask: PodAsk
+    ask: PodShape
     node: str
     victims: Victims
 

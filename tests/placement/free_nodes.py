@@ -1,43 +1,44 @@
-"""Rooms and asks of any shape, and whether an answer can be kept."""
+"""Nodes and pods of any shape, and whether an answer can be kept."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from gpumanager.placement.cluster import Ask, GpuRoom, Mix, NodeRoom, mix_of
-from gpumanager.placement.values import Request
+from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request, idle_gpu
+from gpumanager.placement.workload_mix import Mix, mix_of
 
 MODELS = ("T4", "V100")
 
 
 @st.composite
-def gpu_rooms(draw: st.DrawFn, index: int) -> GpuRoom:
+def free_gpus(draw: st.DrawFn) -> FreeGpu:
     """Some whole, some taken, some in part."""
     blocks = draw(st.sampled_from([0, 16, 64]))
     kind = draw(st.sampled_from(["whole", "whole", "taken", "part"]))
     if kind == "whole":
-        return GpuRoom(index, 100, blocks, blocks)
+        return idle_gpu(blocks)
     if kind == "taken":
-        return GpuRoom(index, 0, 0, blocks)
-    return GpuRoom(index, draw(st.integers(0, 99)), draw(st.integers(0, blocks)), blocks)
+        return FreeGpu(0, 0, 1, blocks)
+    processes = draw(st.integers(1, 3))
+    return FreeGpu(draw(st.integers(0, 99)), draw(st.integers(0, blocks)), processes, blocks)
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> NodeRoom:
-    gpus = tuple(draw(gpu_rooms(index)) for index in range(draw(st.integers(0, 8))))
+def rooms(draw: st.DrawFn) -> FreeNode:
+    gpus = tuple(draw(free_gpus()) for _ in range(draw(st.integers(0, 8))))
     cpu, memory = draw(st.integers(0, 64)), draw(st.integers(0, 64))
     model = draw(st.sampled_from(MODELS))
-    return NodeRoom("node", model, gpus, 1000 * cpu, 1024 * memory, 64_000, 65_536)
+    return FreeNode("node", model, gpus, 1000 * cpu, 1024 * memory, 64_000, 65_536)
 
 
 shares = st.builds(Request, st.sampled_from([1, 20, 25, 33, 50, 60, 99]), st.integers(0, 20))
 wholes = st.builds(Request, st.sampled_from([100, 200, 400, 800]), st.sampled_from([0, 16, 60]))
 
 
-def asks(most: int = 3) -> st.SearchStrategy[Ask]:
+def asks(most: int = 3) -> st.SearchStrategy[PodRequest]:
     return st.builds(
-        Ask,
+        PodRequest,
         st.lists(shares | wholes, max_size=most).map(tuple),
         st.integers(0, 16).map(lambda cpus: 1000 * cpus),
         st.integers(0, 16).map(lambda gib: 1024 * gib),
@@ -57,11 +58,11 @@ mixes = st.builds(
 )
 
 
-def flaws(room: NodeRoom, ask: Ask, gpus: Sequence[Sequence[int]]) -> list[str]:
+def flaws(room: FreeNode, ask: PodRequest, gpus: Sequence[Sequence[int]]) -> list[str]:
     """Why the ask cannot have these; empty where it can. Written without the code under test."""
-    cores = {gpu.index: gpu.free_cores for gpu in room.gpus}
-    blocks = {gpu.index: gpu.free_blocks for gpu in room.gpus}
-    whole = {gpu.index: gpu.blocks for gpu in room.gpus}
+    cores = {index: gpu.cores for index, gpu in enumerate(room.gpus)}
+    blocks = {index: gpu.blocks for index, gpu in enumerate(room.gpus)}
+    whole = {index: gpu.memory for index, gpu in enumerate(room.gpus)}
     found = []
     if ask.cpu_milli > room.cpu_milli or ask.memory_mib > room.memory_mib:
         found.append("host")
@@ -87,15 +88,16 @@ def flaws(room: NodeRoom, ask: Ask, gpus: Sequence[Sequence[int]]) -> list[str]:
 def usual(*weights: tuple[int, int, float]) -> Mix:
     """Cores, CPUs and weight of each typical ask."""
     return mix_of(
-        [(Ask((Request(cores),), 1000 * cpus), weight) for cores, cpus, weight in weights], 1.0
+        [(PodRequest((Request(cores),), 1000 * cpus), weight) for cores, cpus, weight in weights],
+        1.0,
     )
 
 
-def room(*free: int, cpus: int = 64, name: str = "node", model: str = "T4") -> NodeRoom:
+def room(*free: int, cpus: int = 64, name: str = "node", model: str = "T4") -> FreeNode:
     """A node by the free cores of its GPUs."""
-    gpus = tuple(GpuRoom(index, cores) for index, cores in enumerate(free))
-    return NodeRoom(name, model, gpus, 1000 * cpus, 65_536, 64_000, 65_536)
+    gpus = tuple(FreeGpu(cores, processes=cores < 100) for cores in free)
+    return FreeNode(name, model, gpus, 1000 * cpus, 65_536, 64_000, 65_536)
 
 
-def ask(*cores: int, cpus: int = 1) -> Ask:
-    return Ask(tuple(Request(one) for one in cores), 1000 * cpus)
+def ask(*cores: int, cpus: int = 1) -> PodRequest:
+    return PodRequest(tuple(Request(one) for one in cores), 1000 * cpus)

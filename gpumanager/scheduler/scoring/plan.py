@@ -23,8 +23,8 @@ from gpumanager.names import (
     ANNOTATION_PREDICATE_NODE,
     ANNOTATION_PREDICATE_TIME,
 )
-from gpumanager.scheduler.asks import asking
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import asking
 
 
 def annotations(

@@ -11,12 +11,12 @@ from typing import Final
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.placement.values import Refusal
-from gpumanager.scheduler.asks import PodAsk
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.packing import Packing
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import UNKNOWN, Brief, Unfit
+from gpumanager.scheduler.scoring.verdicts import ShapeVerdicts
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.unschedulable_reasons import UNKNOWN, Brief, Unfit
-from gpumanager.scheduler.verdicts import Shape
 
 HIGHEST: Final = 10
 """Of an extender's scale."""
@@ -79,7 +79,7 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
     return tuple(Left.of(names, unfit.__getitem__) for names in found.values())
 
 
-def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
+def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
     """Which of these nodes will do."""
     fitting: list[str] = []
     left: dict[Brief, list[str]] = {}
@@ -97,7 +97,7 @@ def filter_nodes(shape: Shape, names: Collection[str]) -> Filtered:
     return Filtered(fitting, tuple(Left.of(some, why) for some in left.values()))
 
 
-def prioritize(shape: Shape, names: Collection[str]) -> Scores:
+def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
     """The best have 10, the next 9, and so on to 1; others, and all if all are alike, are left out.
 
     kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
@@ -116,7 +116,7 @@ def prioritize(shape: Shape, names: Collection[str]) -> Scores:
 
 
 def preempt(
-    state: ClusterState, ask: PodAsk, victims: Mapping[str, Iterable[PodUID]]
+    state: ClusterState, ask: PodShape, victims: Mapping[str, Iterable[PodUID]]
 ) -> dict[str, Packing]:
     """The nodes of these on which the pod fits once their victims are gone.
 
@@ -133,6 +133,6 @@ def preempt(
     return found
 
 
-def _once_gone(node: NodeState, ask: PodAsk, uids: frozenset[PodUID]) -> Packing | Refusal:
+def _once_gone(node: NodeState, ask: PodShape, uids: frozenset[PodUID]) -> Packing | Refusal:
     holders = {uid: one for uid, one in node.holders.items() if uid not in uids}
     return node.with_holders(holders, node.load).place(ask)

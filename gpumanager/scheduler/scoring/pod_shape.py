@@ -23,8 +23,8 @@ from gpumanager.names import (
 )
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
-from gpumanager.placement.values import Reason, Refusal, Request
-from gpumanager.scheduler.hosts import NOTHING, Host
+from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
+from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
@@ -45,14 +45,6 @@ WISHES: Final = frozenset(
 )
 READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
 """All annotations of which a pod's place depends."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
-    """One container that asks for GPUs."""
-
-    kind: ContainerKind
-    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +84,15 @@ ANY: Final = Wish()
 
 
 @dataclass(frozen=True, slots=True)
-class PodAsk:
-    """The GPUs a pod asks for, in the order of admission: pods with equal asks are one shape.
+class PodShape:
+    """The GPUs a pod asks for: pods with equal asks are one shape.
 
-    host: what it asks of its node beside them. preference: where it wants to be.
+    requests, kinds: of its containers with GPUs, in the order of admission. host: what it asks of
+    its node beside them. preference: where it wants to be.
     """
 
-    containers: tuple[ContainerAsk, ...]
+    requests: tuple[Request, ...]
+    kinds: tuple[ContainerKind, ...]
     wish: Wish = ANY
     host: Host = NOTHING
     preference: Preference = NO_PREFERENCE
@@ -106,30 +100,36 @@ class PodAsk:
     """Made once: it is what everything about a shape is found by."""
 
     def __post_init__(self) -> None:
-        parts = self.containers, self.wish, self.host, self.preference
+        parts = self.requests, self.kinds, self.wish, self.host, self.preference
         object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
         return self._hash
 
     @property
-    def settled(self) -> "PodAsk":
+    def settled(self) -> "PodShape":
         """The same of a pod that has its place: where it would rather be does not matter."""
         return self if self.preference is NO_PREFERENCE else _settled(self)
 
     @property
     def inits(self) -> tuple[int, ...]:
         """Which containers run before the others, one after another."""
-        return tuple([n for n, one in enumerate(self.containers) if one.kind is ContainerKind.INIT])
+        return tuple([n for n, kind in enumerate(self.kinds) if kind is ContainerKind.INIT])
 
     @property
     def together(self) -> tuple[int, ...]:
         """Which containers run at the same time."""
-        return tuple(n for n in range(len(self.containers)) if n not in self.inits)
+        return tuple(n for n in range(len(self.kinds)) if n not in self.inits)
 
     @property
     def largest(self) -> Request:
-        return max((one.request for one in self.containers), key=lambda r: (r.cores, r.blocks))
+        return max(self.requests, key=lambda request: (request.cores, request.blocks))
+
+    def pod_request(self, models: frozenset[str] = frozenset()) -> PodRequest:
+        """As policies have it: what runs at the same time. models: all that there are."""
+        requests = tuple([self.requests[place] for place in self.together])
+        host, named = self.host, self.wish.of_models(models)
+        return PodRequest(requests, host.cpu_milli, host.memory_mib, named)
 
 
 def asking(pod: PodView) -> Iterator[ContainerView]:
@@ -143,13 +143,13 @@ def asked_by(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: text[: LONGEST_WISH + 1] for key, text in found}
 
 
-def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusal | None:
+def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape | Refusal | None:
     """None for a pod without GPUs; a Refusal for one that no node could ever run.
 
     default: what the cluster prefers where the pod says nothing.
     """
     needs = needs_of(pod)
-    if not isinstance(needs, PodAsk):
+    if not isinstance(needs, PodShape):
         return needs
     if long := next((key for key in READ if _is_long(pod.annotations.get(key, ""))), None):
         most = f"{LONGEST_WISH} bytes and {MOST_WORDS} words"
@@ -160,9 +160,11 @@ def ask_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodAsk | Refusa
     return _preferring(needs, preference, default)
 
 
-def needs_of(pod: PodView) -> PodAsk | Refusal | None:
-    """The same of a pod that has its place: see `PodAsk.settled`. A wish that is too long is none:
-    the pod counts all the same."""
+def needs_of(pod: PodView) -> PodShape | Refusal | None:
+    """The same of a pod that has its place: see `PodShape.settled`.
+
+    A wish that is too long is none: the pod counts all the same.
+    """
     host = Host(pod.cpu_milli, pod.memory_mib)
     containers = tuple(asking(pod))
     if len(containers) > MOST_CONTAINERS:
@@ -174,9 +176,9 @@ def needs_of(pod: PodView) -> PodAsk | Refusal | None:
 @lru_cache(maxsize=SHAPES_SHARED)
 def _needs(
     containers: tuple[ContainerView, ...], wish: Wish, host: Host
-) -> PodAsk | Refusal | None:
+) -> PodShape | Refusal | None:
     """Pods of a kind share one."""
-    asks = []
+    requests = []
     for one in containers:
         if one.cores is None or one.blocks is None:
             detail = f"container {one.name}: its GPU resources are no whole numbers"
@@ -184,22 +186,23 @@ def _needs(
         request = Request(one.cores, one.blocks)
         if refused := _wrong(request):
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
-        asks.append(ContainerAsk(one.kind, request))
-    return _shared(PodAsk(tuple(asks), wish, host)) if asks else None
+        requests.append(request)
+    kinds = tuple([one.kind for one in containers])
+    return _shared(PodShape(tuple(requests), kinds, wish, host)) if requests else None
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _preferring(needs: PodAsk, preference: Preference, default: Preference) -> PodAsk:
+def _preferring(needs: PodShape, preference: Preference, default: Preference) -> PodShape:
     return _shared(replace(needs, preference=preference.over(default)))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _settled(ask: PodAsk) -> PodAsk:
+def _settled(ask: PodShape) -> PodShape:
     return _shared(replace(ask, preference=NO_PREFERENCE))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _shared(ask: PodAsk) -> PodAsk:
+def _shared(ask: PodShape) -> PodShape:
     """Pods of a kind share one."""
     return ask
 

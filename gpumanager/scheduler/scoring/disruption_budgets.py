@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 
-class Budgets:
+class DisruptionBudgets:
     """Budgets by namespace, as `kube.informer.Informer` tells of them."""
 
     path = "/apis/policy/v1/poddisruptionbudgets"

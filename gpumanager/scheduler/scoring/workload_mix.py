@@ -1,42 +1,50 @@
-"""Which pods usually come, learnt from those that the API server tells of.
+"""The workload mix of the cluster, learnt from the pods that the API server tells of.
 
 Pods with GPUs are counted by kind. Of pods without, which are many and of many kinds, only that
 matters which they take from the others: their part of the CPU of nodes with GPUs. A new mix makes
 every score that is kept stale, so one is made seldom, and taken only if it differs from the one in
-use: a cluster that keeps its habits keeps its scores. How many pods leave is learnt beside it.
+use: while the mix stays, scores stay. How many pods leave is learnt beside it, and how many GPUs
+there are of each model that some pods name.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.placement.cluster import Ask, History, Mix
-from gpumanager.placement.turnover import DIFFERENT, Turnover
-from gpumanager.placement.usable import part_of_gpus
-from gpumanager.scheduler.asks import PodAsk
+from gpumanager.placement.least_waste import part_of_gpus
+from gpumanager.placement.values import PodRequest
+from gpumanager.placement.workload_mix import DIFFERENT, History, Mix, Turnover, supply_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 
 LEAST: Final = 0.05
 """Of the CPU, what pods with GPUs are always thought to get."""
 
 
-class Habits:
-    """Counts asks; `mix` is what is usual at present, the same value until that has changed.
+class WorkloadMix:
+    """Counts pods; `mix` is what is usual at present, the same value until that has changed.
 
-    part: of the CPU that is taken, what pods with GPUs take; asked when a mix is made.
+    part: of the CPU that is taken, what pods with GPUs take. gpus: how many there are, by model.
+    Both are asked when a mix is made.
     """
 
-    def __init__(self, part: Callable[[], float] = lambda: 1.0) -> None:
+    def __init__(
+        self,
+        part: Callable[[], float] = lambda: 1.0,
+        gpus: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self.mix = Mix()
         self._part = part
+        self._gpus = gpus
         self._history = History()
         self._turnover = Turnover()
 
-    def saw(self, ask: PodAsk) -> None:
+    def saw(self, ask: PodShape) -> None:
         """One more pod."""
-        self._history.saw(ask_for(ask))
+        gpus = self._gpus()
+        self._history.saw(ask.pod_request(frozenset(gpus)))
         if self._turnover.came():
             mix = beside_others(self._history.mix(), self._part())
-            mix = replace(mix, leaving=self._turnover.leaving)
+            mix = replace(mix, leaving=self._turnover.leaving, supply=supply_of(gpus))
             if difference(self.mix, mix) > DIFFERENT:
                 self.mix = mix
 
@@ -45,33 +53,30 @@ class Habits:
         self._turnover.left()
 
 
-def ask_for(ask: PodAsk, models: frozenset[str] = frozenset()) -> Ask:
-    """As policies have it: what runs at the same time. models: those that will do; empty: any."""
-    requests = tuple(ask.containers[place].request for place in ask.together)
-    return Ask(requests, ask.host.cpu_milli, ask.host.memory_mib, models)
-
-
 def beside_others(mix: Mix, part: float) -> Mix:
     """A mix of pods with GPUs, and as many without that leave them this part of the CPU taken."""
     taken = sum(share * ask.cpu_milli for ask, share in mix.typical)
     others = round(taken * (1 / max(part, LEAST) - 1))
     if others <= 0:
         return mix
-    return Mix((*((ask, share / 2) for ask, share in mix.typical), (Ask((), others), 0.5)))
+    return Mix((*((ask, share / 2) for ask, share in mix.typical), (PodRequest((), others), 0.5)))
 
 
 def difference(one: Mix, other: Mix) -> float:
     """0 to 1: the part of all pods with GPUs that is of another kind in one than in the other, or
-    by how much they differ in what others take of the CPU, or in how many leave, if that is
-    more."""
+    by how much they differ in what others take of the CPU, in how many leave, or in the models of
+    GPUs, if that is more."""
     first, second = _parts(one), _parts(other)
     asks = first.keys() | second.keys()
     pods = sum(abs(first.get(ask, 0.0) - second.get(ask, 0.0)) for ask in asks) / 2
     cpu = abs(part_of_gpus(one) - part_of_gpus(other))
-    return max(pods, cpu, abs(one.leaving - other.leaving))
+    had, has = dict(one.supply), dict(other.supply)
+    models = had.keys() | has.keys()
+    supply = sum(abs(had.get(model, 0.0) - has.get(model, 0.0)) for model in models) / 2
+    return max(pods, cpu, supply, abs(one.leaving - other.leaving))
 
 
-def _parts(mix: Mix) -> Mapping[Ask, float]:
+def _parts(mix: Mix) -> Mapping[PodRequest, float]:
     found = {ask: share for ask, share in mix.typical if ask.requests}
     total = sum(found.values())
     return {ask: share / total for ask, share in found.items()}
