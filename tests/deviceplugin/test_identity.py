@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
-from gpumanager.grants.journal import State
+from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
@@ -26,7 +26,7 @@ async def node(request: pytest.FixtureRequest) -> AsyncIterator[AgentOnKubelet]:
 def thought_of(node: AgentOnKubelet) -> dict[str, str]:
     """Whom each promise was thought to be for, before its container started, by allocation."""
     live = node.allocator.journal.live()
-    return {one.allocation: one.candidate.uid for one in live if one.candidate}
+    return {one.id: one.candidate.uid for one in live if one.candidate}
 
 
 async def test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(
@@ -42,7 +42,7 @@ async def test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(
         await node.kubelet.prepare(pod, pod.containers[0])
         settled = node.allocation(pod)
         assert settled.state is State.SETTLED
-        assert thought[settled.allocation] == pod.uid
+        assert thought[settled.id] == pod.uid
 
 
 async def test_pods_that_could_not_be_met_are_not_taken_for_the_one_admitted(
@@ -168,7 +168,7 @@ async def test_after_a_reboot_pods_keep_their_devices_if_we_are_there_first() ->
 
         assert not node.kubelet.pods.statuses[pod.uid].phase.terminal
         assert await node.limited_to(pod) == (30, 8 * MEMORY_BLOCK)
-        assert node.allocation(pod).core_ids == held.core_ids
+        assert node.allocation(pod).source.core_ids == held.source.core_ids
 
 
 async def test_after_a_reboot_pods_are_lost_where_the_kubelet_is_first() -> None:

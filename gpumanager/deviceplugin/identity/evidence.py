@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ports import VirtualManager
-from gpumanager.isolation.answer import ENV_ALLOCATION
+from gpumanager.grants.grant import Grant
+from gpumanager.isolation.edits import ENV_ALLOCATION
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
 from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
@@ -73,14 +73,14 @@ async def who_lives(
         return None
 
 
-class Eyes:
+class PodLister:
     """Looks at the kubelet's list of pods; says once that it cannot be read."""
 
     def __init__(self, pods: PodsSource | None) -> None:
         self._pods = pods
         self._blind = False
 
-    async def look(self) -> View | None:
+    async def list(self) -> View | None:
         """None where the list cannot be read."""
         if self._pods is None:
             return None
@@ -94,9 +94,9 @@ class Eyes:
         return view
 
 
-def directories(virtual: VirtualManager) -> dict[AllocationID, tuple[Limit, ...]]:
+def directories(isolation: Isolations) -> dict[AllocationID, tuple[Limit, ...]]:
     """Every allocation that has a directory, with its limits."""
-    return {name: virtual.limits(name) for name in virtual.allocations()}
+    return {name: isolation.limits(name) for name in isolation.allocations()}
 
 
 def allocation_of(container: LiveContainer) -> AllocationID | None:
@@ -117,10 +117,10 @@ def mounted_allocation(container: LiveContainer) -> AllocationID | None:
     return AllocationID(Path(source).name)
 
 
-def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
+def computing(promised: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
     """The allocations on whose GPUs their pods have processes."""
     return frozenset(
-        a.allocation
+        a.id
         for a in promised
         if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
     )
@@ -131,19 +131,17 @@ def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
     return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
-def lived_on(
-    live: Iterable[LiveContainer], promised: Iterable[Allocation]
-) -> frozenset[AllocationID]:
+def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozenset[AllocationID]:
     """Of these promises, those with which a container of their own pod runs.
 
     A container that names none of its pod's promises has those of its name. Example: a pod with two
     whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
     """
-    own: defaultdict[PodUID, list[Allocation]] = defaultdict(list)
+    own: defaultdict[PodUID, list[Grant]] = defaultdict(list)
     unsettled: set[AllocationID] = set()
     for one in promised:
         if one.pod is None:
-            unsettled.add(one.allocation)
+            unsettled.add(one.id)
         else:
             own[one.pod.uid].append(one)
     found: set[AllocationID] = set()
@@ -152,13 +150,13 @@ def lived_on(
             continue
         named, who = allocation_of(container), container.container
         mine = own.get(who.pod_uid, [])
-        said = {one.allocation for one in mine if one.allocation == named}
-        found |= said or {one.allocation for one in mine if _is_of(one, who.name)}
+        said = {one.id for one in mine if one.id == named}
+        found |= said or {one.id for one in mine if _is_of(one, who.name)}
         if (mounted := mounted_allocation(container)) in unsettled and mounted:
             found.add(mounted)  # found by its directory: nobody knows yet whose it is
     return frozenset(found)
 
 
-def _is_of(promise: Allocation, container: str) -> bool:
+def _is_of(promise: Grant, container: str) -> bool:
     """gpu-manager's containers name no allocation: whether they run is not known."""
-    return promise.pod is not None and promise.pod.container == container and not promise.inherited
+    return promise.pod is not None and promise.pod.container == container and not promise.legacy
