@@ -70,18 +70,6 @@ class FreeGpu(NamedTuple):
         """Nobody holds anything: it can be given whole."""
         return self.cores == CORES_PER_GPU and not self.processes
 
-    @property
-    def free_cores(self) -> int:
-        return self.cores
-
-    @property
-    def free_blocks(self) -> int:
-        return self.blocks
-
-    @property
-    def untouched(self) -> bool:
-        return self.whole
-
     def fits(self, request: Request) -> bool:
         """Room for a share, or for one of the whole GPUs that `request` asks for."""
         if request.cores >= CORES_PER_GPU:
@@ -106,10 +94,6 @@ class FreeGpus:
     def of_idle(cls, topology: Topology) -> "FreeGpus":
         return cls({gpu.uuid: idle_gpu(blocks(gpu.memory)) for gpu in topology.gpus})
 
-    @classmethod
-    def empty(cls, topology: Topology) -> "FreeGpus":
-        return cls.of_idle(topology)
-
     def of(self, gpu: Gpu) -> FreeGpu:
         return self.gpus[gpu.uuid]
 
@@ -122,7 +106,7 @@ class FreeGpus:
         closed = {gpu.uuid: self.of(gpu)._replace(cores=0, blocks=0) for gpu in gpus}
         return FreeGpus({**self.gpus, **closed}) if closed else self
 
-    def take(self, grant: "Grant") -> "FreeGpus":
+    def take(self, grant: "GpuChoice") -> "FreeGpus":
         """`grant` is held: a whole GPU with all its memory."""
         taken = {gpu.uuid: self.of(gpu).less(grant.request) for gpu in grant.gpus}
         return FreeGpus({**self.gpus, **taken})
@@ -150,7 +134,7 @@ def idle_gpu(memory: int = 0) -> FreeGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GpuChoice:
     """GPUs promised to one container, ordered by index, and why these, in one sentence."""
 
     request: Request
@@ -183,7 +167,3 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.detail}"
-
-
-Books = FreeGpus
-GpuBook = FreeGpu
