@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.grant import Grant
-from gpumanager.placement.values import FreeGpu, FreeGpus, Request
+from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.units import CORES_PER_GPU, blocks
 
 
@@ -73,12 +73,6 @@ class Ledger:
             (gpu := self.topology.by_uuid(uuid)) is not None and self._fits_on(gpu, others, grant)
             for uuid in grant.shares
         )
-
-    def has_room(self, book: FreeGpu, gpu: Gpu, request: Request) -> bool:
-        """True if `request`, or its part on each GPU, is free on `gpu`, whose book this is."""
-        if request.whole_gpus:
-            return book.whole and blocks(gpu.memory) >= request.blocks
-        return book.fits(request)
 
     def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Held]:
         """On each GPU. The same tuple of grants is counted once."""

@@ -151,7 +151,7 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: G
     gpu = grant.gpus[0]
     admission = draft.source.admission
     strangers = [a for a in others if a.source.admission != admission]
-    return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
+    return ledger.book(strangers, gpu).fits(grant.request)
 
 
 def _placed(

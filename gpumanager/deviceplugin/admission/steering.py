@@ -91,7 +91,7 @@ def locate(
 
 def roomiest(ledger: DeviceLedger, books: FreeGpus, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
-    fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books.of(gpu), gpu, request)]
+    fitting = [gpu for gpu in ledger.topology.gpus if books.of(gpu).fits(request)]
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
@@ -145,7 +145,7 @@ def _follow(
     gpus = planned(ledger.topology, pod, container)
     if len(gpus) != max(1, request.whole_gpus):
         return None
-    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
+    if not all(books.of(gpu).fits(request) for gpu in gpus):
         return None
     return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
 
