@@ -53,6 +53,20 @@ class PodRequest:
         return sum(request.cores for request in self.requests)
 
 
+@dataclass(frozen=True, slots=True)
+class GpuChoice:
+    """GPUs promised to one container, ordered by index, and why these, in one sentence."""
+
+    request: Request
+    evaluator: Evaluator
+    gpus: tuple[Gpu, ...]
+    why: str
+
+    @property
+    def whole(self) -> bool:
+        return self.evaluator is not Evaluator.SHARE
+
+
 class FreeGpu(NamedTuple):
     """What is free on one GPU. A tuple, because policies look states of GPUs up by the million.
 
@@ -106,7 +120,7 @@ class FreeGpus:
         closed = {gpu.uuid: self.of(gpu)._replace(cores=0, blocks=0) for gpu in gpus}
         return FreeGpus({**self.gpus, **closed}) if closed else self
 
-    def take(self, grant: "GpuChoice") -> "FreeGpus":
+    def take(self, grant: GpuChoice) -> "FreeGpus":
         """`grant` is held: a whole GPU with all its memory."""
         taken = {gpu.uuid: self.of(gpu).less(grant.request) for gpu in grant.gpus}
         return FreeGpus({**self.gpus, **taken})
@@ -131,20 +145,6 @@ class FreeNode:
 def idle_gpu(memory: int = 0) -> FreeGpu:
     """A GPU that nobody uses, of so many memory blocks."""
     return FreeGpu(CORES_PER_GPU, memory, 0, memory)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuChoice:
-    """GPUs promised to one container, ordered by index, and why these, in one sentence."""
-
-    request: Request
-    evaluator: Evaluator
-    gpus: tuple[Gpu, ...]
-    why: str
-
-    @property
-    def whole(self) -> bool:
-        return self.evaluator is not Evaluator.SHARE
 
 
 class Reason(Enum):
