@@ -16,10 +16,10 @@ from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
 from gpumanager.placement.place import place
 from gpumanager.placement.policies import BINPACK, POLICIES
-from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, format_bytes, parse_bytes
 
-Decision = Grant | Refusal
+Decision = GpuChoice | Refusal
 
 _AMOUNT: Final = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 _OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
@@ -85,7 +85,7 @@ def _place_all(
     decisions = []
     for request in requests:
         decision = place(topology, free, request, policy)
-        if isinstance(decision, Grant):
+        if isinstance(decision, GpuChoice):
             free = free.take(decision)
         decisions.append(decision)
     return decisions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.grant import Grant
-from gpumanager.placement.values import Books, GpuBook, Request
+from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.units import CORES_PER_GPU, blocks
 
 
@@ -52,17 +52,17 @@ class Ledger:
         del grants
         return Repeated()
 
-    def books(self, grants: Iterable[Grant]) -> Books:
+    def books(self, grants: Iterable[Grant]) -> FreeGpus:
         """What the grants leave free. Those of GPUs that are gone count nowhere."""
         held = self._held(grants)
-        return Books({gpu.uuid: self._open(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
+        return FreeGpus({gpu.uuid: self._open(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
-    def unheld(self, grants: Iterable[Grant]) -> Books:
+    def unheld(self, grants: Iterable[Grant]) -> FreeGpus:
         """What nobody holds, also of GPUs on which nothing new is placed."""
         held = self._held(grants)
-        return Books({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
+        return FreeGpus({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
-    def book(self, grants: Iterable[Grant], gpu: Gpu) -> GpuBook:
+    def book(self, grants: Iterable[Grant], gpu: Gpu) -> FreeGpu:
         """What the grants leave free of one GPU."""
         return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)))
 
@@ -73,12 +73,6 @@ class Ledger:
             (gpu := self.topology.by_uuid(uuid)) is not None and self._fits_on(gpu, others, grant)
             for uuid in grant.shares
         )
-
-    def has_room(self, book: GpuBook, gpu: Gpu, request: Request) -> bool:
-        """True if `request`, or its part on each GPU, is free on `gpu`, whose book this is."""
-        if request.whole_gpus:
-            return book.untouched and blocks(gpu.memory) >= request.blocks
-        return book.free_cores >= request.cores and book.free_blocks >= request.blocks
 
     def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Holdings]:
         """On each GPU. The same tuple of grants is counted once."""
@@ -117,15 +111,20 @@ class Ledger:
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other]).cores
 
-    def _open(self, gpu: Gpu, held: Holdings) -> GpuBook:
-        return GpuBook(0, 0, held.grants) if gpu.uuid in self.closed else _book(gpu, held)
+    def _open(self, gpu: Gpu, held: Holdings) -> FreeGpu:
+        return (
+            FreeGpu(0, 0, held.grants, blocks(gpu.memory))
+            if gpu.uuid in self.closed
+            else _book(gpu, held)
+        )
 
 
 def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
     return [grant for grant in grants if gpu in grant.shares and not grant.doubted]
 
 
-def _book(gpu: Gpu, held: Holdings) -> GpuBook:
+def _book(gpu: Gpu, held: Holdings) -> FreeGpu:
     if held.exclusive:
-        return GpuBook(0, 0, held.grants)
-    return GpuBook(CORES_PER_GPU - held.cores, blocks(gpu.memory) - held.blocks, held.grants)
+        return FreeGpu(0, 0, held.grants, blocks(gpu.memory))
+    memory = blocks(gpu.memory)
+    return FreeGpu(CORES_PER_GPU - held.cores, memory - held.blocks, held.grants, memory)

@@ -96,8 +96,8 @@ def gpu_views(
         book = books.of(gpu)
         yield GpuView(
             gpu,
-            cores=CORES_PER_GPU - book.free_cores,
-            memory=Bytes((blocks(gpu.memory) - book.free_blocks) * MEMORY_BLOCK),
+            cores=CORES_PER_GPU - book.cores,
+            memory=Bytes((blocks(gpu.memory) - book.blocks) * MEMORY_BLOCK),
             containers=holders[gpu.uuid],
             status=status.get(gpu.uuid),
             fitness=fitness.get(gpu.uuid, GpuFitness()),

@@ -15,21 +15,21 @@ from typing import Final
 
 from gpumanager.gpu.values import Bond, Topology
 from gpumanager.placement.link_search import Candidates, best_set, candidates_of, good_set
-from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Refusal, Request
+from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.placement.whole import free_positions, large_enough, refuse_whole
 
 EXACT_UP_TO: Final = 16
 """Candidates; 16 mean at most 12,870 sets."""
 
 
-def link(topology: Topology, free_gpus: FreeGpus, request: Request) -> Grant | Refusal:
+def link(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuChoice | Refusal:
     free = free_positions(topology, free_gpus)
     fitting = large_enough(topology, free, request)
     if len(fitting) < request.whole_gpus:
         return refuse_whole(topology, len(fitting), request)
     chosen = _choose(candidates_of(topology, free, fitting), request.whole_gpus)
     gpus = tuple(topology.gpus[place] for place in chosen)
-    return Grant(request, Evaluator.LINK, gpus, _why(topology, chosen))
+    return GpuChoice(request, Evaluator.LINK, gpus, _why(topology, chosen))
 
 
 def _choose(candidates: Candidates, size: int) -> tuple[int, ...]:

@@ -10,13 +10,13 @@ from gpumanager.gpu.values import Topology
 from gpumanager.placement.nearness import NEARNESS, Group, Nearness, linked
 from gpumanager.placement.place import place
 from gpumanager.placement.preference import Preference
-from gpumanager.placement.values import FreeGpus, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.placement.whole import free_positions
 
 
 def place_near(
     topology: Topology, free: FreeGpus, request: Request, preference: Preference
-) -> Grant | Refusal:
+) -> GpuChoice | Refusal:
     """The GPUs for one container that asks for more than one."""
     anywhere = place(topology, free, request)
     if isinstance(anywhere, Refusal):
@@ -52,9 +52,9 @@ def nearness(topology: Topology, gpus: Collection[Sequence[int]], preference: Pr
 
 def _nearest(
     topology: Topology, free: FreeGpus, request: Request, kinds: Sequence[Nearness]
-) -> Grant | None:
+) -> GpuChoice | None:
     """The best linked; of equals from the smallest group, which breaks the least."""
-    best: tuple[float, Grant] | None = None
+    best: tuple[float, GpuChoice] | None = None
     for group in _within(topology, free_positions(topology, free), kinds):
         grant = _place_in(topology, free, request, group)
         if grant is None:
@@ -68,12 +68,14 @@ def _nearest(
     return best and best[1]
 
 
-def _place_in(topology: Topology, free: FreeGpus, request: Request, group: Group) -> Grant | None:
+def _place_in(
+    topology: Topology, free: FreeGpus, request: Request, group: Group
+) -> GpuChoice | None:
     if len(group) < request.whole_gpus:
         return None
     others = (gpu for place, gpu in enumerate(topology.gpus) if place not in group)
     grant = place(topology, free.without(others), request)
-    return grant if isinstance(grant, Grant) else None
+    return grant if isinstance(grant, GpuChoice) else None
 
 
 def _within(

@@ -8,14 +8,14 @@ from gpumanager.gpu.values import Topology
 from gpumanager.placement.link import link
 from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.share import share
-from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.placement.whole import fragment
 from gpumanager.units import CORES_PER_GPU
 
 
 def place(
     topology: Topology, free: FreeGpus, request: Request, policy: str = BINPACK
-) -> Grant | Refusal:
+) -> GpuChoice | Refusal:
     """The GPUs for one container. `free` knows every GPU of `topology`.
 
     policy: by which name of `policies` a GPU is chosen for a share; among whole GPUs links decide.

@@ -13,7 +13,7 @@ from gpumanager.placement.values import (
     FreeGpu,
     FreeGpus,
     FreeNode,
-    Grant,
+    GpuChoice,
     PodRequest,
     Reason,
     Refusal,
@@ -26,14 +26,14 @@ PLENTY: Final = 10**9
 """Thousandths of a CPU, and MiB."""
 
 
-def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> Grant | Refusal:
+def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> GpuChoice | Refusal:
     gpus = tuple(free.of(gpu)._replace(memory=blocks(gpu.memory)) for gpu in topology.gpus)
     node = FreeNode("", "", gpus, PLENTY, PLENTY, PLENTY, PLENTY)
     score = POLICIES[policy].score(node, PodRequest((request,)), UNKNOWN_MIX)
     if score is None:
         return _refuse(topology, free, request)
     chosen = topology.gpus[score.gpus[0][0]]
-    return Grant(request, Evaluator.SHARE, (chosen,), _why(chosen, free.of(chosen), policy))
+    return GpuChoice(request, Evaluator.SHARE, (chosen,), _why(chosen, free.of(chosen), policy))
 
 
 def _why(gpu: Gpu, room: FreeGpu, policy: str) -> str:

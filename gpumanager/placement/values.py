@@ -53,6 +53,20 @@ class PodRequest:
         return sum(request.cores for request in self.requests)
 
 
+@dataclass(frozen=True, slots=True)
+class GpuChoice:
+    """GPUs promised to one container, ordered by index, and why these, in one sentence."""
+
+    request: Request
+    evaluator: Evaluator
+    gpus: tuple[Gpu, ...]
+    why: str
+
+    @property
+    def whole(self) -> bool:
+        return self.evaluator is not Evaluator.SHARE
+
+
 class FreeGpu(NamedTuple):
     """What is free on one GPU. A tuple, because policies look states of GPUs up by the million.
 
@@ -69,18 +83,6 @@ class FreeGpu(NamedTuple):
     def whole(self) -> bool:
         """Nobody holds anything: it can be given whole."""
         return self.cores == CORES_PER_GPU and not self.processes
-
-    @property
-    def free_cores(self) -> int:
-        return self.cores
-
-    @property
-    def free_blocks(self) -> int:
-        return self.blocks
-
-    @property
-    def untouched(self) -> bool:
-        return self.whole
 
     def fits(self, request: Request) -> bool:
         """Room for a share, or for one of the whole GPUs that `request` asks for."""
@@ -106,10 +108,6 @@ class FreeGpus:
     def of_idle(cls, topology: Topology) -> "FreeGpus":
         return cls({gpu.uuid: idle_gpu(blocks(gpu.memory)) for gpu in topology.gpus})
 
-    @classmethod
-    def empty(cls, topology: Topology) -> "FreeGpus":
-        return cls.of_idle(topology)
-
     def of(self, gpu: Gpu) -> FreeGpu:
         return self.gpus[gpu.uuid]
 
@@ -122,7 +120,7 @@ class FreeGpus:
         closed = {gpu.uuid: self.of(gpu)._replace(cores=0, blocks=0) for gpu in gpus}
         return FreeGpus({**self.gpus, **closed}) if closed else self
 
-    def take(self, grant: "Grant") -> "FreeGpus":
+    def take(self, grant: GpuChoice) -> "FreeGpus":
         """`grant` is held: a whole GPU with all its memory."""
         taken = {gpu.uuid: self.of(gpu).less(grant.request) for gpu in grant.gpus}
         return FreeGpus({**self.gpus, **taken})
@@ -149,20 +147,6 @@ def idle_gpu(memory: int = 0) -> FreeGpu:
     return FreeGpu(CORES_PER_GPU, memory, 0, memory)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """GPUs promised to one container, ordered by index, and why these, in one sentence."""
-
-    request: Request
-    evaluator: Evaluator
-    gpus: tuple[Gpu, ...]
-    why: str
-
-    @property
-    def whole(self) -> bool:
-        return self.evaluator is not Evaluator.SHARE
-
-
 class Reason(Enum):
     """Why a request is refused; the value starts the sentence shown to the user."""
 
@@ -183,7 +167,3 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.detail}"
-
-
-Books = FreeGpus
-GpuBook = FreeGpu

@@ -12,18 +12,18 @@ instead and breaks pairs needlessly; this differs on purpose.
 from collections.abc import Iterable, Sequence
 
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.placement.values import Evaluator, FreeGpus, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.units import blocks
 
 
-def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> Grant | Refusal:
+def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuChoice | Refusal:
     free = free_positions(topology, free_gpus)
     candidates = large_enough(topology, free, request)
     if not candidates:
         return refuse_whole(topology, len(candidates), request)
     chosen = min(candidates, key=lambda place: _broken(topology, free, place))
     why = _why(topology, free, chosen)
-    return Grant(request, Evaluator.FRAGMENT, (topology.gpus[chosen],), why)
+    return GpuChoice(request, Evaluator.FRAGMENT, (topology.gpus[chosen],), why)
 
 
 def _broken(topology: Topology, free: Sequence[int], place: int) -> list[int]:

@@ -230,8 +230,8 @@ class PodHistories(RuleBasedStateMachine):
         sure = (a for a in live if a.owner not in dead)
         books = DeviceLedger(self.node.machine).books(sure)
         for gpu in self.node.machine.gpus:
-            assert books.of(gpu).free_cores >= 0
-            assert books.of(gpu).free_blocks >= 0
+            assert books.of(gpu).cores >= 0
+            assert books.of(gpu).blocks >= 0
 
     @invariant()
     def what_runs_has_its_own_limits_and_fits(self) -> None:

@@ -44,8 +44,8 @@ async def test_what_is_held_of_a_sick_gpu_is_counted_though_nothing_of_it_is_fre
 
     node.allocator.mark_unhealthy([first.uuid])
 
-    assert node.allocator.ledger.books(live).of(first).free_cores == 0
-    assert node.allocator.ledger.unheld(live).of(first).free_cores == CORES_PER_GPU - 30
+    assert node.allocator.ledger.books(live).of(first).cores == 0
+    assert node.allocator.ledger.unheld(live).of(first).cores == CORES_PER_GPU - 30
 
 
 async def test_devices_of_a_sick_gpu_that_a_kubelet_gives_all_the_same_get_room_elsewhere(

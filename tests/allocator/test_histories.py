@@ -19,7 +19,7 @@ from troubles import TroubledHistories
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Request
 
 SEARCH = settings(
     derandomize=True,
@@ -66,14 +66,14 @@ class CleanHistories(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory(prefix="gm")
         self.runner = asyncio.Runner(loop_factory=HistoryLoop)
         self.number = 0
-        self.granted: dict[PodUID, Grant] = {}
+        self.granted: dict[PodUID, GpuChoice] = {}
 
     @initialize(count=st.integers(1, 4), seed=st.integers(0, 99))
     def begin(self, count: int, seed: int) -> None:
         self.node = Node(Path(self.directory.name), gpus(count), seed)
 
-    def books(self) -> Books:
-        books = Books.empty(self.node.topology)
+    def books(self) -> FreeGpus:
+        books = FreeGpus.of_idle(self.node.topology)
         for grant in self.granted.values():
             books = books.take(grant)
         return books
@@ -86,9 +86,9 @@ class CleanHistories(RuleBasedStateMachine):
         try:
             self.runner.run(self.node.run(asked))
         except AdmissionRefused:
-            assert not isinstance(expected, Grant)
+            assert not isinstance(expected, GpuChoice)
             return
-        assert isinstance(expected, Grant)
+        assert isinstance(expected, GpuChoice)
         self.granted[asked.uid] = expected
         uuids = self.node.answers[asked.uid, "main"].envs["VCUDA_GPUS"]
         assert uuids == ",".join(gpu.uuid for gpu in expected.gpus)

@@ -325,4 +325,4 @@ async def test_what_was_promised_stays_valid_where_less_of_a_gpu_is_promised_by_
         await node.start(asked)
     assert node.virtual.open_now == before
     books = node.allocator.ledger.books(node.allocator.journal.live())
-    assert [book.free_blocks for book in books.gpus.values()] == [0, 0]
+    assert [book.blocks for book in books.gpus.values()] == [0, 0]

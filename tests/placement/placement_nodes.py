@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.place import place
-from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
 
 BondOf = Callable[[int, int], Bond]
@@ -55,13 +55,13 @@ class Node:
             books = books.occupy(gpu.uuid, Request(cores, memory))
         return Node(self.topology, books)
 
-    def ask(self, cores: int, memory: int = 0) -> Grant | Refusal:
+    def ask(self, cores: int, memory: int = 0) -> GpuChoice | Refusal:
         return place(self.topology, self.books, Request(cores, memory))
 
     def pick(self, cores: int, memory: int = 0) -> list[int] | None:
         """Indices of the GPUs granted; None if refused."""
         answer = self.ask(cores, memory)
-        return [gpu.index for gpu in answer.gpus] if isinstance(answer, Grant) else None
+        return [gpu.index for gpu in answer.gpus] if isinstance(answer, GpuChoice) else None
 
 
 def make_node(

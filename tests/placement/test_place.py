@@ -6,20 +6,20 @@ import pytest
 from placement_nodes import make_node, six
 
 from gpumanager.gpu.values import Bond, Level
-from gpumanager.placement.values import Evaluator, Grant, Reason, Refusal
+from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal
 
 
 def level(name: str) -> Callable[[int, int], Bond]:
     return lambda *_: Bond(Level[name])
 
 
-def refusal(answer: Grant | Refusal) -> Refusal:
+def refusal(answer: GpuChoice | Refusal) -> Refusal:
     assert isinstance(answer, Refusal)
     return answer
 
 
-def grant(answer: Grant | Refusal) -> Grant:
-    assert isinstance(answer, Grant)
+def grant(answer: GpuChoice | Refusal) -> GpuChoice:
+    assert isinstance(answer, GpuChoice)
     return answer
 
 

@@ -13,7 +13,7 @@ from gpumanager.gpu.values import Bond, Level
 from gpumanager.placement.link import link
 from gpumanager.placement.link_search import candidates_of, good_set
 from gpumanager.placement.place import place
-from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
 MODES = {
@@ -113,7 +113,7 @@ def test_no_history_takes_more_than_there_is(node: Node, history: list[Request])
     books, given_whole = node.books, set[int]()
     for request in history:
         match place(node.topology, books, request):
-            case Grant() as grant:
+            case GpuChoice() as grant:
                 indices = [gpu.index for gpu in grant.gpus]
                 assert indices == sorted(set(indices))
                 assert len(indices) == max(1, request.cores // 100)
@@ -170,7 +170,7 @@ def test_the_greedy_search_gives_a_set_of_free_gpus_and_never_a_better_one(
     reached = tuple(idle[m] for m in good_set(candidates_of(node.topology, idle, idle), size))
     exact = link(node.topology, node.books, Request(100 * size))
 
-    assert isinstance(exact, Grant)
+    assert isinstance(exact, GpuChoice)
     assert len(set(reached) & set(idle)) == size
     assert cost(node, tuple(gpu.index for gpu in exact.gpus)) <= cost(node, reached)
 

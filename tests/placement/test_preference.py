@@ -9,7 +9,7 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.near import lacking, nearness, place_near
 from gpumanager.placement.nearness import NEARNESS
 from gpumanager.placement.preference import DEFAULT, read_gpu_policy, read_preference
-from gpumanager.placement.values import FreeGpus, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.units import GIB, Bytes
 
 
@@ -179,5 +179,5 @@ def test_what_is_found_is_always_free() -> None:
     for text in ("topology", "numa", "topology=strict,numa"):
         books = FreeGpus.of_idle(CROSSED).occupy(CROSSED.gpus[0].uuid, Request(10, 1))
         found = place_near(CROSSED, books, Request(200), read_preference(text))
-        assert isinstance(found, Grant)
+        assert isinstance(found, GpuChoice)
         assert all(books.of(gpu).whole for gpu in found.gpus)

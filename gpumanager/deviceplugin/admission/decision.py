@@ -17,8 +17,7 @@ from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of, place
 from gpumanager.placement.policies import BINPACK
-from gpumanager.placement.values import Evaluator, Reason, Refusal, Request
-from gpumanager.placement.values import Grant as Placement
+from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_CORES = (
@@ -111,7 +110,7 @@ def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Gr
         room = min((blocks(gpu.memory) for gpu in gpus), default=0)
         return Refused(f"{Reason.TOO_LARGE.value}: {draft.blocks} blocks asked; it has {room}")
     books = ledger.books(others)
-    room = min((books.of(gpu).free_blocks for gpu in gpus), default=0)
+    room = min((books.of(gpu).blocks for gpu in gpus), default=0)
     return Refused(
         f"{Reason.NO_FREE_GPU.value}: {draft.blocks} blocks asked; "
         f"the GPU of its cores has {room} free"
@@ -124,7 +123,7 @@ def _candidates(
     transaction: Transaction,
     draft: Grant,
     request: Request,
-) -> Iterator[Placement]:
+) -> Iterator[GpuChoice]:
     """Where it could be: as the IDs say, where the other half is, as planned."""
     sets = [
         locate(ledger, live, transaction.admission, draft.source.core_ids),
@@ -136,12 +135,12 @@ def _candidates(
         gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
         if len(gpus) == max(1, request.whole_gpus):
             why = plan.why if plan and plan.gpus == gpus else AS_NAMED
-            yield Placement(request, evaluator_of(request), gpus, why)
+            yield GpuChoice(request, evaluator_of(request), gpus, why)
     if plan:
         yield plan
 
 
-def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: Placement) -> bool:
+def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: GpuChoice) -> bool:
     """True if what is asked so far fits there, and what its other half will ask."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
@@ -152,37 +151,33 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: P
     gpu = grant.gpus[0]
     admission = draft.source.admission
     strangers = [a for a in others if a.source.admission != admission]
-    return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
+    return ledger.book(strangers, gpu).fits(grant.request)
 
 
 def _placed(
-    ledger: DeviceLedger,
-    others: Iterable[Grant],
-    draft: Grant,
-    request: Request,
-    policy: str,
+    ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, request: Request, policy: str
 ) -> Grant | Refused:
     """The IDs say nothing that holds: real capacity wherever there is some."""
-    answer: Placement | Refusal | None
+    answer: GpuChoice | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
         asked = Request(request.cores, least)
         answer = place(ledger.topology, ledger.books(others), asked, policy)
     else:
         answer = _memory_first(ledger, others, request)
-    if isinstance(answer, Placement):
+    if isinstance(answer, GpuChoice):
         return _on(draft, answer)
     return Refused(str(answer))
 
 
 def _memory_first(
     ledger: DeviceLedger, others: Iterable[Grant], request: Request
-) -> Placement | Refusal:
+) -> GpuChoice | Refusal:
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is None:
         detail = f"{request.blocks} blocks asked; no GPU has as many free"
         return Refusal(request, _memory_reason(ledger.topology.gpus, request), detail)
-    return Placement(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
+    return GpuChoice(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
 
 
 def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
@@ -190,11 +185,11 @@ def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
     return Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
 
 
-def _granted(draft: Grant, grant: Placement, transaction: Transaction) -> Grant:
+def _granted(draft: Grant, grant: GpuChoice, transaction: Transaction) -> Grant:
     return replace(_on(draft, grant), candidate=claimant(transaction.candidate) or draft.candidate)
 
 
-def _on(draft: Grant, placed: Placement) -> Grant:
+def _on(draft: Grant, placed: GpuChoice) -> Grant:
     return on_gpus(
         replace(draft, evaluator=placed.evaluator, why=placed.why),
         (gpu.uuid for gpu in placed.gpus),

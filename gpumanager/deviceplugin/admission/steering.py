@@ -20,8 +20,7 @@ from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
 from gpumanager.placement.place import evaluator_of, place
 from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.preference import read_gpu_policy, read_preference
-from gpumanager.placement.values import Books, Request
-from gpumanager.placement.values import Grant as Placement
+from gpumanager.placement.values import FreeGpus, GpuChoice, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
 AS_PLANNED: Final = "as the scheduler planned it"
@@ -42,7 +41,7 @@ class Offer:
     """IDs to prefer, and the grant behind them where there is one."""
 
     ids: tuple[str, ...]
-    plan: Placement | None
+    plan: GpuChoice | None
 
 
 def steer(
@@ -64,13 +63,13 @@ def steer(
     return Offer(_choose(ledger, live, question, gpus), plan)
 
 
-def could_hold(ledger: DeviceLedger, books: Books, pod: PodView) -> bool:
+def could_hold(ledger: DeviceLedger, books: FreeGpus, pod: PodView) -> bool:
     """True if everything the pod asks for could be granted at once from what `books` has free."""
     for container in asking(pod):
         if container.cores is None or container.blocks is None:
             continue
         answer = place(ledger.topology, books, Request(container.cores, container.blocks))
-        if not isinstance(answer, Placement):
+        if not isinstance(answer, GpuChoice):
             return False
         if container.kind is not ContainerKind.INIT:
             books = books.take(answer)
@@ -90,9 +89,9 @@ def locate(
     return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
 
 
-def roomiest(ledger: DeviceLedger, books: Books, request: Request) -> Gpu | None:
+def roomiest(ledger: DeviceLedger, books: FreeGpus, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
-    fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books.of(gpu), gpu, request)]
+    fitting = [gpu for gpu in ledger.topology.gpus if books.of(gpu).fits(request)]
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
@@ -106,9 +105,9 @@ def _where(
     return (named,) if named in gpus else gpus[:1]
 
 
-def _room(books: Books, gpu: Gpu) -> float:
+def _room(books: FreeGpus, gpu: Gpu) -> float:
     book = books.of(gpu)
-    return min(book.free_cores / CORES_PER_GPU, book.free_blocks / max(1, blocks(gpu.memory)))
+    return min(book.cores / CORES_PER_GPU, book.blocks / max(1, blocks(gpu.memory)))
 
 
 def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
@@ -128,7 +127,7 @@ def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
 
 def _plan(
     ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
-) -> Placement | None:
+) -> GpuChoice | None:
     if transaction.request is None:
         return None
     books, one = ledger.books(live), transaction.candidate
@@ -136,19 +135,19 @@ def _plan(
         return grant
     policy = gpu_policy_of(transaction, gpu_policy)
     answer = place(ledger.topology, books, transaction.request, policy)
-    return answer if isinstance(answer, Placement) else None
+    return answer if isinstance(answer, GpuChoice) else None
 
 
 def _follow(
-    ledger: DeviceLedger, books: Books, pod: PodView, container: ContainerView, request: Request
-) -> Placement | None:
+    ledger: DeviceLedger, books: FreeGpus, pod: PodView, container: ContainerView, request: Request
+) -> GpuChoice | None:
     """The plan as a grant, if there is one and `books` have the room for it."""
     gpus = planned(ledger.topology, pod, container)
     if len(gpus) != max(1, request.whole_gpus):
         return None
-    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
+    if not all(books.of(gpu).fits(request) for gpu in gpus):
         return None
-    return Placement(request, evaluator_of(request), gpus, AS_PLANNED)
+    return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
 
 
 def _settled_gpus(
@@ -177,7 +176,7 @@ def _roomiest(
         gpu = roomiest(ledger, books, request)
         return (gpu,) if gpu else ()
     answer = place(ledger.topology, books, request)
-    return answer.gpus if isinstance(answer, Placement) else ()
+    return answer.gpus if isinstance(answer, GpuChoice) else ()
 
 
 def _choose(

@@ -15,8 +15,7 @@ from typing import Final
 
 from gpumanager.kube.pod import ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.placement.values import Grant as Placement
-from gpumanager.placement.values import Request
+from gpumanager.placement.values import GpuChoice, Request
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.values import AllocationID
 
@@ -97,7 +96,7 @@ class Transaction:
     candidates: tuple[Candidate, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     awaiting: str | None = None
-    plan: Placement | None = None
+    plan: GpuChoice | None = None
 
     @property
     def request(self) -> Request | None:

@@ -13,7 +13,7 @@ from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import evaluator_of, place
-from gpumanager.placement.values import FreeGpus, Grant, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -107,20 +107,22 @@ def _pack(
 
 def _place(
     topology: Topology, free: FreeGpus, request: Request, wanted: Positions
-) -> Grant | Refusal:
+) -> GpuChoice | Refusal:
     """As the node would: the wish where it can be had, its own choice where not."""
     if wanted and len(wanted) == max(1, request.whole_gpus):
         gpus = tuple(topology.gpus[position] for position in sorted(wanted))
         if all(free.of(gpu).fits(request) for gpu in gpus):
-            return Grant(request, evaluator_of(request), gpus, "as the policy has it")
+            return GpuChoice(request, evaluator_of(request), gpus, "as the policy has it")
     return place(topology, free, request)
 
 
-def _near(topology: Topology, free: FreeGpus, request: Request, home: set[int]) -> Grant | Refusal:
+def _near(
+    topology: Topology, free: FreeGpus, request: Request, home: set[int]
+) -> GpuChoice | Refusal:
     """On the GPUs the pod will have anyway, or else where it fits."""
     others = (gpu for position, gpu in enumerate(topology.gpus) if position not in home)
     grant = place(topology, free.without(others), request) if home else None
-    return grant if isinstance(grant, Grant) else place(topology, free, request)
+    return grant if isinstance(grant, GpuChoice) else place(topology, free, request)
 
 
 def _beside(
@@ -130,7 +132,7 @@ def _beside(
     for earlier in range(index):
         if ask.kinds[earlier] is ContainerKind.SIDECAR:
             held, request = tuple(topology.gpus[n] for n in gpus[earlier]), ask.requests[earlier]
-            free = free.take(Grant(request, evaluator_of(request), held, ""))
+            free = free.take(GpuChoice(request, evaluator_of(request), held, ""))
     return free
 
 
@@ -139,7 +141,7 @@ def _largest_first(ask: PodShape) -> list[int]:
     return sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
 
 
-def _positions(topology: Topology, grant: Grant) -> Positions:
+def _positions(topology: Topology, grant: GpuChoice) -> Positions:
     held = {gpu.uuid for gpu in grant.gpus}
     return tuple(place for place, gpu in enumerate(topology.gpus) if gpu.uuid in held)
 

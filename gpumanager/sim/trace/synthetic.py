@@ -17,7 +17,7 @@ from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class SyntheticMix:
     """Parts from 0 to 1.
 
     shared, several: of all GPUs asked for. cpu_only: of all pods. constrained: of pods with GPUs.
@@ -33,11 +33,11 @@ class Mix:
 
 MIXES: Final = MappingProxyType(
     {
-        "mixed": Mix(),
-        "shared": Mix(shared=0.8, several=0.02),
-        "several": Mix(shared=0.1, several=0.6),
-        "constrained": Mix(constrained=0.25),
-        "cpu-heavy": Mix(cpu_only=0.25, cpu=1.3),
+        "mixed": SyntheticMix(),
+        "shared": SyntheticMix(shared=0.8, several=0.02),
+        "several": SyntheticMix(shared=0.1, several=0.6),
+        "constrained": SyntheticMix(constrained=0.25),
+        "cpu-heavy": SyntheticMix(cpu_only=0.25, cpu=1.3),
     }
 )
 
@@ -87,7 +87,7 @@ def make_nodes(count: int, seed: int) -> tuple[FreeNode, ...]:
     )
 
 
-def make_pods(nodes: tuple[FreeNode, ...], mix: Mix, seed: int) -> tuple[TracePod, ...]:
+def make_pods(nodes: tuple[FreeNode, ...], mix: SyntheticMix, seed: int) -> tuple[TracePod, ...]:
     """Pods that ask for nearly all GPUs of `nodes`."""
     made = Pods(mix, seed)
     capacity = sum(len(node.gpus) for node in nodes) * MILLI_PER_GPU
@@ -97,7 +97,7 @@ def make_pods(nodes: tuple[FreeNode, ...], mix: Mix, seed: int) -> tuple[TracePo
 class Pods:
     """Draws pods of a mix. The shapes are drawn first, so that they recur as real ones do."""
 
-    def __init__(self, mix: Mix, seed: int) -> None:
+    def __init__(self, mix: SyntheticMix, seed: int) -> None:
         self._mix = mix
         self._chance = random.Random(f"pods {seed}")  # noqa: S311 - repeatable, not secret
         sizes = self._chance.sample(range(5, 96), SIZES)
