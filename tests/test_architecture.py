@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "supervisor": set[str](),
     "settings": {"names", "units"},
+    "http_server": {"errors"},
     "web": set[str](),
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},
@@ -29,9 +30,10 @@ MAY_IMPORT = {
     "deviceplugin": VALUES | {"allocator"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"kubelet", "cluster", "allocator", "web"},
-    "monitor": VALUES | {"kubelet", "runtime", "virtual", "allocator", "web"},
-    "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
+    "scheduler": VALUES | {"http_server", "kubelet", "cluster", "allocator", "web"},
+    "monitor": VALUES | {"http_server", "kubelet", "runtime", "virtual", "allocator", "web"},
+    "sim": VALUES
+    | {"http_server", "volume", "virtual", "kubelet", "runtime", "allocator", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
 
@@ -40,8 +42,8 @@ OWNERS = {
     "pynvml": {"gpu"},
     "kubernetes": {"cluster", "scheduler"},
     "prometheus_client": {"monitor", "scheduler", "view"},
-    "aiohttp": {"scheduler"},
-    "elftools": set[str](),
+    "aiohttp": {"http_server", "scheduler", "kubelet", "monitor", "sim"},
+    "elftools": {"volume"},
     "vcuda_shim": {"virtual", "sim", "scheduler", "cli"},
     "cffi": set[str](),
     "cryptography": {"scheduler"},
