@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gpumanager.errors import GpuManagerError
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 aiohttp_log = logging.getLogger(f"{__name__}.aiohttp")
 """What aiohttp says of requests."""
 
+VERSIONS: Final = (HttpVersion10, HttpVersion11)
 BACKLOG: Final = 512
 ACCEPT_RETRY_SECONDS: Final = 0.2
 TLS_SHUTDOWN_SECONDS: Final = 1.0
@@ -99,23 +100,13 @@ class _Connection:
 
 
 class BoundedServer(web.Server):
-    """Answers with `handler`, at as many places as it is started at. Needs a running loop.
+    """Answers with `handler`, at as many places as it is started at. Needs a running loop."""
 
-    close_after: whether a connection is for one request.
-    """
-
-    def __init__(
-        self,
-        handler: RequestHandler,
-        bounds: ConnectionBounds | None = None,
-        *,
-        close_after: bool = False,
-    ) -> None:
+    def __init__(self, handler: RequestHandler, bounds: ConnectionBounds | None = None) -> None:
         aiohttp_log.addFilter(_is_not_about_a_malformed_request)
         super().__init__(self._answer, **AIOHTTP)
         self._handler = handler
         self._bounds = bounds or ConnectionBounds()
-        self._close_after = close_after
         self._open: set[_Connection] = set()
         self._by_protocol: dict[web.RequestHandler, _Connection] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,37 +165,32 @@ class BoundedServer(web.Server):
         if connection is not None:
             connection.answering = True
         try:
-            response = await self._handler(request)
-            if self._close_after:
-                response.force_close()
-            return response
+            if request.version not in VERSIONS:
+                raise web.HTTPVersionNotSupported
+            return await self._handler(request)
+        except ConnectionError:  # the caller has gone in the middle of its answer
+            return web.Response()
         finally:
             if connection is not None:
                 connection.answering = False
-                connection.until = time.monotonic() + (
-                    self._bounds.answer_seconds if self._close_after else self._bounds.idle_seconds
-                )
+                connection.until = time.monotonic() + self._bounds.idle_seconds
                 self._room.set()
 
     async def _accept(self, listener: socket.socket, tls: ContextSource | None) -> None:
-        loop = asyncio.get_running_loop()
         with listener:
             while True:
+                await _readable(listener)
+                await self._make_room()
                 try:
-                    peer, _ = await loop.sock_accept(listener)
-                except OSError as error:  # too many open files, or the caller has gone already
+                    peer, _ = listener.accept()
+                except BlockingIOError:  # the caller has gone already
+                    continue
+                except OSError as error:
                     log.warning("a connection could not be accepted: %s", error)
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
-                try:
-                    await self._make_room()
-                except asyncio.CancelledError:
-                    peer.close()
-                    raise
-                connection = _Connection(time.monotonic() + self._bounds.head_seconds)
-                connection.connecting = asyncio.create_task(self._connect(peer, connection, tls))
-                self._open.add(connection)
-                await asyncio.sleep(0)  # it has begun, and closes `peer` when it is cancelled
+                self._welcome(peer, tls)
+                await asyncio.sleep(0)  # it may ask before the next one comes
 
     async def _make_room(self) -> None:
         """Returns when there is a place for one more connection."""
@@ -216,30 +202,41 @@ class BoundedServer(web.Server):
             else:
                 await self._room.wait()
 
+    def _welcome(self, peer: socket.socket, tls: ContextSource | None) -> None:
+        connection = _Connection(time.monotonic() + self._bounds.head_seconds)
+        connecting = asyncio.create_task(self._connect(peer, connection, tls))
+        connection.connecting = connecting
+        self._open.add(connection)
+
+        def connected(_: "asyncio.Task[None]") -> None:
+            if connection.transport is None:
+                peer.close()
+                self._forget(connection)
+
+        connecting.add_done_callback(connected)
+
     async def _connect(
         self, peer: socket.socket, connection: _Connection, tls: ContextSource | None
     ) -> None:
-        loop, times = asyncio.get_running_loop(), dict[str, float]()
+        """Until a TLS handshake is over."""
+        times = dict[str, float]()
         if tls is not None:
             times["ssl_handshake_timeout"] = self._bounds.head_seconds
             times["ssl_shutdown_timeout"] = TLS_SHUTDOWN_SECONDS
+
+        def protocol() -> asyncio.Protocol:
+            connection.protocol = self()
+            self._by_protocol[connection.protocol] = connection
+            return connection.protocol
+
         try:
             context = tls() if tls else None
-
-            def protocol() -> asyncio.Protocol:
-                connection.protocol = self()
-                self._by_protocol[connection.protocol] = connection
-                return connection.protocol
-
+            loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(protocol, peer, ssl=context, **times)
         except GpuManagerError as error:
             log.warning("no connection can be served: %s", error)
         except OSError as error:
             log.debug("no TLS handshake: %s", error)
-        finally:
-            if connection.transport is None:
-                peer.close()
-                self._forget(connection)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
@@ -281,6 +278,17 @@ class BoundedServer(web.Server):
         if connection.protocol is not None:
             self._by_protocol.pop(connection.protocol, None)
         self._room.set()
+
+
+async def _readable(listener: socket.socket) -> None:
+    """Until a connection waits to be accepted."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 def _is_not_about_a_malformed_request(record: logging.LogRecord) -> bool:

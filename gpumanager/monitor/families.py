@@ -7,6 +7,7 @@ with its names, labels and units.
 from itertools import chain
 from typing import Final
 
+from gpumanager.monitor.latency import SECONDS_HELP, SECONDS_LABELS, SECONDS_NAME
 from gpumanager.monitor.rows import (
     CONTAINER,
     DEVICE,
@@ -166,9 +167,8 @@ OF_THE_AGENT: Final = (
 )  # fmt: skip
 
 RPC_SECONDS: Final = Family(
-    "gpumanager_rpc_duration_seconds", "histogram", "How long the kubelet waited for an answer",
-    ("rpc", "resource"), lambda _page: (),
-)  # fmt: skip
+    SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
+)
 
 FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_THE_AGENT))
 EVERY: Final = (*FAMILIES, RPC_SECONDS)

@@ -1,18 +1,19 @@
-"""One question over HTTP to another part of the project; the whole answer within some seconds."""
+"""One GET of another part of the project; the whole answer within some seconds."""
 
-import http.client
+import asyncio
+import os
 import ssl
-import time
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import aiohttp
+
 from gpumanager.errors import InputError
-from gpumanager.kubelet.http_get import read_body
 
 MOST_BYTES: Final = 16 << 20
 
-BROKEN: Final = (OSError, ValueError, http.client.HTTPException)
+BROKEN: Final = (OSError, ValueError, aiohttp.ClientError)
 """What `get` raises where there is no answer; TimeoutError is one of them."""
 
 
@@ -31,27 +32,30 @@ def check(url: str, flag: str) -> str:
 def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -> tuple[int, bytes]:
     """Status and body. authority: who certified the server; None: whom the system trusts.
 
-    Raises BROKEN.
+    Not from within a running loop. Raises BROKEN.
     """
-    until = time.monotonic() + seconds
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=authority)
-        connection = http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=seconds)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path)
-        answer = connection.getresponse()
-        return answer.status, read_body(answer, until, MOST_BYTES)
-    finally:
-        connection.close()
+    return asyncio.run(_get(url.rstrip("/") + path, seconds, authority))
+
+
+async def _get(url: str, seconds: float, authority: Path | None) -> tuple[int, bytes]:
+    tls = ssl.create_default_context(cafile=authority) if url.startswith("https:") else True
+    body = bytearray()
+    async with (
+        asyncio.timeout(seconds),
+        aiohttp.ClientSession(headers={"Accept-Encoding": "identity"}) as session,
+        session.get(url, ssl=tls, allow_redirects=False) as answer,
+    ):
+        async for piece in answer.content.iter_any():
+            body += piece
+            if len(body) > MOST_BYTES:
+                raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+        return answer.status, bytes(body)
 
 
 def cause(error: BaseException, seconds: float) -> str:
     """Why there was no answer, in a few words."""
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
