@@ -31,7 +31,7 @@ from typing import Final
 
 from gpumanager.compute.periods import LONGEST_NS, Periods
 from gpumanager.compute.values import SECOND, Holder
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 GROSS: Final = 0.1
 """Of the time, that may be taken and not be paid for: it is no accounting, and NVML's figures may
@@ -139,7 +139,7 @@ class Audit:
         self._unknown: dict[int, tuple[int, int]] = {}
         self.collected: dict[Holder, int] = {}
 
-    def enter(self, answer: Answer, payers: Sequence[Payer]) -> Mapping[Holder, int]:
+    def enter(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, int]:
         """What each owes now; below 0: gets back."""
         self._periods.enter(answer)
         self._news = _news(answer) or self._news
@@ -161,7 +161,9 @@ class Audit:
             return 0.0
         return min(1.0, known.won / CHARGED_NS)
 
-    def _draw(self, answer: Answer, payers: Sequence[Payer], span: int) -> Mapping[Holder, int]:
+    def _draw(
+        self, answer: GpuUtilization, payers: Sequence[Payer], span: int
+    ) -> Mapping[Holder, int]:
         percents = self._won(answer, payers)
         owed = {}
         for one in payers:
@@ -172,7 +174,7 @@ class Audit:
                 self.collected[one.holder] = self.collected.get(one.holder, 0) + debt
         return owed
 
-    def _won(self, answer: Answer, payers: Sequence[Payer]) -> Mapping[Holder, float]:
+    def _won(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
         """Percent of the time since the last draw that are counted for whom."""
         now, news, length = answer.asked_ns, self._news, self._periods.length
         age = now - news.ended if news is not None else 2 * LONGEST_NS
@@ -210,7 +212,7 @@ class Audit:
         return hidden / total if total > 0 else 0.0
 
 
-def _news(answer: Answer) -> _News | None:
+def _news(answer: GpuUtilization) -> _News | None:
     named = [one for one in answer.samples or () if one.percent > 0]
     if not named:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 SAME_NS: Final = SECOND // 50
 """Samples that lie closer than this belong to one period."""
@@ -56,7 +56,7 @@ class Periods:
         self._length = LONGEST_NS
         self._held: deque[_Ended] = deque(maxlen=HELD)
 
-    def enter(self, answer: Answer) -> list[Period]:
+    def enter(self, answer: GpuUtilization) -> list[Period]:
         """The periods that have ended since. The first wait until their length is known."""
         since_asked = answer.asked_ns - self._asked if self._asked is not None else LONGEST_NS
         self._asked = answer.asked_ns
@@ -94,7 +94,7 @@ class Periods:
 
 
 def _grouped(
-    samples: tuple[Sample, ...], after: int | None
+    samples: tuple[ProcessSample, ...], after: int | None
 ) -> Iterator[tuple[int, Mapping[int, int]]]:
     """When each period ended, and what it says of whom; none that was seen already."""
     percents: defaultdict[int, dict[int, int]] = defaultdict(dict)

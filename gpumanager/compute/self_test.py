@@ -13,7 +13,7 @@ last periods in which two containers were charged.
 from collections import defaultdict, deque
 from typing import Final
 
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 PERIODS: Final = 20
 """In which at least two containers used the GPU, before samples are believed."""
@@ -29,7 +29,7 @@ class SelfTest:
         self.passed = passed
         self._last: deque[bool] = deque([True] * PERIODS if passed else [], PERIODS)
 
-    def enter(self, answer: Answer, containers: int) -> bool:
+    def enter(self, answer: GpuUtilization, containers: int) -> bool:
         """An answer, and how many containers use the GPU; whether it changes what is believed."""
         if containers < 2:  # noqa: PLR2004 - one alone tells nothing
             return False

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumanager.compute.periods import LONGEST_NS
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 FORGETTING_NS: Final = 5 * SECOND
 """Of what was seen, a third is remembered after as long."""
@@ -35,7 +35,7 @@ class UnknownProcesses:
     def count(self) -> int:
         return len(self._seen)
 
-    def enter(self, answer: Answer, known: frozenset[int]) -> float:
+    def enter(self, answer: GpuUtilization, known: frozenset[int]) -> float:
         """An answer, and the pids of all containers. Returns the share."""
         now, before = answer.asked_ns, self._asked
         percents = {one.pid: one.percent for one in answer.samples or () if one.percent > 0}

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpumanager.compute.periods import LONGEST_NS
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 DOUBT: Final = 0.02
 """Of the time: two roundings, and what the sum of processes may fall short of the whole."""
@@ -34,7 +34,7 @@ class Unlisted:
         self._ended: int | None = None
         self._listed: dict[int, int] = {}
 
-    def enter(self, answer: Answer, longest: int) -> tuple[int, int]:
+    def enter(self, answer: GpuUtilization, longest: int) -> tuple[int, int]:
         """Since the last answer: the time, and how much of it somebody used who is not listed.
 
         longest: no period of this driver is longer.
@@ -50,7 +50,7 @@ class Unlisted:
         """Percent of the last period that these processes had."""
         return sum(self._listed.get(pid, 0) for pid in pids)
 
-    def _note(self, samples: tuple[Sample, ...], oldest: int) -> None:
+    def _note(self, samples: tuple[ProcessSample, ...], oldest: int) -> None:
         """Who had what of the last period that ended."""
         newest = max((sample.ended_ns for sample in samples), default=self._ended)
         if newest is not None and newest != self._ended:

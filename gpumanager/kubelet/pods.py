@@ -195,8 +195,8 @@ class KubeletPods:
         url, headers = self._endpoint.rstrip("/") + path, self._headers()
         began = time.monotonic()
         async with (
-            aiohttp.ClientSession(timeout=bounds, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.get(url, headers=headers, ssl=self._tls, allow_redirects=False) as response,
+            aiohttp.ClientSession(timeout=bounds, cookie_jar=aiohttp.DummyCookieJar()) as kubelet,
+            kubelet.get(url, headers=headers, ssl=self._tls, allow_redirects=False) as response,
         ):
             if response.status != HTTPStatus.OK:
                 raise PodsUnavailable(self._endpoint, self._refusal(response))

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.values import Gpu, Topology
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally

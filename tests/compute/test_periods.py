@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumanager.compute.periods import SAME_NS, Period, Periods
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 LENGTH = SECOND // 6
 POLL = SECOND * 15 // 100
@@ -29,14 +29,14 @@ class Driver:
     def ask(self, after: int = POLL) -> list[Period]:
         self.asked += after
         samples = tuple(
-            Sample(pid, end, percent)
+            ProcessSample(pid, end, percent)
             for number, percents in self.percents.items()
             for end in [(number + 1) * self.length]
             if self.told < end <= self.asked
             for pid, percent in percents.items()
         )
         self.told = max((sample.ended_ns for sample in samples), default=self.told)
-        return self.periods.enter(Answer(self.asked, samples))
+        return self.periods.enter(GpuUtilization(self.asked, samples))
 
 
 def asked_until(driver: Driver, seconds: float) -> list[Period]:
@@ -108,17 +108,19 @@ def test_stamps_of_one_period_may_differ_a_little_and_wander() -> None:
     periods = Periods()
     for number in range(6):
         end = number * LENGTH
-        samples = (Sample(1, end, 10), Sample(2, end + SAME_NS // 2, 20))
-        again = Sample(1, end + 3, 10)
-        found = periods.enter(Answer(end + 10, samples))
-        assert periods.enter(Answer(end + 20, (again,))) == []
+        samples = (ProcessSample(1, end, 10), ProcessSample(2, end + SAME_NS // 2, 20))
+        again = ProcessSample(1, end + 3, 10)
+        found = periods.enter(GpuUtilization(end + 10, samples))
+        assert periods.enter(GpuUtilization(end + 20, (again,))) == []
 
     assert found == [Period(end - LENGTH, end, LENGTH, {1: 10, 2: 20})]
 
 
 @pytest.mark.parametrize("samples", [(), None])
 def test_no_samples_tell_nothing(samples: tuple[()] | None) -> None:
-    assert [Periods().enter(Answer(tick * POLL, samples)) for tick in range(20)] == [[]] * 20
+    assert [Periods().enter(GpuUtilization(tick * POLL, samples)) for tick in range(20)] == [
+        []
+    ] * 20
 
 
 @given(st.lists(st.tuples(st.integers(1, SECOND), st.integers(0, 100)), max_size=40))
@@ -126,7 +128,7 @@ def test_periods_never_overlap_and_hold_their_length(steps: list[tuple[int, int]
     periods, end, found = Periods(), 0, list[Period]()
     for gap, percent in steps:
         end += gap
-        found += periods.enter(Answer(end, (Sample(1, end, percent),)))
+        found += periods.enter(GpuUtilization(end, (ProcessSample(1, end, percent),)))
 
     assert all(0 < period.length <= period.end - period.begin for period in found)
     assert all(one.end <= two.begin for one, two in pairwise(found))

@@ -6,26 +6,26 @@ from model_node import Container, Node, elastic, hard
 from gpumanager.compute.self_test import PERIODS, SelfTest
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 
 PERIOD = SECOND // 6
 
 
-def every(number: int) -> Answer:
+def every(number: int) -> GpuUtilization:
     end = number * PERIOD
-    return Answer(end, (Sample(1, end, 30), Sample(2, end, 60)))
+    return GpuUtilization(end, (ProcessSample(1, end, 30), ProcessSample(2, end, 60)))
 
 
-def one(number: int) -> Answer:
+def one(number: int) -> GpuUtilization:
     end = number * PERIOD
-    return Answer(end, (Sample(1 + number % 2, end, 90),))
+    return GpuUtilization(end, (ProcessSample(1 + number % 2, end, 90),))
 
 
-def averaged(number: int) -> Answer:
+def averaged(number: int) -> GpuUtilization:
     """Of two samples: each process with the stamp of its own last one."""
     end = number * PERIOD
-    return Answer(end, (Sample(1, end - PERIOD, 50), Sample(2, end, 50)))
+    return GpuUtilization(end, (ProcessSample(1, end - PERIOD, 50), ProcessSample(2, end, 50)))
 
 
 def test_it_passes_when_two_processes_had_one_stamp_in_most_of_twenty_periods() -> None:
@@ -64,7 +64,7 @@ def test_a_process_that_uses_nothing_does_not_count() -> None:
     test = SelfTest()
     for number in range(100):
         end = number * PERIOD
-        test.enter(Answer(end, (Sample(1, end, 90), Sample(2, end, 0))), 2)
+        test.enter(GpuUtilization(end, (ProcessSample(1, end, 90), ProcessSample(2, end, 0))), 2)
 
     assert not test.passed
 
@@ -77,16 +77,18 @@ class OneWinner(Node):
         self.shares = Shares()
         self.had: dict[int, float] = {}
 
-    def _answer(self, gpu: GpuUUID) -> Answer:
+    def _answer(self, gpu: GpuUUID) -> GpuUtilization:
         answer = super()._answer(gpu)
         for sample in answer.samples or ():
             self.had[sample.pid] = self.had.get(sample.pid, 0.0) + sample.percent
         total = sum(sample.percent for sample in answer.samples or ())
         if total == 0:
-            return Answer(self.now, ())
+            return GpuUtilization(self.now, ())
         winner = max(self.had, key=lambda pid: self.had[pid])
         self.had[winner] -= total
-        return Answer(self.now, (Sample(winner, self.now, min(100, total)),), min(100, total))
+        return GpuUtilization(
+            self.now, (ProcessSample(winner, self.now, min(100, total)),), min(100, total)
+        )
 
 
 def test_samples_that_name_one_process_correct_nothing() -> None:

@@ -11,7 +11,7 @@ from model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, ra
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.unlisted import DOUBT
 from gpumanager.compute.values import MILLION, Reading
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 
 def test_hard_limits_are_the_promises_whatever_happens() -> None:
@@ -214,7 +214,7 @@ def test_a_correction_is_paid_at_the_rate_at_which_it_was_taken() -> None:
     shares, grants = Shares(every_process=True), []
     a = elastic("a", 30)
     for tick in range(1, 30):
-        answer = Answer(tick * TICK, (Sample(pid("a"), tick * TICK, 50),))
+        answer = GpuUtilization(tick * TICK, (ProcessSample(pid("a"), tick * TICK, 50),))
         grants.append(shares.tick(tick * TICK, [a.reading()], {GPU: answer})["a", 0])
         a.charged += 1.0 * TICK  # and half of it is measured
         a.waits += 1

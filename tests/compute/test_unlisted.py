@@ -4,19 +4,19 @@ import pytest
 
 from gpumanager.compute.unlisted import CREDIT_NS, DOUBT, LEAST_NS, Leavers, Unlisted
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 TICK = SECOND // 10
 PERIOD = SECOND // 6
 
 
-def answer(tick: int, busy: int | None, *samples: Sample) -> Answer:
-    return Answer(tick * TICK, samples, busy)
+def answer(tick: int, busy: int | None, *samples: ProcessSample) -> GpuUtilization:
+    return GpuUtilization(tick * TICK, samples, busy)
 
 
 def test_what_no_living_process_had_is_unlisted() -> None:
     unlisted = Unlisted()
-    unlisted.enter(answer(1, 90, Sample(7, TICK, 30)), PERIOD)
+    unlisted.enter(answer(1, 90, ProcessSample(7, TICK, 30)), PERIOD)
 
     assert unlisted.enter(answer(2, 90), PERIOD) == (TICK, TICK * 60 // 100)
     assert unlisted.percent([7, 8]) == 30
@@ -24,9 +24,9 @@ def test_what_no_living_process_had_is_unlisted() -> None:
 
 def test_who_is_not_listed_in_the_newest_period_had_nothing_of_it() -> None:
     unlisted = Unlisted()
-    unlisted.enter(answer(1, 50, Sample(7, TICK, 50)), PERIOD)
+    unlisted.enter(answer(1, 50, ProcessSample(7, TICK, 50)), PERIOD)
 
-    found = unlisted.enter(answer(3, 50, Sample(8, 3 * TICK, 20)), PERIOD)
+    found = unlisted.enter(answer(3, 50, ProcessSample(8, 3 * TICK, 20)), PERIOD)
 
     assert found == (2 * TICK, 2 * TICK * 30 // 100)
     assert unlisted.percent([7]) == 0
@@ -34,13 +34,15 @@ def test_who_is_not_listed_in_the_newest_period_had_nothing_of_it() -> None:
 
 def test_a_period_in_which_nobody_is_listed_is_not_the_one_before() -> None:
     unlisted = Unlisted()
-    unlisted.enter(answer(1, 50, Sample(7, TICK, 50)), PERIOD)
+    unlisted.enter(answer(1, 50, ProcessSample(7, TICK, 50)), PERIOD)
     assert unlisted.enter(answer(2, 50), PERIOD) == (TICK, 0)
     assert unlisted.enter(answer(3, 50), PERIOD) == (TICK, TICK // 2)
 
 
-@pytest.mark.parametrize("told", [Answer(2 * TICK, None, 90), Answer(2 * TICK, (), None)])
-def test_a_driver_that_does_not_tell_both_tells_nothing(told: Answer) -> None:
+@pytest.mark.parametrize(
+    "told", [GpuUtilization(2 * TICK, None, 90), GpuUtilization(2 * TICK, (), None)]
+)
+def test_a_driver_that_does_not_tell_both_tells_nothing(told: GpuUtilization) -> None:
     unlisted = Unlisted()
     unlisted.enter(answer(1, 90), PERIOD)
 
@@ -49,7 +51,7 @@ def test_a_driver_that_does_not_tell_both_tells_nothing(told: Answer) -> None:
 
 def test_rounding_is_not_charged() -> None:
     unlisted = Unlisted()
-    unlisted.enter(answer(1, 50, Sample(7, TICK, 51)), PERIOD)
+    unlisted.enter(answer(1, 50, ProcessSample(7, TICK, 51)), PERIOD)
     assert unlisted.enter(answer(2, 50), PERIOD) == (TICK, 0)
 
     leavers = Leavers()

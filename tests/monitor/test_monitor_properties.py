@@ -10,8 +10,8 @@ from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage,
 from prometheus_client.parser import text_string_to_metric_families as parse
 from test_metrics_page import busy, snapshot
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import bare
+from gpumanager.grants.journal import Allocation
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.display import graph
 from gpumanager.monitor.pages import answer, routed

@@ -11,7 +11,7 @@ import pytest
 from hello_client import Regions, exchange, hello
 
 from gpumanager.compute.self_test import PERIODS
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
@@ -61,7 +61,7 @@ class Node:
         meter.retired_ns += round(share * TICK)
         meter.throttled += waits
 
-    def tick(self, answers: Answers | None = None) -> None:
+    def tick(self, answers: UtilizationByGpu | None = None) -> None:
         self.now += TICK
         self.manager.share_now(self.now, answers or {})
 
@@ -76,8 +76,8 @@ class Node:
         for _ in range(PERIODS + 2):
             for name in ("x", "y"):
                 self.use(name, 0.1)
-            samples = [Sample(pid, self.now + TICK, 10) for pid in (1, 2)]
-            self.tick({GPU: Answer(self.now + TICK, tuple(samples))})
+            samples = [ProcessSample(pid, self.now + TICK, 10) for pid in (1, 2)]
+            self.tick({GPU: GpuUtilization(self.now + TICK, tuple(samples))})
         for name in ("x", "y"):
             await self.manager.close(AllocationID(name))
 
@@ -249,8 +249,8 @@ async def test_what_the_driver_saw_beyond_what_was_charged_is_charged(node: Node
 
     for _ in range(40):
         node.use("a", 0.15, waits=1)
-        sample = Sample(os.getpid(), node.now + TICK, 30)
-        node.tick({GPU: Answer(node.now + TICK, (sample,))})
+        sample = ProcessSample(os.getpid(), node.now + TICK, 30)
+        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,))})
 
     assert node.limit("a").cost_ppm > 1_500_000
     assert node.meter("a").charged_ns == pytest.approx(0.3 * 40 * TICK, rel=0.2)
@@ -264,8 +264,8 @@ async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
     await node.open("b", limit(30))
     for _ in range(400):
         node.use("b", 0.3, waits=1)
-        sample = Sample(os.getpid(), node.now + TICK, 60)
-        node.tick({GPU: Answer(node.now + TICK, (sample,), 60)})
+        sample = ProcessSample(os.getpid(), node.now + TICK, 60)
+        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,), 60)})
 
     assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
     assert node.meter("a").charged_ns > 10 * TICK
@@ -279,8 +279,8 @@ async def test_what_is_charged_before_a_launch_is_paid_for_is_given_back_then(no
     meter.launches += 1
     slot.flags |= lib.VCUDA_EXPLORES
     for _ in range(8):
-        sample = Sample(os.getpid(), node.now + TICK, 100)
-        node.tick({GPU: Answer(node.now + TICK, (sample,))})
+        sample = ProcessSample(os.getpid(), node.now + TICK, 100)
+        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,))})
     before = meter.charged_ns
     slot.flags &= ~lib.VCUDA_EXPLORES
     meter.charged_ns += 8 * TICK
@@ -295,8 +295,8 @@ async def test_an_instance_of_a_gpu_is_found_by_its_uuid(node: Node) -> None:
     await node.open("a", limit(30))
     stranger = GpuUUID(GPU.replace("GPU-", "MIG-"))
     for _ in range(400):
-        sample = Sample(1, node.now + TICK, 40)
-        node.tick({stranger: Answer(node.now + TICK, (sample,))})
+        sample = ProcessSample(1, node.now + TICK, 40)
+        node.tick({stranger: GpuUtilization(node.now + TICK, (sample,))})
 
     assert node.limit("a").others_ppm == pytest.approx(400_000, rel=0.01)
 
@@ -334,9 +334,9 @@ async def test_meters_of_a_hostile_container_neither_end_the_sharing_nor_take_a_
             value = made_up.choice([0, 1, 2**63, 2**64 - 1, 2**64 - 10**13, node.now])
             setattr(node.meter("evil"), name, value)
         samples = [
-            Sample(me, node.now + TICK, made_up.choice([0, 50, 100])),
-            Sample(1, node.now, 5),
+            ProcessSample(me, node.now + TICK, made_up.choice([0, 50, 100])),
+            ProcessSample(1, node.now, 5),
         ]
-        node.tick({GPU: Answer(node.now + TICK, tuple(samples), busy=100)})
+        node.tick({GPU: GpuUtilization(node.now + TICK, tuple(samples), busy=100)})
 
         assert node.rate("good") >= 0.85 * 600_000
