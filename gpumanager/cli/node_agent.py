@@ -2,8 +2,8 @@
 
 In the order of its start: what the user gave, GPUs by NVML, driver directories, journal, device
 plugin. What only waits for the outside (the kubelet, the API server, the driver's events) waits in
-the background. What the kubelet does not wait for begins when it knows of us, and its modules are
-imported then: the sockets of what runs already come first.
+the background. What the kubelet does not wait for begins when it knows of us: the sockets of what
+runs already come first.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
+from gpumanager.cli.cleanup import PRUNE_SECONDS, prune_every
+from gpumanager.cli.gpu_health import Kubelet, health_watch
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
@@ -25,13 +26,16 @@ from gpumanager.cli.parts import (
     publish_driver,
     surroundings,
 )
+from gpumanager.cli.startup import registered_or_late, unless
 from gpumanager.cli.state_lock import lock_state
-from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
+from gpumanager.cluster.labels import Software
+from gpumanager.cluster.service import Facts
 from gpumanager.deviceplugin.admission.calm import Calm
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
@@ -68,7 +72,6 @@ async def serve(settings: AgentSettings) -> None:
     pods = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     stopping = _stop_on_signals()
     allow_many_files()
-    asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         lock = await unless(stopping, lock_state(settings.checkpoint_path))
@@ -155,9 +158,6 @@ class NodeAgent:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
-        from gpumanager.cli.gpu_health import Kubelet, health_watch
-        from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
-
         around, allocator, virtual = self._outside, self._allocator, self._virtual
         health = health_watch(self._settings, allocator, around.cluster)
         self._parts.health = health
@@ -173,7 +173,6 @@ class NodeAgent:
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
-            "heap": partial(give_back_every, GIVE_BACK_SECONDS, self._calm.come),
         }
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
@@ -209,10 +208,6 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Alone):
         return
-    from gpumanager.cluster.labels import Software
-    from gpumanager.cluster.service import Facts
-    from gpumanager.gpu.driver_version import cuda_version
-
     software = Software(driver, await cuda_version())
     await cluster.run(
         lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)

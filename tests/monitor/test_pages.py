@@ -50,7 +50,7 @@ class Watch:
         self.pages = self.monitor.pages
 
     async def text(self, path: str) -> str:
-        return (await self._answer(path)).body.decode()
+        return str((await self._answer(path)).body.decode())
 
     async def status(self, path: str) -> int:
         return int((await self._answer(path)).status)

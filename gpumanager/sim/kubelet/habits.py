@@ -5,7 +5,7 @@ them is not said here.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gpumanager.kubelet.wire import ALLOCATABLE, GET, LIST, Method
 
@@ -32,7 +32,7 @@ class Habits:
     dials_back: bool
     drops_by_name: bool
     clears_files: bool
-    methods: tuple[Method, ...]
+    methods: tuple[Method[Any, Any], ...]
     calls: float
     burst: int
     entry_per_device: bool

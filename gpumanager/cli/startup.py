@@ -17,7 +17,7 @@ FIRST_SECONDS: Final = 1.0
 
 
 async def registered_or_late(plugin: DevicePlugin) -> None:
-    """The kubelet comes first; what does not answer it begins, and is imported, after this."""
+    """The kubelet comes first; what does not answer it begins after this."""
     try:
         await plugin.registered(FIRST_SECONDS)
     except GpuManagerError as error:
