@@ -28,6 +28,9 @@ CALLS = {
 Seconds = list[float]
 Method = Callable[..., Awaitable[Any]]
 
+ALLOCATE = f"/{wire.DEVICE_PLUGIN}/{wire.ALLOCATE.name}"
+OPTIONS = f"/{wire.DEVICE_PLUGIN}/{wire.OPTIONS.name}"
+
 
 class Turns:
     """From now on every call of the kubelet to its plugins is timed. directory: their sockets'.
