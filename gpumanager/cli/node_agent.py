@@ -31,7 +31,6 @@ from gpumanager.cli.state_lock import lock_state
 from gpumanager.cluster.join import Alone, Cluster
 from gpumanager.cluster.labels import Software
 from gpumanager.cluster.service import Facts
-from gpumanager.deviceplugin.admission.calm import Calm
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
@@ -110,7 +109,6 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._supervisor = supervisor
-        self._calm = Calm()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
@@ -123,7 +121,6 @@ class NodeAgent:
             skipped=supervisor.skipped,
         )
         self._allocator = TimedAllocator(topology, around, monitoring.latencies)
-        self._allocator.calm = self._calm
         self._plugin = DevicePlugin(
             self._allocator, settings.device_plugin_path, supervisor=supervisor
         )
@@ -158,12 +155,12 @@ class NodeAgent:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
+        await self._virtual.remove_spares()
         around, allocator, virtual = self._outside, self._allocator, self._virtual
         health = health_watch(self._settings, allocator, around.cluster)
         self._parts.health = health
         period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
         tasks: dict[str, Start] = {
-            "spare directories": virtual.keep_spares,
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             "reconciler": partial(allocator.reconcile_every, period),
@@ -198,7 +195,6 @@ class NodeAgent:
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
-            calm=self._calm.come,
             switch_us=self._settings.gpu_switch_cost,
             pauses=self._settings.behind_the_shim == "pause",
         )

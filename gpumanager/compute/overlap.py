@@ -1,9 +1,9 @@
 """What long launches were charged, held against what they had of the GPU.
 
 Events around a launch longer than the GPU's time slices show how long it was there, slices of
-neighbours included. Processes log when theirs were (`native/shim/core/logbook.h`); who sees those
-of all containers can tell what each had (`gpumanager.compute.course`). The difference is charged or
-given back at the next look, and the ratio of the last launches says what the next is to be charged.
+neighbours included. Processes log when theirs were (`native/shim/core/time/logbook.h`); the logs of
+all containers together tell what each had (`gpumanager.compute.course`). The difference is charged
+or given back at the next look, and the ratio of the last launches is the next one's estimate.
 That needs nothing of NVML, and is known as soon as a launch has ended. It is a model, and it takes
 the word of containers: what NVML measures stands above it (`gpumanager.compute.correction`).
 
