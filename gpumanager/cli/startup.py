@@ -21,7 +21,7 @@ async def registered_or_late(plugin: DevicePlugin) -> None:
     try:
         await plugin.registered(FIRST_SECONDS)
     except GpuManagerError as error:
-        log.info("all else begins without a kubelet: %s", error)
+        log.info("not registered with the kubelet yet; starting everything else: %s", error)
 
 
 async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:

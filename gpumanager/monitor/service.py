@@ -180,7 +180,7 @@ async def _until_it_listens(where: str, listen: Callable[[], Awaitable[T]]) -> T
         except OSError as error:
             if not complained:
                 log.warning(
-                    "nobody is answered yet: cannot listen on %s: %s; trying again",
+                    "metrics and probes are not served yet: cannot listen on %s: %s; trying again",
                     where, error.strerror or error,
                 )  # fmt: skip
             complained = True
