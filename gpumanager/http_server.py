@@ -168,8 +168,10 @@ class BoundedServer(web.Server):
             if request.version not in VERSIONS:
                 raise web.HTTPVersionNotSupported
             return await self._handler(request)
-        except ConnectionError:  # the caller has gone in the middle of its answer
-            return web.Response()
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise  # of somebody whom the handler asked
+            return web.Response()  # the caller has gone in the middle of its answer
         finally:
             if connection is not None:
                 connection.answering = False

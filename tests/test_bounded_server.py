@@ -31,6 +31,7 @@ class Served:
         pages = {
             "/page": self.page,
             "/broken": self.broken,
+            "/refused": self.refused,
             "/long": self.long,
             "/slow": self.wait,
         }
@@ -43,6 +44,9 @@ class Served:
 
     async def broken(self, _request: web.BaseRequest) -> web.Response:
         raise RuntimeError("no")
+
+    async def refused(self, _request: web.BaseRequest) -> web.Response:
+        raise ConnectionRefusedError("by somebody else")
 
     async def wait(self, _request: web.BaseRequest) -> web.Response:
         self.slow += 1
@@ -158,6 +162,7 @@ async def test_a_page_that_fails_is_500_and_the_next_is_answered(
     served = await serve()
 
     assert (await served.ask("GET", "/broken")).status == 500
+    assert (await served.ask("GET", "/refused")).status == 500
     assert (await served.ask("GET", "/page")).status == 200
     assert "RuntimeError" in caplog.text
 
