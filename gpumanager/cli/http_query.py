@@ -56,6 +56,8 @@ def cause(error: BaseException, seconds: float) -> str:
     """Why there was no answer, in a few words."""
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return str(error)  # its errno is OpenSSL's
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

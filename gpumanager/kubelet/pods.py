@@ -172,8 +172,11 @@ class KubeletPods:
             self._patience = self._deadline  # unless this answer comes after all
             raise PodsUnavailable(self._endpoint, cause) from None
         except (aiohttp.ClientError, OSError) as error:
-            errno = error.errno if isinstance(error, OSError) else None
-            cause = os.strerror(errno) if errno and errno > 0 else str(error)
+            cause = str(error)
+            if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientSSLError):
+                # "Connection refused" instead of the sentence in which aiohttp wraps it. Unknown
+                # names have numbers of their own, below 0, as TLS errors have theirs.
+                cause = os.strerror(error.errno) if (error.errno or 0) > 0 else cause
             raise PodsUnavailable(self._endpoint, cause or type(error).__name__) from error
         except asyncio.CancelledError:
             reading.cancel()

@@ -123,7 +123,7 @@ async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_cost
 
     assert settled.check.strangers == 3
     assert after == before
-    assert caplog.text.count("look which host directories") == 1
+    assert caplog.text.count("check which host directories") == 1
 
 
 async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_once(
