@@ -176,7 +176,8 @@ class KubeletPods:
             if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientSSLError):
                 # "Connection refused" instead of the sentence in which aiohttp wraps it. Unknown
                 # names have numbers of their own, below 0, as TLS errors have theirs.
-                cause = os.strerror(error.errno) if (error.errno or 0) > 0 else cause
+                errno = error.errno or 0
+                cause = os.strerror(errno) if errno > 0 else cause
             raise PodsUnavailable(self._endpoint, cause or type(error).__name__) from error
         except asyncio.CancelledError:
             reading.cancel()
