@@ -46,7 +46,7 @@ QUIET_SECONDS = 3.0
 STEPS = 10
 """Looks at the agent's memory, while pods come and go."""
 
-RESIDENT_BAR = 64
+RESIDENT_BAR = 128
 
 
 def node() -> SimulatedNode:

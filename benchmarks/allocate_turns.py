@@ -29,6 +29,9 @@ CALLS = {
 Seconds = list[float]
 Method = Callable[..., Awaitable[Any]]
 
+ALLOCATE = f"/{wire.DEVICE_PLUGIN}/{wire.ALLOCATE.name}"
+OPTIONS = f"/{wire.DEVICE_PLUGIN}/{wire.OPTIONS.name}"
+
 
 class Turns:
     """From now on every call of the kubelet to its plugins is timed. directory: their sockets'.
@@ -77,12 +80,16 @@ class Turns:
         """The kubelet's loop stands still meanwhile: Allocate asks it nothing."""
         one = pb.ContainerAllocateRequest(devices_ids=sorted(ids))
         request = pb.AllocateRequest(container_requests=[one]).SerializeToString()
-        seconds, answer = self._callers[endpoint.resource].call(wire.ALLOCATE.path, request)
+        seconds, answer = self._callers[endpoint.resource].call(
+            f"/{wire.DEVICE_PLUGIN}/{wire.ALLOCATE.name}", request
+        )
         self.thin.append(seconds)
         return pb.AllocateResponse.FromString(answer).container_responses[0]
 
     async def _after_thin_nothing(self, endpoint: PluginEndpoint, ids: Any) -> Any:
-        seconds, _ = self._callers[endpoint.resource].call(wire.OPTIONS.path, b"")
+        seconds, _ = self._callers[endpoint.resource].call(
+            f"/{wire.DEVICE_PLUGIN}/{wire.OPTIONS.name}", b""
+        )
         self.thin_empty.append(seconds)
         return await self._plain(endpoint, ids)
 

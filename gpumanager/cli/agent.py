@@ -7,6 +7,7 @@ agent is made of is in `node_agent`.
 
 import asyncio
 import logging
+import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any, Final
 import click
 
 from gpumanager import __version__
-from gpumanager.cli.heap import share_one_heap, start_without_collecting
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
+from gpumanager.cli.node_agent import serve
 from gpumanager.errors import InputError
+from gpumanager.node.labels import parse_node_labels
 from gpumanager.settings import (
     BEHIND_THE_SHIM,
     CGROUP_DRIVERS,
@@ -100,11 +102,7 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> flo
 
 
 def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
-    if not text:
-        return {}
-    from gpumanager.node.labels import parse_node_labels
-
-    return parse_node_labels(text)
+    return parse_node_labels(text) if text else {}
 
 
 def _gpu_policy(_ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -120,8 +118,6 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     """`--version`, `--version=true`, and `--version=raw` with all that is known."""
     if wanted is None or wanted.lower() in {"false", "0"}:
         return
-    import platform
-
     more = f", Python {platform.python_version()}, {platform.machine()}"
     click.echo(f"gpumanager {__version__}{more if wanted == 'raw' else ''}")
     context.exit()
@@ -267,14 +263,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 )
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
-    share_one_heap()
-    start_without_collecting()
     start_logging(take_log_flags(flags))
     _say_what_is_not_used()
-    settings = read_settings(flags)
-    from gpumanager.cli.node_agent import serve
-
-    asyncio.run(serve(settings))
+    asyncio.run(serve(read_settings(flags)))
 
 
 def take_log_flags(flags: dict[str, Any]) -> LogFlags:

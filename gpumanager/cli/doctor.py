@@ -10,16 +10,20 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
 
 from gpumanager.cli import agent
+from gpumanager.cli.bundle import make_bundle
+from gpumanager.cli.console import OutputConsole
+from gpumanager.cli.doctor_look import look
+from gpumanager.doctor.bundle import Piece, piece
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import Finding, Verdict
-
-if TYPE_CHECKING:
-    from gpumanager.doctor.bundle import Piece
 
 SIGNS: Final = {
     Verdict.WELL: "[green]ok[/]",
@@ -57,12 +61,8 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """
     logs = agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
-    from gpumanager.cli.doctor_look import look
-
     findings = examine(asyncio.run(look(settings)))
     if bundle is not None:
-        from gpumanager.cli.bundle import make_bundle
-
         make_bundle(bundle, settings, logs.directory, _reports(findings))
         return 0
     if as_json:
@@ -87,10 +87,8 @@ def _as_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
     }
 
 
-def _reports(findings: Sequence[Finding]) -> Iterator["Piece"]:
+def _reports(findings: Sequence[Finding]) -> Iterator[Piece]:
     """The doctor's own words, for a bundle."""
-    from gpumanager.doctor.bundle import piece
-
     rows = (
         f"{one.verdict.value:6} {one.part}: {one.found}" + (f" -> {one.advice}" * bool(one.advice))
         for one in findings
@@ -104,13 +102,6 @@ def _count(findings: Sequence[Finding]) -> Counter[Verdict]:
 
 
 def _print_table(findings: Sequence[Finding]) -> None:
-    """For people. rich is imported here because only this needs it."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from gpumanager.cli.console import OutputConsole
-
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("part", no_wrap=True)

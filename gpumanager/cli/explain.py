@@ -6,17 +6,17 @@ none of them knows the pod is that an error.
 """
 
 import asyncio
-import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import click
 
-from gpumanager.cli.asking import BROKEN, cause, check, get
+from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture
 from gpumanager.errors import GpuManagerError
@@ -165,7 +165,7 @@ def _read(url: str, status: int, body: bytes) -> Mapping[str, Any]:
         said = None
     if not isinstance(said, dict):
         raise NoAnswer(url, f"answered {status}, and not as an extender does")
-    if status != http.client.OK:
+    if status != HTTPStatus.OK:
         raise GpuManagerError(str(said.get("Error") or f"the extender answered {status}"))
     if EXPECTED - said.keys():
         raise NoAnswer(url, "is another version of the extender, or none")

@@ -7,8 +7,10 @@ Levels are klog's: messages above INFO come from `--v=4` on, as gpu-manager's de
 import fnmatch
 import logging
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
@@ -74,8 +76,6 @@ def _handlers(flags: LogFlags) -> list[logging.Handler]:
 
 
 def _file(directory: Path) -> logging.Handler:
-    from logging.handlers import RotatingFileHandler  # and all others that there are
-
     try:
         directory.mkdir(parents=True, exist_ok=True)
         return RotatingFileHandler(directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
@@ -102,8 +102,6 @@ class _Chosen(logging.Filter):
 
 def _stack() -> str:
     """Down to the call that logs."""
-    import traceback
-
     frames = traceback.extract_stack()
     own = (logging.__file__, __file__)
     return "Stack:\n" + "".join(

@@ -1,6 +1,6 @@
 """The monitor in the node agent: where it looks, whom it tells, where it listens.
 
-It comes after the registration, and is imported then: the kubelet is not kept waiting for metrics.
+It comes after the registration: the kubelet is not kept waiting for metrics.
 A registration that does not come soon, because there is no GPU yet, no driver or no kubelet, is not
 waited for: that is when probes and metrics are needed.
 """
@@ -10,29 +10,29 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpumanager import __version__
+from gpumanager.cli.empty_sources import nothing, patient
+from gpumanager.cli.startup import FIRST_SECONDS, registered_or_late
 from gpumanager.cli.timed_allocator import TimedAllocator
-from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.gpu.health.watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import node_name
 from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.auditor import Auditor, Policy, Rules
+from gpumanager.monitor.driver import NvmlDriver
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies
+from gpumanager.monitor.ports import GpuFitness, Reports, Sources
+from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from gpumanager.gpu.health.watch import HealthWatch
-    from gpumanager.monitor.ports import GpuFitness, Reports, Sources
-    from gpumanager.monitor.service import Monitor, Serving
 
 
 @dataclass(slots=True)
@@ -105,11 +105,6 @@ class Monitoring:
         return name_of(pod, self._parts.result()) if self._parts.done() else None
 
     def _monitor(self) -> "Monitor":
-        from gpumanager.cli.before_gpus import nothing, patient
-        from gpumanager.monitor.auditor import Auditor, Policy, Rules
-        from gpumanager.monitor.driver import NvmlDriver
-        from gpumanager.monitor.service import Monitor
-
         rules = Rules(Policy(self._settings.behind_the_shim))
         return Monitor(
             self._serving(),
@@ -123,8 +118,6 @@ class Monitoring:
         )
 
     def _sources(self, parts: Monitored) -> "Sources":
-        from gpumanager.monitor.ports import Sources
-
         allocator, plugin = parts.allocator, parts.plugin
         return Sources(
             node=node_name(self._settings.hostname_override),
@@ -143,8 +136,6 @@ class Monitoring:
         )
 
     def _serving(self) -> "Serving":
-        from gpumanager.monitor.service import Serving
-
         return Serving(
             address=self._settings.query_addr,
             port=self._settings.query_port or None,
@@ -155,8 +146,6 @@ class Monitoring:
 
 
 def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
-    from gpumanager.monitor.ports import GpuFitness
-
     known = watch.health.gpus if watch else ()
     return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
 

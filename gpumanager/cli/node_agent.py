@@ -2,8 +2,8 @@
 
 In the order of its start: what the user gave, GPUs by NVML, driver directories, journal, device
 plugin. What only waits for the outside (the kubelet, the API server, the driver's events) waits in
-the background. What the kubelet does not wait for begins when it knows of us, and its modules are
-imported then: the sockets of what runs already come first.
+the background. What the kubelet does not wait for begins when it knows of us: the sockets of what
+runs already come first.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
+from gpumanager.cli.cleanup import PRUNE_SECONDS, prune_every
+from gpumanager.cli.gpu_health import Kubelet, health_watch
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
@@ -25,11 +26,12 @@ from gpumanager.cli.parts import (
     load_driver,
     publish_driver,
 )
+from gpumanager.cli.startup import registered_or_late, unless
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.timed_allocator import TimedAllocator
-from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
@@ -73,7 +75,6 @@ async def serve(settings: AgentSettings) -> None:
     pods_api = PodsApi(settings.pods_api_socket)
     stopping = _stop_on_signals()
     allow_many_files()
-    asyncio.get_running_loop().call_later(FIRST_SECONDS, collect_again)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         closing.push_async_callback(pods_api.close)
@@ -164,9 +165,6 @@ class NodeAgent:
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
         await self._virtual.remove_spares()
-        from gpumanager.cli.gpu_health import Kubelet, health_watch
-        from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
-
         around, allocator, virtual = self._outside, self._allocator, self._virtual
         health = health_watch(self._settings, allocator, around.cluster)
         self._parts.health = health
@@ -181,7 +179,6 @@ class NodeAgent:
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
-            "heap": partial(give_back_every, GIVE_BACK_SECONDS),
         }
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
@@ -216,7 +213,6 @@ async def tell(cluster: Cluster, allocator: NodeAllocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    from gpumanager.gpu.driver_version import cuda_version
     from gpumanager.node.labels import Software
     from gpumanager.node.service import Facts
 

@@ -1,14 +1,14 @@
 """The agents of one or several nodes, asked over HTTP: all at once, each for some seconds."""
 
-import http.client
 import json
 import time
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 import click
 
-from gpumanager.cli.asking import BROKEN, cause, check, get
+from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.doctor.asking import Question
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
@@ -54,9 +54,9 @@ def page(url: str, path: str) -> bytes:
         status, body = get(url, path, seconds=SECONDS)
     except BROKEN as error:
         raise GpuManagerError(cause(error, SECONDS)) from error
-    if status == http.client.NOT_FOUND:
+    if status == HTTPStatus.NOT_FOUND:
         raise GpuManagerError(f"has no {path}: is it an agent, and as new as this command?")
-    if status != http.client.OK:
+    if status != HTTPStatus.OK:
         said = body[:200].decode("utf-8", "replace").strip()
         raise GpuManagerError(f"answered {status}: {said}")
     return body

@@ -58,7 +58,7 @@ def load_driver(settings: AgentSettings) -> None:
     if settings.load_modules == LOAD_MISSING:
         kernel = HostKernel(settings.device_directory, settings.driver_root)
         if missing := load_modules(kernel):
-            log.warning("%s: missing still: %s", settings.device_directory, ", ".join(missing))
+            log.warning("%s: still missing: %s", settings.device_directory, ", ".join(missing))
 
 
 def lead_to_nvml(root: Path) -> None:

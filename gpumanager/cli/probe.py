@@ -1,9 +1,12 @@
 """`gpumanager probe healthz --socket PATH`: what the kubelet runs in the agent's container.
 
-It imports next to nothing: it is started every few seconds for as long as the node lives.
+It imports next to nothing, aiohttp least of all: it is started every few seconds for as long as the
+node lives.
 """
 
+import http.client
 import socket
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -27,21 +30,30 @@ class Unwell(GpuManagerError):
 )
 def command(page: str, path: Path) -> None:
     """Say what the agent answers; fails unless that is 200."""
+    agent = _Agent(path)
     try:
-        head, _, said = _asked(page, path).partition(b"\r\n\r\n")
+        agent.request("GET", f"/{page}")
+        answer = agent.getresponse()
+        said = answer.read(MOST_BYTES).decode("utf-8", "replace").strip()
     except OSError as error:
         raise Unwell(f"{path}: {error.strerror or error}") from error
-    if head.split(b" ", 2)[1:2] != [b"200"]:
-        raise Unwell(said.decode("utf-8", "replace").strip() or "no answer")
-    click.echo(said.decode("utf-8", "replace").strip())
+    except http.client.HTTPException as error:
+        raise Unwell(f"{path}: no answer ({type(error).__name__})") from error
+    finally:
+        agent.close()
+    if answer.status != HTTPStatus.OK:
+        raise Unwell(said or f"{path}: status {answer.status}")
+    click.echo(said)
 
 
-def _asked(page: str, path: Path) -> bytes:
-    found = b""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(SECONDS)
-        connection.connect(str(path))
-        connection.sendall(b"GET /%s HTTP/1.1\r\nHost: agent\r\n\r\n" % page.encode())
-        while len(found) < MOST_BYTES and (piece := connection.recv(4096)):
-            found += piece
-    return found
+class _Agent(http.client.HTTPConnection):
+    """Over its unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("agent", timeout=SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(SECONDS)
+        self.sock.connect(str(self._path))

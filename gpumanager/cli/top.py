@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 import click
 
+from gpumanager.cli.console import OutputConsole
 from gpumanager.cli.node_agents import agents_option, first_trouble, look
+from gpumanager.cli.top_app import watch
+from gpumanager.cli.top_text import table
 from gpumanager.view.glyphs import ASCII, Glyphs, glyphs
 from gpumanager.view.listing import Sort
 from gpumanager.view.values import Seen, as_json
@@ -58,8 +61,6 @@ def command(
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print(nodes, SORTS[sort], signs)
     else:
-        from gpumanager.cli.top_app import watch
-
         watch(nodes, interval, SORTS[sort], signs)
         return
     if trouble:
@@ -67,9 +68,6 @@ def command(
 
 
 def _print(nodes: Sequence[Seen], sort: Sort, signs: Glyphs) -> None:
-    from gpumanager.cli.console import OutputConsole
-    from gpumanager.cli.top_text import table
-
     console = OutputConsole()
     if not console.is_terminal:
         console.width = shutil.get_terminal_size((WITHOUT_TERMINAL, 0)).columns

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 import click
 
+from gpumanager.cli.console import OutputConsole
 from gpumanager.cli.node_agents import AgentAway, agents_option, document
+from gpumanager.cli.tree_text import tree
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
@@ -68,9 +70,6 @@ def _show(machines: Sequence[tuple[str, Topology, Sitting | None]], *, in_json: 
         nodes = [as_json(topology, held, node) for node, topology, held in machines]
         click.echo(json.dumps({"nodes": nodes}, indent=2))
         return
-    from gpumanager.cli.console import OutputConsole
-    from gpumanager.cli.tree_text import tree
-
     console = OutputConsole()
     for node, topology, held in machines:
         console.print(tree(node, topology, held))

@@ -10,7 +10,7 @@ A list that is laid out in any other way than expected is read as a whole, if it
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -46,44 +46,46 @@ class _Known(Generic[T]):
 
 
 class PodList(Generic[T]):
-    """read: a pod of its JSON object. Any thread may parse; the last list's pods are known."""
+    """read: a pod of its JSON object. The last list's pods are known."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:
         self._read = read
         self._known: dict[bytes, _Known[T]] = {}
 
-    def parse(self, chunks: Iterable[bytes]) -> tuple[T, ...]:
+    async def parse(self, chunks: AsyncIterable[bytes]) -> tuple[T, ...]:
         """Raises ValueError, and whatever `chunks` and `read` raise."""
         text = _Text(chunks)
         try:
-            found, known = self._piecemeal(text)
+            found, known = await self._piecemeal(text)
         except _Unusual:
-            items = json.loads(text.whole())["items"] or []
+            items = json.loads(await text.whole())["items"] or []
             return tuple(map(self._read, items))
         self._known = known
         return found
 
-    def _piecemeal(self, text: "_Text") -> tuple[tuple[T, ...], dict[bytes, _Known[T]]]:
-        head = text.head()
+    async def _piecemeal(self, text: "_Text") -> tuple[tuple[T, ...], dict[bytes, _Known[T]]]:
+        head = await text.head()
         known, found = dict[bytes, _Known[T]](), list[T]()
-        mark = text.mark()
+        mark = await text.mark()
         while mark != b"]":
             if mark != b"{":
                 raise _Unusual
-            begin = text.peek(BEGIN)
+            begin = await text.peek(BEGIN)
             item = self._known.get(begin)
-            if item is None or not text.take_same(item.size, item.digest):
-                body = text.take_object()
+            if item is None or not await text.take_same(item.size, item.digest):
+                body = await text.take_object()
                 item = _Known(len(body), _digest(body), self._read(json.loads(body)))
             known[begin] = item
             found.append(item.value)
-            mark = text.mark()
+            mark = await text.mark()
             if mark == b",":
                 text.skip()
-                mark = text.mark() if text.mark() != b"]" else b","  # no list ends with a comma
+                mark = await text.mark()
+                if mark == b"]":  # no list ends with a comma
+                    raise _Unusual
             elif mark != b"]":
                 raise _Unusual
-        if not _is_frame(head + text.tail()):
+        if not _is_frame(head + await text.tail()):
             raise _Unusual
         return tuple(found), known
 
@@ -91,16 +93,16 @@ class PodList(Generic[T]):
 class _Text:
     """What has come and is not taken yet. `whole`: all of it, while it is small."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
+    def __init__(self, chunks: AsyncIterable[bytes]) -> None:
+        self._chunks = aiter(chunks)
         self._rest = bytearray()
         self._first: list[bytes] = []
         self._size = 0
 
-    def head(self) -> bytes:
+    async def head(self) -> bytes:
         """Up to the first pod."""
         while not (found := _ITEMS.search(self._rest)):
-            if len(self._rest) > FRAME_MOST or not self._more():
+            if len(self._rest) > FRAME_MOST or not await self._more():
                 raise _Unusual
         head = bytes(self._rest[: found.end()])
         if not _is_frame(head + b"]}"):
@@ -108,13 +110,13 @@ class _Text:
         del self._rest[: found.end()]
         return head
 
-    def mark(self) -> bytes:
+    async def mark(self) -> bytes:
         """The next byte that is no space, which stays; empty at the end."""
         while True:
             first = bytes(self._rest[:1])
             if first and first not in _SPACE:
                 return first
-            if not first and not self._more():
+            if not first and not await self._more():
                 return b""
             del self._rest[: len(first)]
 
@@ -122,31 +124,31 @@ class _Text:
         """One byte."""
         del self._rest[:1]
 
-    def peek(self, size: int) -> bytes:
-        self._fill(size)
+    async def peek(self, size: int) -> bytes:
+        await self._fill(size)
         return bytes(self._rest[:size])
 
-    def take_same(self, size: int, digest: bytes) -> bool:
+    async def take_same(self, size: int, digest: bytes) -> bool:
         """Whether the next bytes have this digest; then they are taken."""
-        self._fill(size)
+        await self._fill(size)
         if len(self._rest) < size or _digest(self._rest[:size]) != digest:
             return False
         del self._rest[:size]
         return True
 
-    def take_object(self) -> bytes:
+    async def take_object(self) -> bytes:
         """The object that begins here. Raises ValueError."""
         depth = place = 0
         while True:
             found = _STRUCTURE.search(self._rest, place)
             if found is None:
                 place = len(self._rest)
-                self._need()
+                await self._need()
                 continue
             place = found.end()
             match found[0]:
                 case b'"':
-                    place = self._string_end(place)
+                    place = await self._string_end(place)
                 case b"{":
                     depth += 1
                 case _:
@@ -156,42 +158,42 @@ class _Text:
                 del self._rest[:place]
                 return body
 
-    def _string_end(self, place: int) -> int:
+    async def _string_end(self, place: int) -> int:
         """Behind the quote that ends the string which `place` is in."""
         while True:
             found = _IN_STRING.match(self._rest, place)
             place = found.end() if found else place
             if self._rest[place : place + 1] == b'"':
                 return place + 1
-            self._need()
+            await self._need()
 
-    def tail(self) -> bytes:
+    async def tail(self) -> bytes:
         """Behind the last pod, from its bracket on."""
-        while self._more():
+        while await self._more():
             if len(self._rest) > FRAME_MOST:
                 raise _Unusual
         return bytes(self._rest)
 
-    def whole(self) -> bytes:
+    async def whole(self) -> bytes:
         """Raises ValueError where it is not small."""
-        while self._size <= WHOLE_MOST and self._more():
+        while self._size <= WHOLE_MOST and await self._more():
             self._rest.clear()
         if self._size > WHOLE_MOST:
             raise ValueError("a list of another layout than a kubelet's")
         return b"".join(self._first)
 
-    def _fill(self, size: int) -> None:
-        while len(self._rest) < size and self._more():
+    async def _fill(self, size: int) -> None:
+        while len(self._rest) < size and await self._more():
             pass
 
-    def _need(self) -> None:
+    async def _need(self) -> None:
         if len(self._rest) > POD_MOST:
             raise ValueError(f"a pod of more than {POD_MOST} bytes")
-        if not self._more():
+        if not await self._more():
             raise ValueError("the list ends in its middle")
 
-    def _more(self) -> bool:
-        chunk = next(self._chunks, b"")
+    async def _more(self) -> bool:
+        chunk = await anext(self._chunks, b"")
         self._rest += chunk
         self._size += len(chunk)
         if self._size <= WHOLE_MOST:

@@ -6,22 +6,27 @@ Only what an allocation needs is read; what cannot be understood is left out, ne
 """
 
 import asyncio
+import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+)
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
+
+import aiohttp
 
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.kubelet.pod_list import PodList
-
-if TYPE_CHECKING:
-    from gpumanager.kubelet.http_get import NotOK
 
 T = TypeVar("T")
 
@@ -86,10 +91,9 @@ class KubeletPods:
             raise InputError(endpoint, "is not a kubelet endpoint; write http(s)://HOST:PORT")
         if url.scheme == "https" and certificate is None and url.hostname not in LOOPBACK:
             raise InputError(endpoint, "a kubelet on another host needs its certificate authority")
-        self._url = url
         self._endpoint = endpoint
         self._token = token
-        self._tls = _tls(certificate) if url.scheme == "https" else None
+        self._tls = _tls(certificate) if url.scheme == "https" else True
         self._deadline = deadline
         self._patience = UNTIL_DOUBTED * deadline
         """Seconds without a byte of an answer, until it begins and then."""
@@ -100,16 +104,16 @@ class KubeletPods:
     async def pods(self) -> tuple[PodView, ...]:
         return await self._get("/pods", self._parse)
 
-    def _parse(self, body: Iterable[bytes], source: str) -> tuple[PodView, ...]:
-        return parse_pods(body, source, self._list)
+    async def _parse(self, body: AsyncIterable[bytes], source: str) -> tuple[PodView, ...]:
+        return await parse_pods(body, source, self._list)
 
     async def version(self) -> str:
         """`v1.36.2`, by its metrics, which not every token may read; raises PodsUnavailable."""
         return await self._get("/metrics", parse_version)
 
-    async def _get(self, path: str, parse: Callable[[Iterable[bytes], str], T]) -> T:
+    async def _get(self, path: str, parse: "Parse[T]") -> T:
         answer = _Answer()
-        reading = asyncio.ensure_future(asyncio.to_thread(self._read, path, parse, answer))
+        reading = asyncio.create_task(self._read(path, parse, answer))
         try:
             await self._progress(reading, answer)
             return reading.result()
@@ -120,10 +124,19 @@ class KubeletPods:
             cause = f"no answer within {self._patience:g} s"
             self._patience = self._deadline  # unless this answer comes after all
             raise PodsUnavailable(self._endpoint, cause) from None
-        except (OSError, ValueError) as error:
-            raise PodsUnavailable(self._endpoint, str(error) or type(error).__name__) from error
+        except (aiohttp.ClientError, OSError) as error:
+            cause = str(error)
+            if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientSSLError):
+                # "Connection refused" instead of the sentence in which aiohttp wraps it. Unknown
+                # names have numbers of their own, below 0, as TLS errors have theirs.
+                errno = error.errno or 0
+                cause = os.strerror(errno) if errno > 0 else cause
+            raise PodsUnavailable(self._endpoint, cause or type(error).__name__) from error
+        except asyncio.CancelledError:
+            reading.cancel()
+            raise
 
-    async def _progress(self, reading: "asyncio.Future[T]", answer: "_Answer") -> None:
+    async def _progress(self, reading: "asyncio.Task[T]", answer: "_Answer") -> None:
         """Until it is done; raises TimeoutError where no byte comes for too long."""
         while not reading.done():
             left = answer.at + self._patience - time.monotonic()
@@ -131,21 +144,26 @@ class KubeletPods:
                 raise TimeoutError
             await asyncio.wait((reading,), timeout=left)
 
-    def _read(self, path: str, parse: Callable[[Iterable[bytes], str], T], answer: "_Answer") -> T:
-        """In a thread. When it is left it goes on until the answer begins, one such at a time."""
-        from gpumanager.kubelet import http_get  # with what it needs, not before it is needed
-
+    async def _read(self, path: str, parse: "Parse[T]", answer: "_Answer") -> T:
+        """When it is left it goes on until the answer begins, one such at a time."""
         alone = self._late is None or self._late.done()
-        deadline = LONGEST_PATIENCE if alone else self._patience
-        target = http_get.Target(self._url, self._tls, self._headers(), deadline, LONGEST_SECONDS)
-        try:
-            return parse(self._noting(http_get.get(target, path), answer), self._endpoint)
-        except http_get.NotOK as refused:
-            raise ValueError(self._refusal(refused)) from refused
-
-    def _noting(self, chunks: Iterator[bytes], answer: "_Answer") -> Iterator[bytes]:
+        silence = LONGEST_PATIENCE if alone else self._patience
+        bounds = aiohttp.ClientTimeout(LONGEST_SECONDS, sock_connect=silence, sock_read=silence)
+        url, headers = self._endpoint.rstrip("/") + path, self._headers()
         began = time.monotonic()
-        for chunk in chunks:
+        async with (
+            aiohttp.ClientSession(timeout=bounds, cookie_jar=aiohttp.DummyCookieJar()) as kubelet,
+            kubelet.get(url, headers=headers, ssl=self._tls, allow_redirects=False) as response,
+        ):
+            if response.status != HTTPStatus.OK:
+                raise PodsUnavailable(self._endpoint, self._refusal(response))
+            chunks = self._noting(response.content.iter_any(), answer, began)
+            return await parse(chunks, self._endpoint)
+
+    async def _noting(
+        self, chunks: AsyncIterable[bytes], answer: "_Answer", began: float
+    ) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
             answer.at = time.monotonic()
             if not answer.begun:
                 answer.begun = True
@@ -155,18 +173,24 @@ class KubeletPods:
                 raise TimeoutError
             yield chunk
 
-    def _refusal(self, answer: "NotOK") -> str:
+    def _refusal(self, answer: aiohttp.ClientResponse) -> str:
+        said = f"status {answer.status} {answer.reason}"
         match answer.status:
             case HTTPStatus.UNAUTHORIZED:
-                return f"{answer}: it does not believe the token of {self._token or 'nobody'}"
+                return f"{said}: it does not believe the token of {self._token or 'nobody'}"
             case HTTPStatus.FORBIDDEN:
-                return f"{answer}: the agent's role needs `get` on nodes/proxy or nodes/pods"
-        return str(answer)
+                return f"{said}: the agent's role needs `get` on nodes/proxy or nodes/pods"
+        return said
 
     def _headers(self) -> dict[str, str]:
-        if self._token is None or not self._token.exists():
-            return {}
-        return {"Authorization": f"Bearer {self._token.read_text().strip()}"}
+        """Raises PodsUnavailable."""
+        plain = {"Accept-Encoding": "identity"}
+        try:
+            if self._token is None or not self._token.exists():
+                return plain
+            return {**plain, "Authorization": f"Bearer {self._token.read_text().strip()}"}
+        except (OSError, ValueError) as error:
+            raise PodsUnavailable(self._endpoint, f"{self._token}: {error}") from error
 
 
 def _forget(reading: "asyncio.Future[Any]") -> None:
@@ -184,23 +208,29 @@ def _tls(certificate: Path | None) -> ssl.SSLContext:
     return context
 
 
-def parse_pods(
-    body: Iterable[bytes], source: str = "/pods", known: "PodList[PodView | None] | None" = None
+Parse = Callable[[AsyncIterable[bytes], str], Awaitable[T]]
+"""Makes something of a body and the name of its source; raises PodsUnavailable."""
+
+
+async def parse_pods(
+    body: AsyncIterable[bytes],
+    source: str = "/pods",
+    known: "PodList[PodView | None] | None" = None,
 ) -> tuple[PodView, ...]:
     """Pods of a JSON PodList; raises PodsUnavailable where it is none.
 
     body: in pieces. known: by earlier lists. Raises what `body` raises of the connection.
     """
     try:
-        found = (known or PodList(_listed)).parse(body)
+        found = await (known or PodList(_listed)).parse(body)
         return tuple(pod for pod in found if pod is not None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PodsUnavailable(source, f"not a list of pods ({error})") from error
 
 
-def parse_version(metrics: Iterable[bytes], source: str = "/metrics") -> str:
+async def parse_version(metrics: AsyncIterable[bytes], source: str = "/metrics") -> str:
     """Of a kubelet's metrics; raises PodsUnavailable where they do not tell."""
-    found = _BUILD.search(b"".join(metrics))
+    found = _BUILD.search(b"".join([piece async for piece in metrics]))
     if found is None:
         raise PodsUnavailable(source, "its metrics do not tell its version")
     return found[1].decode(errors="replace")

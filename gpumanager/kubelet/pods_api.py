@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from gpumanager import grpc_wire
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
@@ -53,7 +54,7 @@ class PodsApi:
             self._channel = wire.dial(self._socket, LARGEST)
         request = pb.ListPodsRequest()
         try:
-            answer: Any = await wire.call(
+            answer = await grpc_wire.call(
                 self._channel, wire.PODS, wire.LIST_PODS, request, self._deadline
             )
         except grpc.aio.AioRpcError as error:

@@ -6,34 +6,23 @@ v1's messages with fewer fields, under the same numbers, so v1's classes stand f
 
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
+from gpumanager import grpc_wire
+from gpumanager.grpc_wire import Context, Method
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pods_pb
+
+__all__ = ["Context", "Method"]
 
 PODS: Final = "v1alpha1.Pods"
 SERVICE: Final = "v1.PodResourcesLister"
 ALPHA: Final = "v1alpha1.PodResourcesLister"
 MESSAGE_LIMIT: Final = 16 << 20
 """Bytes we accept; a kubelet with many pods and devices exceeds gRPC's 4 MiB."""
-
-Context = Any
-"""`grpc.aio.ServicerContext` of whatever messages."""
-
-_Response = TypeVar("_Response", bound=Message)
-
-
-class Method(NamedTuple):
-    """One row of the service: its name, and its messages."""
-
-    name: str
-    request: type[Message]
-    response: type[Message]
-
 
 LIST: Final = Method("List", pb.ListPodResourcesRequest, pb.ListPodResourcesResponse)
 GET: Final = Method("Get", pb.GetPodResourcesRequest, pb.GetPodResourcesResponse)
@@ -61,33 +50,25 @@ class PodResourcesServicer(Protocol):
 
 
 def pod_resources_handler(
-    servicer: PodResourcesServicer, methods: Collection[Method] = METHODS
+    servicer: PodResourcesServicer, methods: Collection[Method[Any, Any]] = METHODS
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serves `methods` of `servicer` as v1.PodResourcesLister; older kubelets have fewer."""
     every = {LIST: servicer.list, GET: servicer.get, ALLOCATABLE: servicer.allocatable}
-    served = {method.name: _rpc(method, every[method]) for method in methods}
-    return grpc.method_handlers_generic_handler(SERVICE, served)
+    return grpc_wire.handler(SERVICE, {method: every[method] for method in methods})
 
 
 def alpha_handler(
     list_: Callable[[pb.ListPodResourcesRequest, Context], Awaitable[pb.ListPodResourcesResponse]],
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serves `list_` as v1alpha1.PodResourcesLister, which has nothing else."""
-    return grpc.method_handlers_generic_handler(ALPHA, {LIST.name: _rpc(LIST, list_)})
+    return grpc_wire.handler(ALPHA, {LIST: list_})
 
 
 def pods_handler(
     list_: Callable[[pods_pb.ListPodsRequest, Context], Awaitable[pods_pb.ListPodsResponse]],
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serves `list_` as v1alpha1.Pods, of which the agent asks nothing else."""
-    served = {LIST_PODS.name: _rpc(LIST_PODS, list_)}
-    return grpc.method_handlers_generic_handler(PODS, served)
-
-
-def _rpc(method: Method, serve: Any) -> Any:
-    return grpc.unary_unary_rpc_method_handler(
-        serve, method.request.FromString, method.response.SerializeToString
-    )
+    return grpc_wire.handler(PODS, {LIST_PODS: list_})
 
 
 class PodResourcesClient:
@@ -99,47 +80,18 @@ class PodResourcesClient:
 
     async def list(self, service: str = SERVICE) -> pb.ListPodResourcesResponse:
         """service: v1's, or v1alpha1's."""
-        answer = await self._call(service, LIST, pb.ListPodResourcesRequest())
-        return _typed(answer, pb.ListPodResourcesResponse)
+        request = pb.ListPodResourcesRequest()
+        return await grpc_wire.call(self._channel, service, LIST, request, self._timeout)
 
     async def get(self, namespace: str, name: str) -> pb.GetPodResourcesResponse:
         request = pb.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
-        return _typed(await self._call(SERVICE, GET, request), pb.GetPodResourcesResponse)
+        return await grpc_wire.call(self._channel, SERVICE, GET, request, self._timeout)
 
     async def allocatable(self) -> pb.AllocatableResourcesResponse:
-        answer = await self._call(SERVICE, ALLOCATABLE, pb.AllocatableResourcesRequest())
-        return _typed(answer, pb.AllocatableResourcesResponse)
-
-    async def _call(self, service: str, method: Method, request: Message) -> Message:
-        return await call(self._channel, service, method, request, self._timeout)
-
-
-async def call(
-    channel: grpc.aio.Channel, service: str, method: Method, request: Message, deadline: float
-) -> Message:
-    """One call. Raises grpc.aio.AioRpcError. deadline: seconds."""
-    ask: Any = channel.unary_unary(
-        f"/{service}/{method.name}",
-        method.request.SerializeToString,
-        method.response.FromString,
-    )
-    answer: Message = await ask(request, timeout=deadline)
-    return answer
-
-
-def _typed(answer: Message, kind: type[_Response]) -> _Response:
-    if not isinstance(answer, kind):  # pragma: no cover  # the table gives it
-        raise TypeError(type(answer).__name__)
-    return answer
+        request = pb.AllocatableResourcesRequest()
+        return await grpc_wire.call(self._channel, SERVICE, ALLOCATABLE, request, self._timeout)
 
 
 def dial(socket: Path, limit: int = MESSAGE_LIMIT) -> grpc.aio.Channel:
     """A channel to a socket of the kubelet; use it as `async with`. limit: bytes of an answer."""
-    return grpc.aio.insecure_channel(
-        f"unix:{socket}",
-        options=[
-            ("grpc.max_receive_message_length", limit),
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.use_local_subchannel_pool", 1),
-        ],
-    )
+    return grpc_wire.dial(socket, limit)

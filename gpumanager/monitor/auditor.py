@@ -147,7 +147,7 @@ class Auditor:
         try:
             if await self._end(one.process):
                 self.tally.ended += 1
-                log.warning("ended for it: %s", one)
+                log.warning("ended by policy: %s", one)
         finally:
             self._ending.pop(one.process, None)
 
@@ -155,5 +155,5 @@ class Auditor:
         found = mismatches(snapshot)
         for name, process in found - self._mismatched:
             self.tally.mismatches += 1
-            log.error("process %d has the limits of another pod's: %s", process.pid, name)
+            log.error("process %d is held to the limits of another pod: %s", process.pid, name)
         self._mismatched = found

@@ -99,7 +99,7 @@ class PatientDriver:
     def _complain(self, cause: object) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("metrics are without what NVML tells: %s", cause)
+            log.warning("NVML does not answer; metrics are served without its values: %s", cause)
         self._complained = True
 
 

@@ -1,11 +1,11 @@
 """How long the kubelet waits for us: the allocator's three answers, timed from outside of it."""
 
 import time
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
+
+from prometheus_client import Histogram
 
 from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.monitor.admissions import Admissions
@@ -16,36 +16,26 @@ T = TypeVar("T")
 BOUNDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 3.0, 10.0)
 """Seconds. 0.2 is what one look at the kubelet may take."""
 
+SECONDS_NAME: Final = "gpumanager_rpc_duration_seconds"
+SECONDS_HELP: Final = "How long the kubelet waited for an answer"
+SECONDS_LABELS: Final = ("rpc", "resource")
+
 CALLS: Final = ("GetPreferredAllocation", "Allocate", "PreStartContainer")
 RESOURCES: Final = (VCORE, VMEMORY)
 OUTCOMES: Final = ("answered", "refused", "retry", "failed")
 """refused: the pod fails; retry: the kubelet asks again; failed: an error of ours."""
 
 
-@dataclass(slots=True)
-class Histogram:
-    """How many answers took how long."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    seconds: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds += seconds
-
-    def buckets(self) -> Iterator[tuple[str, float]]:
-        """Upper bound and how many took no longer, as Prometheus has it."""
-        total = 0
-        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts, strict=True):
-            total += count
-            yield bound, total
-
-
 class Latencies:
-    """One histogram for each call and resource, there from the start."""
+    """How long each call took, by call and resource, and what came of it; there from the start."""
 
     def __init__(self) -> None:
-        self.histograms = {(call, name): Histogram() for call in CALLS for name in RESOURCES}
+        self.seconds = Histogram(
+            SECONDS_NAME, SECONDS_HELP, SECONDS_LABELS, buckets=BOUNDS, registry=None
+        )
+        self._histograms = {
+            (call, name): self.seconds.labels(call, name) for call in CALLS for name in RESOURCES
+        }
         self.outcomes = Counter(
             {(call, name, one): 0 for call in CALLS for name in RESOURCES for one in OUTCOMES}
         )
@@ -70,6 +60,6 @@ class Latencies:
         else:
             return result
         finally:
-            if (call, resource) in self.histograms:
-                self.histograms[call, resource].observe(time.perf_counter() - began)
+            if (call, resource) in self._histograms:
+                self._histograms[call, resource].observe(time.perf_counter() - began)
                 self.outcomes[call, resource, outcome] += 1

@@ -1,19 +1,87 @@
-"""The pages: which path tells what. Each is made once for a snapshot, however many ask."""
+"""The agent's pages: which path answers what. Metrics are rendered once for a snapshot."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from aiohttp import web
 
 from gpumanager.gpu.values import Topology
+from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.display import graph, usage
-from gpumanager.monitor.http import Answer, Plain
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.text import CONTENT_TYPE, render
 
+log = logging.getLogger(__name__)
+
 JSON: Final = "application/json"
-NOT_YET: Final = Answer.say(503, "the first look is not over yet")
+NO_STORE: Final = {"Cache-Control": "no-store"}
+METHODS: Final = ("GET", "HEAD")
+
+
+def answer(
+    status: int = 200,
+    body: bytes | str = "",
+    kind: str = "text/plain; charset=utf-8",
+    **fields: str,
+) -> web.Response:
+    """A whole answer. body: a sentence gets a line end."""
+    whole = f"{body}\n".encode() if isinstance(body, str) else body
+    return web.Response(
+        status=status, body=whole, headers={"Content-Type": kind, **NO_STORE, **fields}
+    )
+
+
+def not_sampled_yet() -> web.Response:
+    return answer(503, "the first sample is not taken yet", **{"Retry-After": "1"})
+
+
+class Pieces(Protocol):
+    """Pieces of an answer, each when there is one; an asynchronous generator is such."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None:
+        """Called in any case: there was no more, or nobody is there to take it."""
+
+
+async def streamed(
+    request: web.BaseRequest, pieces: Pieces, kind: str, fields: Mapping[str, str]
+) -> web.StreamResponse:
+    """An answer whose length nobody knows before its end."""
+    stream = web.StreamResponse(headers={"Content-Type": kind, **NO_STORE, **fields})
+    try:
+        await stream.prepare(request)
+        if request.method != "HEAD":
+            async for piece in pieces:
+                await stream.write(piece)
+        await stream.write_eof()
+    finally:
+        await pieces.aclose()
+    return stream
+
+
+def routed(pages: Mapping[str, RequestHandler]) -> RequestHandler:
+    """Of a server that is only read: GET and HEAD of `pages`, by their paths."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        page = pages.get(request.path)
+        if page is None:
+            return answer(404, "there are: " + " ".join(pages))
+        if request.method not in METHODS:
+            return answer(405, "GET or HEAD", Allow=", ".join(METHODS))
+        try:
+            return await page(request)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.path[:100])
+            return answer(500, "internal error")
+
+    return handle
 
 
 class Pages:
@@ -36,9 +104,9 @@ class Pages:
         self._not_ready = not_ready
         self._version = version
         self._rendering = asyncio.Lock()
-        self._rendered: tuple[Snapshot, Answer] | None = None
+        self._rendered: tuple[Snapshot, bytes] | None = None
 
-    def handlers(self) -> Mapping[str, Plain]:
+    def handlers(self) -> Mapping[str, RequestHandler]:
         return {
             "/metrics": self.metrics,
             "/metric": self.metrics,
@@ -49,36 +117,35 @@ class Pages:
             "/readyz": self.readyz,
         }
 
-    async def metrics(self) -> Answer:
+    async def metrics(self, _request: web.BaseRequest) -> web.Response:
         async with self._rendering:
             page = await self._page()
             if page is None:
-                return NOT_YET
+                return not_sampled_yet()
             if self._rendered is None or self._rendered[0] is not page.snapshot:
-                text = await asyncio.to_thread(render, page)
-                self._rendered = (page.snapshot, Answer(body=text, kind=CONTENT_TYPE))
-            return self._rendered[1]
+                self._rendered = (page.snapshot, await asyncio.to_thread(render, page))
+            return answer(200, self._rendered[1], CONTENT_TYPE)
 
-    async def usage(self) -> Answer:
+    async def usage(self, _request: web.BaseRequest) -> web.Response:
         page = await self._page()
-        return NOT_YET if page is None else _json(usage(page.snapshot))
+        return not_sampled_yet() if page is None else _json(usage(page.snapshot))
 
-    async def graph(self) -> Answer:
+    async def graph(self, _request: web.BaseRequest) -> web.Response:
         page = await self._page()
-        return NOT_YET if page is None else _json(graph(self._topology(), page.snapshot))
+        return not_sampled_yet() if page is None else _json(graph(self._topology(), page.snapshot))
 
-    async def version(self) -> Answer:
+    async def version(self, _request: web.BaseRequest) -> web.Response:
         return _json({"version": self._version})
 
-    async def healthz(self) -> Answer:
+    async def healthz(self, _request: web.BaseRequest) -> web.Response:
         """The loop turns, or nobody would say so; and each background task runs."""
         trouble = self._trouble()
-        return Answer.say(503, trouble) if trouble else Answer.say(200, "ok")
+        return answer(503, trouble) if trouble else answer(200, "ok")
 
-    async def readyz(self) -> Answer:
+    async def readyz(self, _request: web.BaseRequest) -> web.Response:
         reason = self._not_ready()
-        return Answer.say(503, reason) if reason else Answer.say(200, "ok")
+        return answer(503, reason) if reason else answer(200, "ok")
 
 
-def _json(document: Any) -> Answer:
-    return Answer(body=json.dumps(document).encode(), kind=JSON)
+def _json(document: Any) -> web.Response:
+    return answer(200, json.dumps(document).encode(), JSON)

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from aiohttp import web
+
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.grants.grant import Claimant, Grant
+from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally
-from gpumanager.monitor.http import Answer, Handler
+from gpumanager.monitor.pages import JSON, answer
 from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.snapshot import labels_of
 
@@ -23,11 +26,11 @@ PATH: Final = "/api/placement"
 
 def handlers(
     sources: Callable[[], Sources], admissions: Admissions, tally: Tally
-) -> Mapping[str, Handler]:
-    async def placement() -> Answer:
+) -> Mapping[str, RequestHandler]:
+    async def placement(_request: web.BaseRequest) -> web.Response:
         told = document(sources(), admissions, time.time(), tally.unlimited)
         found = json.dumps(told, separators=(",", ":"))
-        return Answer(body=found.encode(), kind="application/json")
+        return answer(200, found.encode(), JSON)
 
     return {PATH: placement}
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Topology
+from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor import placement_page
 from gpumanager.monitor.auditor import Auditor, Finding
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.history_events import Event
-from gpumanager.monitor.http import Bounds, HttpServer
 from gpumanager.monitor.journal_meter import JournalWrites
 from gpumanager.monitor.latency import Latencies
-from gpumanager.monitor.pages import Pages
+from gpumanager.monitor.pages import Pages, routed
 from gpumanager.monitor.ports import Driver, Sources
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.sampler import Sampler
@@ -35,6 +35,11 @@ T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
 PROBES: Final = ("/healthz", "/readyz")
+BOUNDS: Final = ConnectionBounds(
+    connections=64, head_seconds=5.0, answer_seconds=10.0, idle_seconds=5.0, grace_seconds=0.5
+)
+"""Whoever reaches the port may connect: an idle connection is worth no more than one that has not
+asked yet, so that in a crowd the oldest of both is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Serving:
     port: int | None = None
     period: float = 1.0
     version: str = ""
-    bounds: Bounds | None = None
+    bounds: ConnectionBounds = BOUNDS
     probes: Path | None = None
 
 
@@ -88,8 +93,9 @@ class Monitor:
             lambda: self.sampler.sources, latencies.admissions, auditor.tally
         )
         handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
-        self._server = HttpServer(handlers, settings.bounds)
-        self._probes = HttpServer({path: handlers[path] for path in PROBES}, settings.bounds)
+        probes = {path: handlers[path] for path in PROBES}
+        self._server = BoundedServer(routed(handlers), settings.bounds)
+        self._probes = BoundedServer(routed(probes), settings.bounds)
         latencies.on_refusal = self._refused
         auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -174,7 +180,7 @@ async def _until_it_listens(where: str, listen: Callable[[], Awaitable[T]]) -> T
         except OSError as error:
             if not complained:
                 log.warning(
-                    "nobody is answered yet: cannot listen on %s: %s; trying again",
+                    "metrics and probes are not served yet: cannot listen on %s: %s; trying again",
                     where, error.strerror or error,
                 )  # fmt: skip
             complained = True

@@ -1,4 +1,4 @@
-"""Who listens to what is new, as server-sent events.
+"""Server-sent events of the newest state.
 
 What is sent is the newest state, whole, made once however many listen and only if somebody does.
 Nobody's pace is another's: who is slow misses states and is never given an old one. Their number

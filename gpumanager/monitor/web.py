@@ -8,21 +8,20 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from aiohttp import web
+
+from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.history import History, Series
 from gpumanager.monitor.history_events import Event, Events, news
-from gpumanager.monitor.http import Answer, Handler, Streamed
+from gpumanager.monitor.pages import JSON, answer, not_sampled_yet, streamed
 from gpumanager.monitor.rows import Page
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.stream import KIND, Stream, TooMany
 from gpumanager.monitor.web_document import document
 from gpumanager.web.page import CAREFUL, web_page
 from gpumanager.web.page import KIND as HTML
-
-JSON: Final = "application/json"
-NOT_YET: Final = Answer.say(503, "the first look is not over yet", **{"Retry-After": "1"})
-BUSY: Final = Answer.say(503, "as many listen as may: ask /api/node", **{"Retry-After": "5"})
 
 
 async def nothing() -> None:
@@ -55,7 +54,7 @@ class Web:
         self._before: tuple[Snapshot, float] | None = None
         """The last look, and when it was."""
 
-    def handlers(self) -> Mapping[str, Handler]:
+    def handlers(self) -> Mapping[str, RequestHandler]:
         return {
             "/": self.home,
             "/ui": self.home,
@@ -77,23 +76,24 @@ class Web:
         """What no look shows."""
         self.events.add(event, self._clock())
 
-    async def home(self) -> Answer:
+    async def home(self, _request: web.BaseRequest) -> web.Response:
         page = web_page("node")
-        return Answer(body=page.body, kind=HTML, fields=page.fields)
+        return answer(200, page.body, HTML, **page.fields)
 
-    async def node(self) -> Answer | Streamed:
+    async def node(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._refresh()
         found = self._document()
         if found is None:
-            return NOT_YET
-        return Streamed(_written(found, self.history), JSON, CAREFUL)
+            return not_sampled_yet()
+        return await streamed(request, _written(found, self.history), JSON, CAREFUL)
 
-    async def listen(self) -> Answer | Streamed:
+    async def listen(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._refresh()
         try:
-            return Streamed(self.stream.listen(), KIND, CAREFUL)
+            listener = self.stream.listen()
         except TooMany:
-            return BUSY
+            return answer(503, "as many listen as may: ask /api/node", **{"Retry-After": "5"})
+        return await streamed(request, listener, KIND, CAREFUL)
 
     def _newest(self) -> bytes:
         found = self._document()

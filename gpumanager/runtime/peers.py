@@ -41,18 +41,19 @@ class PodCheck:
         if found.pod_uid == _as_in_cgroups(owner):
             return None
         self.strangers += 1
-        self._say(allocation, f"process {process.pid} of pod {found.pod_uid} calls pod {owner}'s")
+        self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owner)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
-    def _say(self, allocation: AllocationID, what: str) -> None:
-        """Once for each socket: a caller may try for ever."""
+    def _say(self, allocation: AllocationID, process: str, owner: PodUID) -> None:
+        """Once for each socket: a process may try for ever."""
         if allocation not in self._said:
             self._said.add(allocation)
             log.warning(
-                "allocation %s: %s socket: refused, as all such callers; look which host "
-                "directories that pod mounts",
+                "allocation %s: %s connected to the socket of pod %s and is refused, as any other "
+                "will be; check which host directories that pod mounts",
                 allocation,
-                what,
+                process,
+                owner,
             )
 
     def _say_once(self, process: Process) -> None:

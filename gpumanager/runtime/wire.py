@@ -4,13 +4,14 @@ The agent is its client; the simulated container runtime serves it. v1 and v1alp
 bytes under two names.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
 
+from gpumanager import grpc_wire
+from gpumanager.grpc_wire import Context, Method
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 
 V1: Final = "runtime.v1.RuntimeService"
@@ -22,10 +23,13 @@ MESSAGE_LIMIT: Final = 16 << 20
 RECONNECT_MS: Final = 1000
 """Longest time for which a runtime that has come back is not noticed; gRPC's own is 2 minutes."""
 
-Context = Any
-"""`grpc.aio.ServicerContext` of whatever messages."""
-
-_M = TypeVar("_M")
+VERSION: Final = Method("Version", pb.VersionRequest, pb.VersionResponse)
+LIST_CONTAINERS: Final = Method(
+    "ListContainers", pb.ListContainersRequest, pb.ListContainersResponse
+)
+CONTAINER_STATUS: Final = Method(
+    "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse
+)
 
 
 class RuntimeServicer(Protocol):
@@ -46,22 +50,12 @@ def runtime_handler(
     servicer: RuntimeServicer, service: str = V1
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Serves `servicer` under the name of one of the versions."""
-    calls: dict[str, tuple[Any, Any]] = {
-        "Version": (servicer.version, pb.VersionRequest),
-        "ListContainers": (servicer.list_containers, pb.ListContainersRequest),
-        "ContainerStatus": (servicer.container_status, pb.ContainerStatusRequest),
+    methods: dict[Method[Any, Any], Any] = {
+        VERSION: servicer.version,
+        LIST_CONTAINERS: servicer.list_containers,
+        CONTAINER_STATUS: servicer.container_status,
     }
-    return grpc.method_handlers_generic_handler(
-        service,
-        {
-            name: grpc.unary_unary_rpc_method_handler(answer, request.FromString, _bytes)
-            for name, (answer, request) in calls.items()
-        },
-    )
-
-
-def _bytes(message: Any) -> bytes:
-    return bytes(message.SerializeToString())
+    return grpc_wire.handler(service, methods)
 
 
 class RuntimeClient:
@@ -74,31 +68,22 @@ class RuntimeClient:
 
     async def version(self) -> pb.VersionResponse:
         request = pb.VersionRequest(version="0.1.0")  # of the kubelet's own API, as it sends it
-        return await self._call("Version", request, pb.VersionResponse.FromString)
+        return await grpc_wire.call(self._channel, self.service, VERSION, request, self._timeout)
 
     async def list_containers(self, filter_: pb.ContainerFilter) -> pb.ListContainersResponse:
         request = pb.ListContainersRequest(filter=filter_)
-        return await self._call("ListContainers", request, pb.ListContainersResponse.FromString)
+        return await grpc_wire.call(
+            self._channel, self.service, LIST_CONTAINERS, request, self._timeout
+        )
 
     async def container_status(self, container_id: str) -> pb.ContainerStatusResponse:
         """With what the runtime tells beyond CRI."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
-        return await self._call("ContainerStatus", request, pb.ContainerStatusResponse.FromString)
-
-    async def _call(self, method: str, request: Any, parse: Callable[[bytes], _M]) -> _M:
-        call: Any = self._channel.unary_unary(f"/{self.service}/{method}", _bytes, parse)
-        answer: _M = await call(request, timeout=self._timeout)
-        return answer
+        return await grpc_wire.call(
+            self._channel, self.service, CONTAINER_STATUS, request, self._timeout
+        )
 
 
 def dial(socket: Path) -> grpc.aio.Channel:
     """A channel to a container runtime's socket; close it."""
-    return grpc.aio.insecure_channel(
-        f"unix:{socket}",
-        options=[
-            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),
-        ],
-    )
+    return grpc_wire.dial(socket, MESSAGE_LIMIT, max_reconnect_backoff_ms=RECONNECT_MS)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from gpumanager.errors import GpuManagerError
 from gpumanager.view.values import ContainerRow, GpuRow, NodeView
 
@@ -55,8 +57,6 @@ def read_metrics(text: str) -> NodeView:
 
 def _series(text: str) -> Series:
     """Name → labels that tell its series apart → value; raises NotAnAgent."""
-    from prometheus_client.parser import text_string_to_metric_families
-
     found: dict[str, dict[Labels, float]] = {}
     try:
         for family in text_string_to_metric_families(text):

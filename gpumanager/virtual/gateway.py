@@ -12,12 +12,10 @@ import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gpumanager.virtual.register import Register, RegisterServer
 from gpumanager.virtual.repeated_log import RepeatedLog
-
-if TYPE_CHECKING:
-    from gpumanager.virtual.register import Register, RegisterServer
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +61,6 @@ class Gateway:
     async def _start(self) -> None:
         async with self._starting:
             if self._server is None:
-                from gpumanager.virtual.register import RegisterServer
-
                 server = RegisterServer(self._path, self._registrar)
                 await server.start()
                 self._server = server

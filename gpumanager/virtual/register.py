@@ -8,12 +8,14 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from gpumanager import grpc_wire
+from gpumanager.grpc_wire import Method
 from gpumanager.virtual.api import vcuda_pb2 as pb
 from gpumanager.virtual.original import VDevice
 from gpumanager.virtual.protocol import Refused
 
 SERVICE: Final = "vcuda.VCUDAService"
-METHOD: Final = "RegisterVDevice"
+METHOD: Final = Method("RegisterVDevice", pb.VDeviceRequest, pb.VDeviceResponse)
 MESSAGE_LIMIT: Final = 1 << 16
 
 STATUSES: Final[Mapping[int, grpc.StatusCode]] = {
@@ -38,11 +40,8 @@ class RegisterServer:
         self._socket = socket
         self._registrar = registrar
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MESSAGE_LIMIT)])
-        call = grpc.unary_unary_rpc_method_handler(
-            self._register, pb.VDeviceRequest.FromString, pb.VDeviceResponse.SerializeToString
-        )
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: call}),)
+            (grpc_wire.handler(SERVICE, {METHOD: self._register}),)
         )
 
     async def start(self) -> None:

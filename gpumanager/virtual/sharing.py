@@ -6,17 +6,14 @@ generosity of a manager ends with it, and so do its corrections.
 
 import logging
 from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Grant, Holder
 from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
-
-if TYPE_CHECKING:
-    from gpumanager.compute.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +37,7 @@ class Sharing:
 
     def __init__(self, switch_us: int = SWITCH_US, *, pauses: bool = False) -> None:
         self._pauses = pauses
-        self._switching = switch_us / (SLICE_US + switch_us)
+        self._shares = Shares(switching=switch_us / (SLICE_US + switch_us))
         self._lenders: frozenset[AllocationID] = frozenset()
         self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
@@ -49,13 +46,6 @@ class Sharing:
         """Containers that do not hold to their limiters, at the last look."""
         self.paused: frozenset[AllocationID] = frozenset()
         """Those of them that are to wait until the next look."""
-
-    @cached_property
-    def _shares(self) -> "Shares":
-        """From the first look on: to answer the kubelet, the agent does not need its modules."""
-        from gpumanager.compute.shares import Shares
-
-        return Shares(switching=self._switching)
 
     def tick(
         self, now_ns: int, served: Iterable[ServedAllocation], answers: UtilizationByGpu

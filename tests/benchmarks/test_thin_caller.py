@@ -58,7 +58,9 @@ async def caller(tmp_path: Path) -> AsyncIterator[ThinCaller]:
 async def allocated(caller: ThinCaller, *ids: str) -> str:
     asked = [pb.ContainerAllocateRequest(devices_ids=ids)] if ids else []
     request = pb.AllocateRequest(container_requests=asked).SerializeToString()
-    seconds, answer = await asyncio.to_thread(caller.call, wire.ALLOCATE.path, request)
+    seconds, answer = await asyncio.to_thread(
+        caller.call, f"/{wire.DEVICE_PLUGIN}/{wire.ALLOCATE.name}", request
+    )
     assert seconds > 0
     envs = pb.AllocateResponse.FromString(answer).container_responses[0].envs
     return str(envs["asked"])

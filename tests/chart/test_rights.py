@@ -172,7 +172,7 @@ def _verbs(tree: ast.AST) -> Iterator[str]:
         name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
         if node.attr in VERBS and name in APIS:
             yield node.attr
-        if (name, node.attr) == ("http_get", "get"):
+        if (name, node.attr) == ("kubelet", "get"):
             yield KUBELET
 
 

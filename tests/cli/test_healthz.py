@@ -30,9 +30,10 @@ async def test_the_agent_is_as_well_as_its_tasks(trouble: str, status: int) -> N
 
     pages = Pages(page, lambda: Topology((), ()), str, "1", lambda: trouble)
 
-    answer = await pages.healthz()
+    answer = await pages.healthz(make_mocked_request("GET", "/healthz"))
 
     assert answer.status == status
+    assert isinstance(answer.body, bytes)
     assert trouble in answer.body.decode()
 
 

@@ -6,7 +6,7 @@ import json
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,12 +17,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.errors import InputError
-from gpumanager.kube.pod import ContainerKind, ContainerView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable, parse_pods, parse_version
 from gpumanager.names import VCORE, VMEMORY
 
 BOUND = 120.0
 """Seconds after which a test is stuck; a busy machine may need many."""
+
+
+async def pieces(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+def read_list(chunks: Iterable[bytes]) -> tuple[PodView, ...]:
+    return asyncio.run(parse_pods(pieces(chunks)))
+
+
+def version(chunks: Iterable[bytes]) -> str:
+    return asyncio.run(parse_version(pieces(chunks)))
 
 
 def asking(name: str, cores: object, blocks: object, **more: object) -> dict[str, object]:
@@ -59,16 +72,16 @@ kubernetes_build_info{build_date="",git_version="v1.36.2",go_version="go1.26",ma
 kubernetes_feature_enabled{name="A"} 1
 """
 
-    assert parse_version([metrics]) == "v1.36.2"
+    assert version([metrics]) == "v1.36.2"
 
 
 def test_metrics_of_somebody_else_tell_no_version() -> None:
     with pytest.raises(PodsUnavailable, match="do not tell its version"):
-        parse_version([b'go_info{version="go1.26"} 1\n'])
+        version([b'go_info{version="go1.26"} 1\n'])
 
 
 def test_a_pod_is_read_with_its_containers_in_the_order_of_admission() -> None:
-    (pod,) = parse_pods([listed(POD)])
+    (pod,) = read_list([listed(POD)])
 
     assert (pod.uid, pod.namespace, pod.name, pod.phase) == ("u1", "team", "train", "Running")
     assert pod.terminating
@@ -104,11 +117,11 @@ def test_a_quantity_that_is_no_whole_number_is_not_guessed(
 ) -> None:
     pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [asking("c", written, 0)]}}
 
-    assert parse_pods([listed(pod)])[0].containers[0].cores == read
+    assert read_list([listed(pod)])[0].containers[0].cores == read
 
 
 def test_an_empty_node_has_no_pods() -> None:
-    assert parse_pods([b'{"items": null}']) == ()
+    assert read_list([b'{"items": null}']) == ()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +139,7 @@ def test_an_empty_node_has_no_pods() -> None:
 )
 def test_what_is_no_list_of_pods_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(PodsUnavailable, match="not a list of pods"):
-        parse_pods([body])
+        read_list([body])
 
 
 @given(
@@ -142,7 +155,7 @@ def test_what_is_no_list_of_pods_is_said_to_be_none(body: bytes) -> None:
 )
 def test_no_json_makes_it_fail_otherwise(value: object) -> None:
     try:
-        parse_pods([json.dumps({"items": value}).encode()])
+        read_list([json.dumps({"items": value}).encode()])
     except PodsUnavailable as error:
         assert "cannot read the kubelet's pods" in str(error)  # noqa: PT017
 

@@ -11,9 +11,11 @@ from monitor_world import claimant, share, whole
 
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.monitor.http import HttpServer
+from gpumanager.http_server import BoundedServer
+from gpumanager.monitor.pages import routed
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.rows import Page
+from gpumanager.monitor.service import BOUNDS
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
 from gpumanager.monitor.web import Web
 from gpumanager.units import GIB, MIB, Bytes
@@ -63,7 +65,7 @@ class Show:
     def __post_init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.web = Web(self._page, lambda: self.reason, clock=lambda: BEGIN + self.at)
-        self.server = HttpServer(self.web.handlers())
+        self.server: BoundedServer | None = None
 
     def look(self, seconds: float = 1.0) -> None:
         """So much later."""
@@ -75,11 +77,12 @@ class Show:
 
     async def start(self) -> None:
         """On the same port as before, if there was one."""
-        self.server = HttpServer(self.web.handlers())
+        self.server = BoundedServer(routed(self.web.handlers()), BOUNDS)
         self.port = await self.server.start("127.0.0.1", self.port)
 
     async def stop(self) -> None:
-        await self.server.stop()
+        if self.server is not None:
+            await self.server.stop()
 
     @property
     def address(self) -> str:

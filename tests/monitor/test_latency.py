@@ -13,7 +13,13 @@ from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.monitor.journal_meter import TimedJournalFile
-from gpumanager.monitor.latency import BOUNDS, Histogram, Latencies
+from gpumanager.monitor.latency import (
+    BOUNDS,
+    CALLS,
+    RESOURCES,
+    SECONDS_NAME,
+    Latencies,
+)
 from gpumanager.names import VCORE
 
 
@@ -41,7 +47,7 @@ async def test_every_answer_is_timed_once_and_passed_on(answer: object, outcome:
     assert passed_on is answer
 
     assert +latencies.outcomes == {("Allocate", VCORE, outcome): 1}
-    assert sum(latencies.histograms["Allocate", VCORE].counts) == 1
+    assert buckets(latencies, "Allocate", VCORE)["+Inf"] == 1
 
 
 async def test_a_resource_that_is_not_ours_makes_no_series() -> None:
@@ -53,17 +59,22 @@ async def test_a_resource_that_is_not_ours_makes_no_series() -> None:
     assert set(latencies.outcomes) == before
 
 
-def test_a_histogram_counts_up_to_each_bound() -> None:
-    histogram = Histogram()
-    for seconds in (0.0001, 0.0002, 0.25, 99.0):
-        histogram.observe(seconds)
+def buckets(latencies: Latencies, call: str, resource: str) -> dict[str, float]:
+    """How many answers took no longer than each bound."""
+    (metric,) = latencies.seconds.collect()
+    return {
+        one.labels["le"]: one.value
+        for one in metric.samples
+        if one.name == f"{SECONDS_NAME}_bucket"
+        and (one.labels["rpc"], one.labels["resource"]) == (call, resource)
+    }
 
-    buckets = dict(histogram.buckets())
 
-    assert list(buckets) == [*map(str, BOUNDS), "+Inf"]
-    assert (buckets["0.0001"], buckets["0.0003"], buckets["0.3"], buckets["10.0"]) == (1, 2, 3, 3)
-    assert buckets["+Inf"] == 4
-    assert histogram.seconds == pytest.approx(99.2503)
+def test_every_call_and_resource_has_its_buckets_from_the_start() -> None:
+    for call in CALLS:
+        for resource in RESOURCES:
+            found = buckets(Latencies(), call, resource)
+            assert found == dict.fromkeys([*map(str, BOUNDS), "+Inf"], 0)
 
 
 def journal(**more: Any) -> Journal:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from monitor_world import EVERYTHING, FIRST, World, claimant, member, share, until, usage, whole
 
 from gpumanager.gpu.nvml import NvmlError
@@ -49,10 +50,13 @@ class Watch:
         self.pages = self.monitor.pages
 
     async def text(self, path: str) -> str:
-        return (await self.pages.handlers()[path]()).body.decode()
+        return str((await self._answer(path)).body.decode())
 
     async def status(self, path: str) -> int:
-        return (await self.pages.handlers()[path]()).status
+        return int((await self._answer(path)).status)
+
+    async def _answer(self, path: str) -> Any:
+        return await self.pages.handlers()[path](make_mocked_request("GET", path))
 
 
 @pytest.fixture

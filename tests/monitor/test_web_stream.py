@@ -5,10 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 from monitor_world import until
 
-from gpumanager.monitor.http import Answer, Bounds, HttpServer, Streamed
-from gpumanager.monitor.stream import BEAT, GREETING, LISTENERS, Stream, TooMany
+from gpumanager.http_server import BoundedServer, ConnectionBounds
+from gpumanager.monitor.pages import answer, routed, streamed
+from gpumanager.monitor.stream import BEAT, GREETING, KIND, LISTENERS, Stream, TooMany
 
 
 class World:
@@ -17,7 +19,9 @@ class World:
     def __init__(self, size: int = 1, **settings: object) -> None:
         self.state, self.size, self.made = b"", size, 0
         self.stream = Stream(self.newest, **settings)  # type: ignore[arg-type]
-        self.server = HttpServer({"/s": self.listen}, Bounds(answer_seconds=0.3))
+        self.server = BoundedServer(
+            routed({"/s": self.listen}), ConnectionBounds(answer_seconds=0.3, grace_seconds=0.1)
+        )
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -29,15 +33,16 @@ class World:
         self.state = state
         self.stream.tell()
 
-    async def listen(self) -> Answer | Streamed:
+    async def listen(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return Streamed(self.stream.listen())
+            listener = self.stream.listen()
         except TooMany:
-            return Answer.say(503)
+            return answer(503, "too many")
+        return await streamed(request, listener, KIND, {})
 
     async def open(self, path: bytes = b"GET /s") -> asyncio.StreamReader:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
-        writer.write(path + b" HTTP/1.1\r\n\r\n")
+        writer.write(path + b" HTTP/1.0\r\n\r\n")
         self.writers.append(writer)
         return reader
 
@@ -75,7 +80,7 @@ async def test_a_listener_gets_the_present_state_and_each_that_follows() -> None
 
         head = await begun(reader)
 
-        assert head.startswith(b"HTTP/1.1 200 ")
+        assert head.startswith(b"HTTP/1.0 200 ")
         assert b"Content-Length" not in head
         assert await event(reader) == b"id: 1\nevent: look\ndata: 1\n\n"
         world.is_now(b"2")
@@ -120,7 +125,7 @@ async def test_one_more_than_may_listen_is_told_so_and_has_room_when_another_goe
         for reader in readers:
             await begun(reader)
         refused = await world.open()
-        assert (await refused.readline()).startswith(b"HTTP/1.1 503 ")
+        assert (await refused.readline()).startswith(b"HTTP/1.0 503 ")
 
         world.writers[0].transport.abort()
         async with asyncio.timeout(120):
@@ -134,7 +139,7 @@ async def test_one_more_than_may_listen_is_told_so_and_has_room_when_another_goe
 async def test_who_takes_nothing_is_let_go_and_the_others_go_on() -> None:
     async with serving(size=8 << 20) as world:
         stuck = await asyncio.open_connection("127.0.0.1", world.port, limit=1)
-        stuck[1].write(b"GET /s HTTP/1.1\r\n\r\n")
+        stuck[1].write(b"GET /s HTTP/1.0\r\n\r\n")
         await until(lambda: world.stream.listeners)
 
         world.is_now(b"1")
@@ -155,7 +160,7 @@ async def test_head_is_answered_and_nobody_listens() -> None:
         async with asyncio.timeout(120):
             answer = await reader.read()
 
-        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.startswith(b"HTTP/1.0 200 ")
         assert answer.endswith(b"\r\n\r\n")
         assert not world.stream.listeners
 

@@ -104,7 +104,10 @@ async def test_a_process_of_another_pod_is_refused_and_counted(
     assert (answer.status, answer.descriptors) == (-errno.EACCES, ())
     assert answer.reason == f"this socket is another pod's; the caller is of pod {THEIRS}"
     assert settled.check.strangers == 1
-    assert f"process {os.getpid()} of pod {THEIRS} calls pod {OURS}'s socket" in caplog.text
+    assert (
+        f"process {os.getpid()} of pod {THEIRS} connected to the socket of pod {OURS}"
+        in caplog.text
+    )
 
 
 async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_costs_nothing(
@@ -120,7 +123,7 @@ async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_cost
 
     assert settled.check.strangers == 3
     assert after == before
-    assert caplog.text.count("look which host directories") == 1
+    assert caplog.text.count("check which host directories") == 1
 
 
 async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_once(

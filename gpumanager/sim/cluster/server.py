@@ -5,19 +5,21 @@ day. Everything else follows the real one, with which it shares its contract tes
 """
 
 import asyncio
-import contextlib
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from aiohttp import web
+
+from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.sim.cluster.objects import KINDS, Change, Key, Object, Objects, Refused
 from gpumanager.sim.cluster.requests import Call, read_call, selector, status_object
 
 REQUEST_SECONDS: Final = 30.0
-LONGEST_HEAD: Final = 1 << 16
 LONGEST_BODY: Final = 3 << 20
+BOUNDS: Final = ConnectionBounds(connections=4096, head_seconds=REQUEST_SECONDS)
 WATCH_SECONDS: Final = 1800.0
 BOOKMARK_SECONDS: Final = 60.0
 OK: Final = 200
@@ -38,8 +40,7 @@ class SimulatedApiServer:
         self._bookmark_seconds = bookmark_seconds
         self._refusals: deque[tuple[Refused, Mapping[str, str]]] = deque()
         self._changed = asyncio.Condition()
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._server: BoundedServer | None = None
 
     @property
     def url(self) -> str:
@@ -47,23 +48,19 @@ class SimulatedApiServer:
 
     async def start(self) -> None:
         """Listen; the port stays the same over an outage."""
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, limit=LONGEST_HEAD
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = BoundedServer(self._answer, BOUNDS)
+        self.port = await self._server.start("127.0.0.1", self.port)
 
     async def stop(self) -> None:
         """An outage: nobody listens, and every connection is cut."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self.cut()
+            server, self._server = self._server, None
+            await server.stop(grace=False)
 
     async def cut(self) -> None:
         """Every connection ends now, in the middle of what it says."""
-        for task in tuple(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        if self._server is not None:
+            await self._server.cut()
 
     def refuse(
         self, status: int, reason: str, times: int = 1, headers: Mapping[str, str] | None = None
@@ -95,40 +92,26 @@ class SimulatedApiServer:
         self.objects.forget()
         await self.cut()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101
-        self._open.add(task)
-        try:
-            await self._exchange(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # a caller that left, or that speaks no HTTP
-        except asyncio.CancelledError:
-            writer.transport.abort()
-        finally:
-            self._open.discard(task)
-            writer.close()
-
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         async with asyncio.timeout(REQUEST_SECONDS):
-            method, target, headers, body = await _read(reader)
+            body = await _body(request)
         await self.answering.wait()
         try:
-            self._let_in(headers)
-            call = read_call(method, target, headers.get("content-type", ""), body)
+            self._let_in(request.headers)
+            kind = request.headers.get("Content-Type", "")
+            call = read_call(request.method, request.path_qs, kind, body)
             self.calls.append(call)
             if call.method == "GET" and call.query.get("watch") in {"true", "1"}:
-                await self._watch(call, writer)
-                return
-            status, answer = await self._answer(call)
-            writer.write(_response(status, answer))
+                return await self._watch(call, request)
+            status, found = await self._done(call)
+            return web.json_response(found, status=status)
         except Refused as refused:
             more = self._refusal_headers(refused)
-            writer.write(_response(refused.status, status_object(refused), more))
-        await writer.drain()
+            found = status_object(refused)
+            return web.json_response(found, status=refused.status, headers=more)
 
     def _let_in(self, headers: Mapping[str, str]) -> None:
-        if self.token and headers.get("authorization") != f"Bearer {self.token}":
+        if self.token and headers.get("Authorization") != f"Bearer {self.token}":
             raise Refused(401, "Unauthorized", "Unauthorized")
 
     def _refusal_headers(self, refused: Refused) -> Mapping[str, str]:
@@ -136,7 +119,7 @@ class SimulatedApiServer:
             return self._refusals.popleft()[1]
         return {}
 
-    async def _answer(self, call: Call) -> tuple[int, Any]:
+    async def _done(self, call: Call) -> tuple[int, Any]:
         if call.method == "GET":
             return OK, self.objects.get(call.key) if call.name else self._list(call)
         if self._refusals:
@@ -179,41 +162,39 @@ class SimulatedApiServer:
         kind = f"{KINDS[call.resource]}List"
         return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": rows}
 
-    async def _watch(self, call: Call, writer: asyncio.StreamWriter) -> None:
-        writer.write(_head(OK, {"Transfer-Encoding": "chunked"}))
+    async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+        stream.enable_chunked_encoding()
+        await stream.prepare(request)
         seconds = float(call.query.get("timeoutSeconds", WATCH_SECONDS))
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
-                await self._follow(call, writer)
-                await self._end(writer)
-                return
-        if "allowWatchBookmarks" in call.query:
-            await _send(writer, _bookmark(call.resource, self.objects.version))
-        await self._end(writer)
+                await self._follow(call, stream)
+        except TimeoutError:
+            if "allowWatchBookmarks" in call.query:
+                await _send(stream, _bookmark(call.resource, self.objects.version))
+        await stream.write_eof()
+        return stream
 
-    async def _end(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
-
-    async def _follow(self, call: Call, writer: asyncio.StreamWriter) -> None:
+    async def _follow(self, call: Call, stream: web.StreamResponse) -> None:
         wanted = selector(call.query.get("fieldSelector", ""))
         version = int(call.query.get("resourceVersion") or 0)
         if version and version < self.objects.forgotten:
             message = f"too old resource version: {version} ({self.objects.forgotten})"
             expired = status_object(Refused(410, "Expired", message))
-            await _send(writer, {"type": "ERROR", "object": expired})
+            await _send(stream, {"type": "ERROR", "object": expired})
             return
         if version == 0:
             for row in filter(wanted, tuple(self.objects.list(call.resource))):
-                await _send(writer, {"type": "ADDED", "object": row})
+                await _send(stream, {"type": "ADDED", "object": row})
             version = self.objects.version
         while True:
             news = tuple(self._since(version, call.resource, wanted))
             version = self.objects.version
             for event in news:
-                await _send(writer, event)
+                await _send(stream, event)
             if not await self._news(version) and "allowWatchBookmarks" in call.query:
-                await _send(writer, _bookmark(call.resource, version))
+                await _send(stream, _bookmark(call.resource, version))
 
     def _since(self, version: int, resource: str, wanted: Any) -> Iterator[Any]:
         for change in self.objects.changes:
@@ -254,29 +235,15 @@ def _bookmark(resource: str, version: int) -> dict[str, Any]:
     return {"type": "BOOKMARK", "object": item}
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes]:
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    method, target, *_ = [*lines[0].split(" "), "", ""]
-    pairs = (line.partition(":") for line in lines[1:] if line)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    length = int(headers.get("content-length", 0))
-    if not 0 <= length <= LONGEST_BODY:
-        raise ValueError(length)
-    return method, target, headers, await reader.readexactly(length)
+async def _body(request: web.BaseRequest) -> bytes:
+    """Raises web.HTTPRequestEntityTooLarge."""
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > LONGEST_BODY:
+            raise web.HTTPRequestEntityTooLarge(LONGEST_BODY, len(body))
+    return bytes(body)
 
 
-def _head(status: int, headers: Mapping[str, str]) -> bytes:
-    fields = {"Content-Type": "application/json", "Connection": "close", **headers}
-    lines = [f"HTTP/1.1 {status} Simulated", *(f"{key}: {text}" for key, text in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-def _response(status: int, answer: Any, headers: Mapping[str, str] | None = None) -> bytes:
-    body = json.dumps(answer).encode()
-    return _head(status, {**(headers or {}), "Content-Length": str(len(body))}) + body
-
-
-async def _send(writer: asyncio.StreamWriter, event: Any) -> None:
-    line = json.dumps(event).encode() + b"\n"
-    writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-    await writer.drain()
+async def _send(stream: web.StreamResponse, event: Any) -> None:
+    await stream.write(json.dumps(event).encode() + b"\n")

@@ -1,13 +1,12 @@
 """The kubelet's `/pods` over HTTP, on a free port of the loopback."""
 
 import asyncio
-import contextlib
-import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-REQUEST_SECONDS: Final = 30.0
-LONGEST_REQUEST: Final = 1 << 16
+from aiohttp import web
+
+from gpumanager.http_server import BoundedServer
 
 
 class PodsServer:
@@ -19,7 +18,7 @@ class PodsServer:
 
     def __init__(self, pods: Callable[[], dict[str, Any]]) -> None:
         self._pods = pods
-        self._server: asyncio.Server | None = None
+        self._server: BoundedServer | None = None
         self.port = 0
         self.requests = 0
         self.token: str | None = None
@@ -29,10 +28,8 @@ class PodsServer:
 
     async def start(self) -> None:
         """Listen; the port stays the same over a restart."""
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, limit=LONGEST_REQUEST
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = BoundedServer(self._answer)
+        self.port = await self._server.start("127.0.0.1", self.port)
 
     @property
     def endpoint(self) -> str:
@@ -41,36 +38,17 @@ class PodsServer:
     async def stop(self) -> None:
         self.answering.set()
         if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+            await self._server.stop()
             self._server = None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request for each connection."""
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(REQUEST_SECONDS):
-                request = await reader.readuntil(b"\r\n\r\n")
-                await self.answering.wait()
-                writer.write(self._answer(request.decode("latin-1")))
-                await writer.drain()
-        writer.close()
-
-    def _answer(self, request: str) -> bytes:
-        line, *headers = request.split("\r\n")
-        method, path, *_ = [*line.split(), "", ""]
-        if self.token is not None and f"Authorization: Bearer {self.token}" not in headers:
-            return _response("401 Unauthorized", b"Unauthorized", "text/plain")
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        await self.answering.wait()
+        bearer = request.headers.get("Authorization")
+        if self.token is not None and bearer != f"Bearer {self.token}":
+            return web.Response(status=401, text="Unauthorized")
         if not self.allowed:
-            return _response("403 Forbidden", b"Forbidden", "text/plain")
-        if method == "GET" and path.partition("?")[0].rstrip("/") == "/pods":
+            return web.Response(status=403, text="Forbidden")
+        if request.method == "GET" and request.path.rstrip("/") == "/pods":
             self.requests += 1
-            return _response("200 OK", json.dumps(self._pods()).encode(), "application/json")
-        return _response("404 Not Found", b"404 page not found\n", "text/plain")
-
-
-def _response(status: str, body: bytes, kind: str) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+            return web.json_response(self._pods())
+        return web.Response(status=404, text="404 page not found\n")

@@ -6,7 +6,7 @@ behaviour changed between them is not said here.
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from gpumanager.kubelet.wire import ALLOCATABLE, GET, LIST, Method
 
@@ -48,7 +48,7 @@ class KubeletVersion:
     dials_back: bool
     endpoint_key: EndpointKey
     clears_files: bool
-    methods: tuple[Method, ...]
+    methods: tuple[Method[Any, Any], ...]
     calls: float
     burst: int
     entry_per_device: bool

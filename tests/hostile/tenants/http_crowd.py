@@ -14,7 +14,7 @@ FIRST = {
     "idle": b"",
     "head": b"GET /metrics HTTP/1.1\r\nX: ",
     "body": b"POST /metrics HTTP/1.1\r\nHost: node\r\nContent-Length: 100000\r\n\r\n",
-    "deaf": b"GET /api/node HTTP/1.1\r\n\r\n",
+    "deaf": b"GET /api/node HTTP/1.1\r\nHost: node\r\n\r\n",
 }
 
 

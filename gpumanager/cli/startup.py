@@ -17,11 +17,11 @@ FIRST_SECONDS: Final = 1.0
 
 
 async def registered_or_late(plugin: DevicePlugin) -> None:
-    """The kubelet comes first; what does not answer it begins, and is imported, after this."""
+    """The kubelet comes first; what does not answer it begins after this."""
     try:
         await plugin.registered(FIRST_SECONDS)
     except GpuManagerError as error:
-        log.info("all else begins without a kubelet: %s", error)
+        log.info("not registered with the kubelet yet; starting everything else: %s", error)
 
 
 async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:

@@ -1,7 +1,4 @@
-"""What the monitor looks at while the agent has no parts yet: nothing, and NVML least of all.
-
-Imported with the monitor: see `monitoring`.
-"""
+"""What the monitor samples while the agent has no parts yet: nothing, and NVML least of all."""
 
 from collections.abc import Callable
 

@@ -1,0 +1,93 @@
+"""gRPC without generated stubs: a service is a table of methods, read by its clients and servers.
+
+Generated stubs refuse to run with an older grpcio than the one that made them (decision 0003).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+KUBELET_LIMIT: Final = 4 << 20
+"""Bytes; what a kubelet accepts in one message (gRPC's default, which it never raises)."""
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+Context = Any
+"""`grpc.aio.ServicerContext` of whatever messages."""
+
+
+class Method(NamedTuple, Generic[Request, Response]):
+    """One row of a service: its name on the wire, and its messages."""
+
+    name: str
+    request: type[Request]
+    response: type[Response]
+    streams: bool = False
+
+
+def handler(
+    service: str, methods: Mapping[Method[Any, Any], Any]
+) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Serves each method by its coroutine function or, where it streams, async generator."""
+    return grpc.method_handlers_generic_handler(
+        service, {method.name: _rpc(method, serve) for method, serve in methods.items()}
+    )
+
+
+def _rpc(method: Method[Any, Any], serve: Any) -> Any:
+    make = (
+        grpc.unary_stream_rpc_method_handler
+        if method.streams
+        else grpc.unary_unary_rpc_method_handler
+    )
+    return make(serve, method.request.FromString, method.response.SerializeToString)
+
+
+async def call(
+    channel: grpc.aio.Channel,
+    service: str,
+    method: Method[Request, Response],
+    request: Request,
+    timeout: float | None,  # noqa: ASYNC109 - gRPC's, which the server is told
+) -> Response:
+    """timeout: seconds, None for none. Raises grpc.aio.AioRpcError."""
+    rpc: Any = channel.unary_unary(
+        f"/{service}/{method.name}", method.request.SerializeToString, method.response.FromString
+    )
+    answer: Response = await rpc(request, timeout=timeout)
+    return answer
+
+
+def stream(
+    channel: grpc.aio.Channel,
+    service: str,
+    method: Method[Request, Response],
+    request: Request,
+) -> "grpc.aio.UnaryStreamCall[Request, Response]":
+    """Answers as they come; leave it by closing the channel."""
+    rpc: Any = channel.unary_stream(
+        f"/{service}/{method.name}", method.request.SerializeToString, method.response.FromString
+    )
+    answers: grpc.aio.UnaryStreamCall[Request, Response] = rpc(request)
+    return answers
+
+
+def dial(socket: Path, limit: int = KUBELET_LIMIT, **options: int) -> grpc.aio.Channel:
+    """A channel to a unix socket that never goes through a proxy; use it as `async with`.
+
+    limit: bytes of a message. options: of gRPC, without their `grpc.`.
+    """
+    own = {
+        "max_receive_message_length": limit,
+        "enable_http_proxy": 0,
+        "use_local_subchannel_pool": 1,
+        **options,
+    }
+    return grpc.aio.insecure_channel(
+        f"unix:{socket}", options=[(f"grpc.{name}", value) for name, value in own.items()]
+    )

@@ -1,0 +1,350 @@
+"""Serve an aiohttp handler on TCP, TLS or a unix socket, within bounds.
+
+aiohttp waits without end for the head of a first request and for a caller that does not read its
+answer, and accepts any number of connections. Here every connection has a time by which its caller
+has to have done something, and their number is bounded. In a crowd the connection that is nearest
+to its end is closed for the next one. While all are being answered, the next one waits in the
+kernel's backlog: no answer is cut off for another caller.
+
+Example: of 2,000 connections that say nothing, 256 are open at a time. A probe that comes among
+them asks at once, and a connection that is being answered is not closed for others.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gpumanager.errors import GpuManagerError
+
+log = logging.getLogger(__name__)
+aiohttp_log = logging.getLogger(f"{__name__}.aiohttp")
+"""What aiohttp says of requests."""
+
+VERSIONS: Final = (HttpVersion10, HttpVersion11)
+BACKLOG: Final = 512
+ACCEPT_RETRY_SECONDS: Final = 0.2
+TLS_SHUTDOWN_SECONDS: Final = 1.0
+AT_ONCE: Final = 0.001
+"""Seconds. To aiohttp 0 is for ever."""
+ABSENT: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""A machine without IPv6 may have a name for its IPv6 loopback all the same."""
+AIOHTTP: Final[dict[str, Any]] = {
+    "access_log": None,
+    "auto_decompress": False,  # nobody sends packed bodies, and they may be bombs
+    "keepalive_timeout": 3600.0,  # idle connections are closed here
+    "lingering_time": 1.0,
+    "logger": aiohttp_log,
+    "max_line_size": 4096,
+    "max_field_size": 4096,
+    "max_headers": 32,
+}
+
+RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+ContextSource = Callable[[], ssl.SSLContext]
+"""Called for each connection, so that a new certificate needs no restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBounds:
+    """How many connections, and seconds: for a TLS handshake and the first request of a connection;
+    for an answer to be read by its caller; for a connection to do nothing; and, at `stop`, for what
+    is being answered.
+
+    Idle connections stay longer than Go's clients keep them, 90 s: a server that closes first may
+    meet a request that is on its way, and a POST is not sent again.
+    """
+
+    connections: int = 256
+    head_seconds: float = 10.0
+    answer_seconds: float = 10.0
+    idle_seconds: float = 180.0
+    grace_seconds: float = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """until: when its caller has to have done something; monotonic. Not while `answering`: then it
+    is us who are slow. connecting: the TLS handshake, if any. unread_since: when its caller was
+    found to read less than there is to send.
+    """
+
+    until: float
+    connecting: "asyncio.Task[None] | None" = None
+    protocol: web.RequestHandler | None = None
+    transport: asyncio.Transport | None = None
+    answering: bool = False
+    unread_since: float | None = None
+
+    @property
+    def unread(self) -> bool:
+        return self.protocol is not None and self.protocol.writing_paused
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+
+class BoundedServer(web.Server):
+    """Answers with `handler`, at as many places as it is started at. Needs a running loop."""
+
+    def __init__(self, handler: RequestHandler, bounds: ConnectionBounds | None = None) -> None:
+        aiohttp_log.addFilter(_is_not_about_a_malformed_request)
+        super().__init__(self._answer, **AIOHTTP)
+        self._handler = handler
+        self._bounds = bounds or ConnectionBounds()
+        self._open: set[_Connection] = set()
+        self._by_protocol: dict[web.RequestHandler, _Connection] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._room = asyncio.Event()
+        """A connection has ended, or waits for its caller."""
+
+    @property
+    def open_connections(self) -> int:
+        """How many there are now, TLS handshakes among them."""
+        return len(self._open)
+
+    async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
+        """Listen on every address of that name; "": on all. Returns the port. Raises OSError."""
+        sockets = await _listening(address, port)
+        await self._serve(sockets, tls)
+        return int(sockets[0].getsockname()[1])
+
+    async def start_at(self, path: Path) -> None:
+        """Listen on a unix socket for our own account alone. Raises OSError."""
+        await self._serve([_bound_at(path)], None)
+
+    async def stop(self, *, grace: bool = True) -> None:
+        """Accept no more. What is being answered has `grace_seconds`, and then is cut off."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if grace:
+            self.pre_shutdown()
+            await self.shutdown(self._bounds.grace_seconds)
+        await self.cut()
+
+    async def cut(self) -> None:
+        """Every connection ends now, in the middle of what it says."""
+        connections = tuple(self._open)
+        for connection in connections:
+            self._close(connection)
+        handshakes = (one.connecting for one in connections if one.connecting is not None)
+        await asyncio.gather(*handshakes, return_exceptions=True)
+        await self.shutdown(AT_ONCE)
+
+    async def _serve(self, sockets: list[socket.socket], tls: ContextSource | None) -> None:
+        if not self._tasks:
+            self._begin(self._close_late_connections())
+        for listener in sockets:
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            self._begin(self._accept(listener, tls))
+        await asyncio.sleep(0)  # each has begun, and closes its socket when it is cancelled
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._by_protocol.get(request.protocol)
+        if connection is not None:
+            connection.answering = True
+        try:
+            if request.version not in VERSIONS:
+                raise web.HTTPVersionNotSupported
+            return await self._handler(request)
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise  # of somebody whom the handler asked
+            return web.Response()  # the caller has gone in the middle of its answer
+        finally:
+            if connection is not None:
+                connection.answering = False
+                connection.until = time.monotonic() + self._bounds.idle_seconds
+                self._room.set()
+
+    async def _accept(self, listener: socket.socket, tls: ContextSource | None) -> None:
+        with listener:
+            while True:
+                await _readable(listener)
+                await self._make_room()
+                try:
+                    peer, _ = listener.accept()
+                except BlockingIOError:  # the caller has gone already
+                    continue
+                except OSError as error:
+                    log.warning("a connection could not be accepted: %s", error)
+                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                    continue
+                self._welcome(peer, tls)
+                await asyncio.sleep(0)  # it may ask before the next one comes
+
+    async def _make_room(self) -> None:
+        """Returns when there is a place for one more connection."""
+        while len(self._open) >= self._bounds.connections:
+            self._room.clear()
+            waiting = [one for one in self._open if not one.answering or one.unread]
+            if waiting:
+                self._close(min(waiting, key=lambda one: one.until))
+            else:
+                await self._room.wait()
+
+    def _welcome(self, peer: socket.socket, tls: ContextSource | None) -> None:
+        connection = _Connection(time.monotonic() + self._bounds.head_seconds)
+        connecting = asyncio.create_task(self._connect(peer, connection, tls))
+        connection.connecting = connecting
+        self._open.add(connection)
+
+        def connected(_: "asyncio.Task[None]") -> None:
+            if connection.transport is None:
+                peer.close()
+                self._forget(connection)
+
+        connecting.add_done_callback(connected)
+
+    async def _connect(
+        self, peer: socket.socket, connection: _Connection, tls: ContextSource | None
+    ) -> None:
+        """Until a TLS handshake is over."""
+        times = dict[str, float]()
+        if tls is not None:
+            times["ssl_handshake_timeout"] = self._bounds.head_seconds
+            times["ssl_shutdown_timeout"] = TLS_SHUTDOWN_SECONDS
+
+        def protocol() -> asyncio.Protocol:
+            connection.protocol = self()
+            self._by_protocol[connection.protocol] = connection
+            return connection.protocol
+
+        try:
+            context = tls() if tls else None
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(protocol, peer, ssl=context, **times)
+        except GpuManagerError as error:
+            log.warning("no connection can be served: %s", error)
+        except OSError as error:
+            log.debug("no TLS handshake: %s", error)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        connection = self._by_protocol.get(handler)
+        if connection is None:  # it was closed while its handshake came to its end
+            transport.abort()
+        else:
+            connection.transport = transport
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        super().connection_lost(handler, exc)
+        if connection := self._by_protocol.get(handler):
+            self._forget(connection)
+
+    async def _close_late_connections(self) -> None:
+        """Those whose callers have not done in time what they have to."""
+        shortest = min(self._bounds.head_seconds, self._bounds.answer_seconds)
+        while True:
+            await asyncio.sleep(min(1.0, shortest / 2))
+            now = time.monotonic()
+            for connection in tuple(self._open):
+                if not connection.unread:
+                    connection.unread_since = None
+                elif connection.unread_since is None:
+                    connection.unread_since = now
+                unread_since = connection.unread_since
+                is_stuck = unread_since and now - unread_since > self._bounds.answer_seconds
+                if is_stuck or (connection.until < now and not connection.answering):
+                    self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        self._forget(connection)
+        connection.abort()
+
+    def _forget(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        if connection.protocol is not None:
+            self._by_protocol.pop(connection.protocol, None)
+        self._room.set()
+
+
+async def _readable(listener: socket.socket) -> None:
+    """Until a connection waits to be accepted."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
+def _is_not_about_a_malformed_request(record: logging.LogRecord) -> bool:
+    """A request that is none is its sender's trouble, who is told."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+async def _listening(address: str, port: int) -> list[socket.socket]:
+    """On each address of that name that this machine has; raises OSError where there is none."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
+            try:
+                sockets.append(_bound(family, (where[0], port, *where[2:])))
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    raise
+                missing = error
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    if not sockets:
+        raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return sockets
+
+
+def _bound(family: int, where: tuple[Any, ...]) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(where)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+def _bound_at(path: Path) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # of a process before us
+        os.fchmod(one.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # of the file that bind makes
+        one.bind(str(path))
+    except OSError:
+        one.close()
+        raise
+    return one
