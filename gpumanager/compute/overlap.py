@@ -3,9 +3,9 @@
 Events around a launch longer than the GPU's time slices show how long it was there, slices of
 neighbours included. Processes log when theirs were (`native/shim/core/logbook.h`); who sees those
 of all containers can tell what each had (`gpumanager.compute.course`). The difference is charged or
-given back at the next look, and the ratio of the last launches says what the next is to be charged.
-That needs nothing of NVML, and is known as soon as a launch has ended. It is a model, and it takes
-the word of containers: what NVML measures stands above it (`gpumanager.compute.correction`).
+given back at the next look, and the ratio of the last launches is what the next one is charged.
+That needs nothing of NVML, and is known as soon as a launch has ended. It takes the word of
+containers; the audit finds those that take much more than they pay for.
 
 A launch that has not ended is there until now. When one turns out to have ended earlier, what it
 had a part in lately is reckoned anew, so that the sum is right in the end.
@@ -25,7 +25,7 @@ PATIENCE_NS: Final = 30 * SECOND
 """A launch that did not end for so long is left alone by its process, too."""
 
 MEMORY_NS: Final = SECOND
-"""What ended longer ago is not reckoned anew: NVML has spoken of it by now."""
+"""What ended longer ago is not reckoned anew."""
 
 KEPT_NS: Final = 4 * SECOND
 """What shared the time of a launch that is there yet is known for as long."""
@@ -49,12 +49,10 @@ SCALE_MOST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A container at a look. owed: what of its charges were debts (or, below 0, refunds) of ours.
-    scale: what its charges are to be multiplied by, beyond what is found here."""
+    """A container at a look. owed: what of its charges were our debts, or below 0, refunds."""
 
     reading: Reading
     owed: int = 0
-    scale: float = 1.0
 
     @property
     def short(self) -> int:
@@ -80,23 +78,19 @@ class Guest:
     short: int
     going: list[Stay] = field(default_factory=list)
     lately: list[Stay] = field(default_factory=list)
-    scale: float = 1.0
-    idle_at: int = 0
     waits: int = 0
     before: Reading | None = None
     until: dict[Process, int] = field(default_factory=dict)
 
     def look(self, now: int, visit: Visit) -> list[Stay]:
         """Returns the launches that have ended since."""
-        self.scale = visit.scale
         flights, holder = visit.reading.flights, visit.reading.holder
         if flights is self.flights and not self.going:
             return []
-        since = max(now - PATIENCE_NS, self.idle_at)
         self.going = [
             _stay(holder, flight, now)
             for flight in flights
-            if not flight.ended and flight.begun > since
+            if not flight.ended and flight.begun > now - PATIENCE_NS
         ]
         known = {flight.ticket for flight in self.flights if flight.ended}
         ended = [
@@ -188,10 +182,6 @@ class Overlap:
         """What events say of a container's long launches is to be multiplied by it."""
         return self._guests[holder].ratio
 
-    def idle(self, holder: Holder, at: int) -> None:
-        """A container did not use the GPU then: what it launched before has ended, told or not."""
-        self._guests[holder].idle_at = at
-
     def _look(self, now: int, visits: Sequence[Visit]) -> None:
         known, self._guests = self._guests, {}
         took: dict[Holder, int] = {}
@@ -227,7 +217,7 @@ class Overlap:
         found: defaultdict[Holder, list[Wrong]] = defaultdict(list)
         for stay in self._unsure():
             stay.had = what.of(stay)
-            amount = round(stay.had * self._guests[stay.holder].scale) - stay.charged
+            amount = round(stay.had) - stay.charged
             stay.charged += amount
             if amount:
                 found[stay.holder].append(Wrong(stay.begun, stay.ended, amount))

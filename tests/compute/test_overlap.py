@@ -205,7 +205,6 @@ class Container:
     charged: int = 0
     long: int = 0
     owed: int = 0
-    scale: float = 1.0
     waits: int = 0
 
     @property
@@ -242,7 +241,7 @@ class Container:
             flights=tuple(self.flights),
             long_ns=self.long,
         )
-        return Visit(reading, self.owed, self.scale)
+        return Visit(reading, self.owed)
 
 
 class Node:
@@ -310,18 +309,6 @@ def test_when_it_turns_out_so_long_after_nothing_is_charged_again() -> None:
     assert node.look(1300) == {"b": -5_500}
 
 
-def test_who_did_not_use_the_gpu_has_no_launch_there_whatever_it_logged() -> None:
-    a, b = Container("a"), Container("b")
-    node = Node(a, b)
-    b.launch(10)
-    node.look(100)
-    node.overlap.idle(b.holder, START + 90 * MS)
-    a.launch(100)
-    a.end(140)
-
-    assert node.look(200) == {}
-
-
 def test_what_was_charged_too_little_is_charged() -> None:
     a = Container("a")
     node = Node(a)
@@ -343,15 +330,6 @@ def test_one_that_passes_for_short_pays_for_more_than_a_slice_might_explain(
 
     assert node.look(100) == debts
     assert node.overlap.ratio(a.holder) == 1.0
-
-
-def test_what_is_measured_to_be_wrong_beyond_this_scales_what_is_found() -> None:
-    a = Container("a", scale=0.5)
-    node = Node(a)
-    a.launch(0)
-    a.end(40)
-
-    assert node.look(100) == {"a": -20_000}
 
 
 def test_debts_are_no_sign_of_short_launches() -> None:
