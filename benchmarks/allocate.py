@@ -24,9 +24,9 @@ from pathlib import Path
 from allocate_turns import CALLS, Turns
 from machine_line import machine_line
 
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import host

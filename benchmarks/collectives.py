@@ -18,9 +18,9 @@ from itertools import product
 
 from machine_line import machine_line
 
+from gpumanager.sim.harness import HarnessResult, Tenant, play
+from gpumanager.sim.harness.tenants import LimiterKind
 from gpumanager.sim.machine import BEHAVIOURS, DEFAULT_BEHAVIOUR, DriverBehaviour
-from gpumanager.sim.stage import Played, Tenant, play
-from gpumanager.sim.stage.company import LimiterKind
 
 AFTER = 15.0
 """Seconds for the last rounds to end."""
@@ -38,14 +38,14 @@ class Machine:
     driver: DriverBehaviour
     seconds: float
 
-    async def run(self, job: Tenant, limiter: LimiterKind, *, crowded: bool) -> Played:
+    async def run(self, job: Tenant, limiter: LimiterKind, *, crowded: bool) -> HarnessResult:
         """The neighbour is on the first GPU only."""
         text = f"kernel=1ms {SHAPE} for={self.seconds:g}s"
         tenants = [job, Tenant("neighbour", 30, text)] if crowded else [job]
         end = self.seconds + AFTER
         return await play(tenants, end, driver=self.driver, gpus=self.gpus, limiter=limiter)
 
-    def rounds(self, played: Played) -> float:
+    def rounds(self, played: HarnessResult) -> float:
         """In a second."""
         told = played.reports["job"]
         return float(told["kernels"] / (2 * self.gpus) / told["seconds"])

@@ -24,7 +24,7 @@ from typing import Any
 
 from machine_line import machine_line
 
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.books import Books
@@ -80,13 +80,13 @@ class Node:
             meter.retired_ns = meter.charged_ns
             meter.throttled += 1
 
-    def answers(self, tick: int) -> Answers:
+    def answers(self, tick: int) -> UtilizationByGpu:
         """Three in five looks bring something new."""
         if tick % 5 >= 3:
             return {}
         percent = 100 * len(self.gpus) // self.containers
-        samples = (Sample(os.getpid(), self.now, percent),)
-        return {gpu: Answer(self.now, samples) for gpu in self.gpus}
+        samples = (ProcessSample(os.getpid(), self.now, percent),)
+        return {gpu: GpuUtilization(self.now, samples) for gpu in self.gpus}
 
     def look(self, tick: int, busy: int) -> float:
         """Milliseconds of one, and of the glances before the next. busy: containers that launch."""

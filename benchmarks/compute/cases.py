@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compute.metrics import window
-from gpumanager.sim.stage import Tenant
+from gpumanager.sim.harness import Tenant
 
 KERNELS: Mapping[str, float] = {
     "10us": 1e-5,

@@ -11,7 +11,7 @@ from compute import metrics
 from compute.cases import Actor, Case
 from compute.drawing import Line, Panel, sheet
 from compute.grid import STARTS
-from gpumanager.sim.stage import Played
+from gpumanager.sim.harness import HarnessResult
 
 Point = tuple[float, float]
 
@@ -32,7 +32,7 @@ def corners(case: Case, name: str) -> list[Point]:
     return [(time, due) for begin, end, due in spans for time in (begin, end)]
 
 
-def lines(case: Case, played: Played, names: Mapping[str, str]) -> list[Line]:
+def lines(case: Case, played: HarnessResult, names: Mapping[str, str]) -> list[Line]:
     """One for each tenant; names: what each is called."""
     return [
         Line(
@@ -44,7 +44,7 @@ def lines(case: Case, played: Played, names: Mapping[str, str]) -> list[Line]:
     ]
 
 
-def shares(played: Mapping[str, tuple[Case, Played]]) -> str:
+def shares(played: Mapping[str, tuple[Case, HarnessResult]]) -> str:
     """The sheet of shares over time; played: by the case's name."""
     starts = [(target, *played[f"step/start/{target}"]) for target in STARTS]
     begun = [lines(case, run, {"a": f"{target} %"})[0] for target, case, run in starts]
@@ -80,12 +80,12 @@ SHOWN = (
 CALLED = {"shim": "this shim", "aimd": "AIMD", "delta": "proportional"}
 
 
-def baselines(played: Mapping[str, Mapping[str, tuple[Case, Played]]]) -> str:
+def baselines(played: Mapping[str, Mapping[str, tuple[Case, HarnessResult]]]) -> str:
     """The sheet beside the usual ways; played: by the case's name, then by limiter."""
     return sheet([against(title, note, played[name]) for name, title, note in SHOWN], columns=2)
 
 
-def against(title: str, note: str, runs: Mapping[str, tuple[Case, Played]]) -> Panel:
+def against(title: str, note: str, runs: Mapping[str, tuple[Case, HarnessResult]]) -> Panel:
     """One tenant under several limiters; what was due is drawn once."""
     drawn = [
         replace(lines(*runs[limiter], {"a": name})[0], level=()) for limiter, name in CALLED.items()

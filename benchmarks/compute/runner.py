@@ -13,8 +13,8 @@ from typing import Literal
 from compute import metrics
 from compute.cases import Actor, Case
 from compute.judge import Able, Verdict, judge
+from gpumanager.sim.harness import HarnessResult, play
 from gpumanager.sim.machine import DEFAULT_BEHAVIOUR, DriverBehaviour
-from gpumanager.sim.stage import Played, play
 
 Clock = Literal["virtual", "real"]
 Limiter = Literal["shim", "none"] | Path
@@ -31,7 +31,7 @@ class Ran:
 
     case: Case
     limiter: str
-    played: Played
+    played: HarnessResult
     verdicts: tuple[Verdict, ...]
 
 

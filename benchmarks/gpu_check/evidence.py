@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpu_check.clock import Clock, opened
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.books import DEGRADATIONS
 from gpumanager.virtual.manager import VirtualSockets

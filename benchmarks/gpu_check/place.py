@@ -23,7 +23,7 @@ from gpu_check.evidence import Evidence, Watch
 from gpu_check.machine import MODULES, Machine, visible
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets

@@ -5,13 +5,13 @@ Imported with the monitor: see `monitoring`.
 
 from collections.abc import Callable
 
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.deviceplugin.plugin import SOCKETS
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import topology
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import Driver, Question, Sources, Told
+from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage

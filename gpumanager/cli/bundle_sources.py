@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager import __version__
-from gpumanager.allocator.journal_file import FILE_NAME
 from gpumanager.cli.logs import FILE
 from gpumanager.cli.node_agents import page
 from gpumanager.doctor.bundle import MOST_BYTES
 from gpumanager.doctor.redact import checkpoint_without_answers
 from gpumanager.errors import GpuManagerError
+from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.settings import AgentSettings

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gpumanager.allocator.answer import CONTROL
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.cli.parts import SHIMS, container_runtime, lead_to_nvml
 from gpumanager.doctor.asking import Question
 from gpumanager.doctor.values import (
@@ -31,11 +29,13 @@ from gpumanager.doctor.values import (
     Unseen,
 )
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health import PENDING, GpuHealth, diagnosis
-from gpumanager.gpu.health_events import NvmlHealth
-from gpumanager.gpu.loaded import loaded_driver
+from gpumanager.gpu.driver_version import loaded_driver
+from gpumanager.gpu.health.events import NvmlHealth
+from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.isolation.answer import CONTROL
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.probe import Speaks, probe

@@ -2,15 +2,15 @@
 
 import os
 
-from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.health import Patience
-from gpumanager.gpu.health_checks import checks_of
-from gpumanager.gpu.health_events import NvmlHealth
-from gpumanager.gpu.health_reports import NodeReports
-from gpumanager.gpu.health_thread import Timing
-from gpumanager.gpu.health_watch import HealthWatch, Rules
-from gpumanager.gpu.search import Search, joined
+from gpumanager.gpu.discovery import DeviceDiscovery, joined
+from gpumanager.gpu.health.checks import checks_of
+from gpumanager.gpu.health.events import NvmlHealth
+from gpumanager.gpu.health.prober import ProbeTiming
+from gpumanager.gpu.health.reports import NodeReports
+from gpumanager.gpu.health.state import RecoveryPolicy
+from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.settings import AgentSettings
 
@@ -32,19 +32,19 @@ def health_watch(
     )
 
 
-def rules_of(settings: AgentSettings) -> Rules:
+def rules_of(settings: AgentSettings) -> HealthRules:
     recovery, period = settings.health_recovery, settings.health_check_period
-    return Rules(
+    return HealthRules(
         checks_of(os.environ),
-        Patience(transient=recovery, fatal=FATAL_FACTOR * recovery),
-        Timing(probe=period, wait=min(Timing().wait, period)),
+        RecoveryPolicy(transient=recovery, fatal=FATAL_FACTOR * recovery),
+        ProbeTiming(probe=period, wait=min(ProbeTiming().wait, period)),
     )
 
 
 class Kubelet:
     """Tells the kubelet, by way of the allocator, which also stops giving what is out of use."""
 
-    def __init__(self, allocator: Allocator, plugin: DevicePlugin, search: Search) -> None:
+    def __init__(self, allocator: Allocator, plugin: DevicePlugin, search: DeviceDiscovery) -> None:
         self._allocator = allocator
         self._plugin = plugin
         self._search = search

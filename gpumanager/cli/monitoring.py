@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpumanager import __version__
-from gpumanager.allocator.journal_file import FILE_NAME
-from gpumanager.allocator.reconciliation import KINDS
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import Latencies, TimedAllocator
+from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
@@ -29,7 +29,7 @@ from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
-    from gpumanager.gpu.health_watch import HealthWatch
+    from gpumanager.gpu.health.watch import HealthWatch
     from gpumanager.monitor.ports import GpuFitness, Reports, Sources
     from gpumanager.monitor.service import Monitor, Serving
 

@@ -14,10 +14,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.calm import Calm
-from gpumanager.allocator.journal import Claimant
-from gpumanager.allocator.wards import wards
 from gpumanager.cli.heap import GIVE_BACK_SECONDS, collect_again, give_back_every
 from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
@@ -32,14 +28,18 @@ from gpumanager.cli.parts import (
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
+from gpumanager.deviceplugin.admission.calm import Calm
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.search import Search
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import KubeletPods, PodUID
 from gpumanager.monitor.latency import TimedAllocator
+from gpumanager.recovery.wards import wards
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
@@ -76,7 +76,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         closing.enter_context(lock)
         lead_to_nvml(settings.driver_root)
-        search = Search.here(settings.driver_root / "sys", settings.reserved_memory)
+        search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
         monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
         closing.push_async_callback(supervisor.stop)
@@ -211,7 +211,7 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
         return
     from gpumanager.cluster.labels import Software
     from gpumanager.cluster.service import Facts
-    from gpumanager.gpu.loaded import cuda_version
+    from gpumanager.gpu.driver_version import cuda_version
 
     software = Software(driver, await cuda_version())
     await cluster.run(

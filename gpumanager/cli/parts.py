@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 import vcuda_shim
-from gpumanager.allocator import inheritance
-from gpumanager.allocator.answer import DeviceFiles
-from gpumanager.allocator.journal_file import JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.cluster.join import Alone, Cluster, join
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.modules import HostKernel, load_modules
+from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.kernel_modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
-from gpumanager.gpu.search import Search
+from gpumanager.gpu.process_memory import NvmlMeter
+from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.answer import DeviceFiles
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.recovery import inheritance
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.processes import Containers
@@ -50,7 +50,7 @@ class Outside:
     cluster: Cluster
     pods: PodsSource
     runtime: ContainerRuntime
-    search: Search
+    search: DeviceDiscovery
     volumes: DriverVolumes
 
 

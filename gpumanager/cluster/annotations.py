@@ -8,11 +8,11 @@ annotations, so they are corrected to what the journal says once a container is 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpumanager.allocator.journal import Allocation, State
-from gpumanager.allocator.plan import read_minors, read_plan
-from gpumanager.allocator.settlement import ceiling
 from gpumanager.cluster.pods import ClusterPod
+from gpumanager.deviceplugin.identity.settlement import ceiling
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.plan import read_minors, read_plan
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,

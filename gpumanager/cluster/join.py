@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpumanager.allocator.journal import Claimant
 from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.gpu.values import Gpu
+from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import PodUID
 
 if TYPE_CHECKING:

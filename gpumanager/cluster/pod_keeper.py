@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.cluster.annotations import Correction, corrections, healed, ignored
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.notices import Notices, pod_subject
@@ -14,6 +13,7 @@ from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
 from gpumanager.cluster.recycling import Budget, hopeless, recyclable, refused_here
 from gpumanager.cluster.writer import CONFLICT, Task, despite_conflicts
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal import Allocation
 from gpumanager.kubelet.pods import PodUID
 
 NOT_FOUND: Final = 404

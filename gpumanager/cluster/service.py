@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.labels import Software, inventory, node_labels
 from gpumanager.cluster.node import Condition
@@ -22,6 +21,7 @@ from gpumanager.cluster.pod_keeper import PodKeeper
 from gpumanager.cluster.watch import PodWatch
 from gpumanager.cluster.writer import Task, Writer
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.kubelet.pods import PodUID
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.compute.values import SECOND, Holder
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 GROSS: Final = 0.1
 """Of the time, that may be taken and not be paid for: it is no accounting, and NVML's figures may
@@ -90,7 +90,7 @@ class SamplePeriod:
         """No period is longer, as far as is known."""
         return self.least if self.gaps >= KNOWN_AFTER else LONGEST_NS
 
-    def enter(self, answer: Answer) -> None:
+    def enter(self, answer: GpuUtilization) -> None:
         for end in sorted(sample.ended_ns for sample in answer.samples or ()):
             gap = LONGEST_NS + 1 if self.ended is None else end - self.ended
             if gap <= SAME_NS:  # another process of the same period, or told before
@@ -180,7 +180,7 @@ class Audit:
         self._unknown: dict[int, tuple[int, int]] = {}
         self.collected: dict[Holder, int] = {}
 
-    def enter(self, answer: Answer, payers: Sequence[Payer]) -> Mapping[Holder, int]:
+    def enter(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, int]:
         """What each owes now; below 0: gets back."""
         self._period.enter(answer)
         self._news = _news(answer) or self._news
@@ -202,7 +202,9 @@ class Audit:
             return 0.0
         return min(1.0, known.won / CHARGED_NS)
 
-    def _draw(self, answer: Answer, payers: Sequence[Payer], span: int) -> Mapping[Holder, int]:
+    def _draw(
+        self, answer: GpuUtilization, payers: Sequence[Payer], span: int
+    ) -> Mapping[Holder, int]:
         percents = self._won(answer, payers)
         owed = {}
         for one in payers:
@@ -213,7 +215,7 @@ class Audit:
                 self.collected[one.holder] = self.collected.get(one.holder, 0) + debt
         return owed
 
-    def _won(self, answer: Answer, payers: Sequence[Payer]) -> Mapping[Holder, float]:
+    def _won(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
         """Percent of the time since the last draw that are counted for whom."""
         now, news, length = answer.asked_ns, self._news, self._period.length
         age = now - news.ended if news is not None else 2 * LONGEST_NS
@@ -251,7 +253,7 @@ class Audit:
         return hidden / total if total > 0 else 0.0
 
 
-def _news(answer: Answer) -> _News | None:
+def _news(answer: GpuUtilization) -> _News | None:
     named = [one for one in answer.samples or () if one.percent > 0]
     if not named:
         return None
@@ -281,7 +283,7 @@ class UnknownProcesses:
     def count(self) -> int:
         return len(self._seen)
 
-    def enter(self, answer: Answer, known: frozenset[int]) -> float:
+    def enter(self, answer: GpuUtilization, known: frozenset[int]) -> float:
         """An answer, and the pids of all containers. Returns the share."""
         now, before = answer.asked_ns, self._asked
         percents = {one.pid: one.percent for one in answer.samples or () if one.percent > 0}

@@ -18,7 +18,7 @@ from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.overlap import Overlap
 from gpumanager.compute.sleep import Sleep
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import Answer, Answers
+from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 UNPAID_NS: Final = 10 * SECOND
@@ -54,7 +54,7 @@ class SharedGpu:
         """Who uses less than promised, while somebody uses more, and may want it back."""
 
     def tick(
-        self, now: int, readings: Sequence[Reading], answer: Answer | None
+        self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
     ) -> dict[Holder, Grant]:
         """The grants of those that have a limit; none where all stay as they are."""
         slept, before = self._sleep.slept, self._sleep.readings
@@ -69,7 +69,7 @@ class SharedGpu:
         return grants
 
     def _work(
-        self, now: int, readings: Sequence[Reading], answer: Answer | None
+        self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
     ) -> dict[Holder, Grant]:
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
@@ -104,7 +104,7 @@ class SharedGpu:
         for holder, wrongs in self._overlap.update(now, visits).items():
             self._members[holder].correct(wrongs)
 
-    def _learn(self, now: int, answer: Answer) -> None:
+    def _learn(self, now: int, answer: GpuUtilization) -> None:
         if answer.busy is not None:
             self._idle_until = now + IDLE_NS if answer.busy < IDLE_PERCENT else 0
         listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
@@ -120,14 +120,14 @@ class SharedGpu:
         """What containers take whose processes the driver may know by other numbers."""
         return sum(member.took() for member in self._members.values() if not member.listed)
 
-    def _collect(self, now: int, answer: Answer) -> None:
+    def _collect(self, now: int, answer: GpuUtilization) -> None:
         """What containers took that they paid much too little for."""
         payers = [member.payer(now) for member in self._members.values()]
         for holder, debt in self._audit.enter(answer, payers).items():
             self._members[holder].owe(now, LATELY_NS, debt)
             self._unpaid_until = now + UNPAID_NS
 
-    def _estimate_strangers(self, now: int, answer: Answer) -> None:
+    def _estimate_strangers(self, now: int, answer: GpuUtilization) -> None:
         """What processes take that belong to no container."""
         unknown = self._unknown_processes.enter(answer, self._known_pids())
         self._strangers = max(0.0, unknown - self._of_unlisted())
@@ -227,7 +227,9 @@ class Shares:
             one.gpu for one in readings if one.gpu in self._gpus and self._gpus[one.gpu].moved(one)
         )
 
-    def tick(self, now: int, readings: Iterable[Reading], answers: Answers) -> dict[Holder, Grant]:
+    def tick(
+        self, now: int, readings: Iterable[Reading], answers: UtilizationByGpu
+    ) -> dict[Holder, Grant]:
         """What each container may have until the next look; times must not run backwards.
 
         answers: those that have come since the last look, by the UUIDs that the readings use.
@@ -246,7 +248,7 @@ class Shares:
         return self._tick(now, _by_gpu(readings), {})
 
     def _tick(
-        self, now: int, by_gpu: Mapping[GpuUUID, Sequence[Reading]], answers: Answers
+        self, now: int, by_gpu: Mapping[GpuUUID, Sequence[Reading]], answers: UtilizationByGpu
     ) -> dict[Holder, Grant]:
         grants: dict[Holder, Grant] = {}
         for gpu, own in by_gpu.items():

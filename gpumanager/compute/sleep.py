@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.compute.values import SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 STILL_NS: Final = 4 * SECOND
 """For how long nothing must have changed. Nothing that is remembered for longer changes by time."""
@@ -35,9 +35,9 @@ class Sleep:
     standing: Mapping[Holder, Grant] | None = None
     renewed_at: int = 0
     slept: int | None = None
-    answer: Answer | None = None
+    answer: GpuUtilization | None = None
 
-    def goes_on(self, now: int, readings: Sequence[Reading], answer: Answer | None) -> bool:
+    def goes_on(self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None) -> bool:
         """Whether this look may be passed over."""
         if readings != self.readings:
             flights = (flight for reading in readings for flight in reading.flights)

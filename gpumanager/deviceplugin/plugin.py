@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed
 from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Never, TypeVar
 
-from gpumanager.allocator.allocator import Allocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.pauses import pauses
 from gpumanager.deviceplugin.register import register

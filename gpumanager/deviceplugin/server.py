@@ -16,15 +16,15 @@ from typing import Final, Never, TypeVar
 import grpc
 import grpc.aio
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import Answer
-from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.device_ids import Device
-from gpumanager.allocator.journal_file import JournalUnwritable
-from gpumanager.allocator.settlement import NotSettled
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.device_ids import Device
+from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.errors import GpuManagerError
+from gpumanager.grants.journal_file import JournalUnwritable
+from gpumanager.isolation.answer import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Final
 
 from gpumanager.doctor.values import Finding, GpuView, InstalledDriver, Unseen, note, well, wrong
-from gpumanager.gpu.loaded import LoadedDriver
+from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Level, Topology
 from gpumanager.units import format_bytes
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gpumanager.gpu.loaded import LoadedDriver
+from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Topology
 from gpumanager.kubelet.probe import Speaks
 from gpumanager.names import VCORE, VMEMORY

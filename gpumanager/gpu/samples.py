@@ -12,7 +12,7 @@ from gpumanager.gpu.values import GpuUUID
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProcessSample:
     """One process in one period. ended_ns: of the period, CLOCK_MONOTONIC. percent: 0 to 100."""
 
     pid: int
@@ -21,7 +21,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GpuUtilization:
     """What one GPU answered. asked_ns: when, CLOCK_MONOTONIC.
 
     samples: those that are newer than what was told before; None of a GPU that never tells, as an
@@ -30,9 +30,9 @@ class Answer:
     """
 
     asked_ns: int
-    samples: tuple[Sample, ...] | None
+    samples: tuple[ProcessSample, ...] | None
     busy: int | None = None
 
 
-Answers = Mapping[GpuUUID, Answer]
+UtilizationByGpu = Mapping[GpuUUID, GpuUtilization]
 """Of every GPU that could be asked; one that is missing may be lost, or answer the next time."""

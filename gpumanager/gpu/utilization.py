@@ -15,7 +15,7 @@ import pynvml
 
 from gpumanager.gpu.nvml import if_supported
 from gpumanager.gpu.nvml_session import NvmlSession, asked_for
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 Question = Callable[[Any, int], list[Any]]
@@ -46,33 +46,37 @@ class NvmlUtilization(NvmlSession):
         self._seen: dict[GpuUUID, int] = {}
         """Stamp of the newest sample of each GPU."""
 
-    def __call__(self, gpus: Collection[GpuUUID] | None = None) -> Answers:
+    def __call__(self, gpus: Collection[GpuUUID] | None = None) -> UtilizationByGpu:
         """gpus: only these are asked, by their bare UUIDs; None: all. Raises NvmlError."""
         question = partial(self._ask_all, gpus)
         return self.answer(question, "asking how busy processes keep the GPUs")
 
-    def _ask_all(self, gpus: Collection[GpuUUID] | None) -> Answers:
-        answers: dict[GpuUUID, Answer] = {}
+    def _ask_all(self, gpus: Collection[GpuUUID] | None) -> UtilizationByGpu:
+        answers: dict[GpuUUID, GpuUtilization] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
-            answers |= if_supported(partial(self._ask_gpu, index, gpus), dict[GpuUUID, Answer]())
+            answers |= if_supported(
+                partial(self._ask_gpu, index, gpus), dict[GpuUUID, GpuUtilization]()
+            )
         return answers
 
-    def _ask_gpu(self, index: int, gpus: Collection[GpuUUID] | None) -> dict[GpuUUID, Answer]:
+    def _ask_gpu(
+        self, index: int, gpus: Collection[GpuUUID] | None
+    ) -> dict[GpuUUID, GpuUtilization]:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         return {uuid: self._ask(handle, uuid) for uuid, handle in asked_for(device, gpus)}
 
-    def _ask(self, handle: Any, gpu: GpuUUID) -> Answer:
+    def _ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
         now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
         seen = self._seen.get(gpu, 0)
         if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
             seen = now_us - LOOK_BACK_US
         rows = newer_than(handle, seen)
         if rows is None:
-            return Answer(now_ns, None)
+            return GpuUtilization(now_ns, None)
         sound = [row for row in rows if _is_sound(row, seen, now_us + LOOK_BACK_US)]
         self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
         busy = if_supported(partial(_busy, handle), None)
-        return Answer(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)), busy)
+        return GpuUtilization(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)), busy)
 
 
 def newer_than(handle: Any, stamp: int) -> list[Any] | None:
@@ -102,9 +106,9 @@ def _is_sound(row: Any, seen: int, latest: int) -> bool:
     return bool(row.pid > 0 and row.smUtil <= MOST and seen < row.timeStamp <= latest)
 
 
-def _samples(rows: list[Any], offset_ns: int) -> Iterator[Sample]:
+def _samples(rows: list[Any], offset_ns: int) -> Iterator[ProcessSample]:
     for row in rows:
-        yield Sample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+        yield ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
 
 
 def _busy(handle: Any) -> int | None:

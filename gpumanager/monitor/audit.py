@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from gpumanager.allocator.journal import Claimant
 from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.residents import by_holder, same_pod
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot, labels_of

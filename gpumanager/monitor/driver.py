@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.memory import NvmlMeter
-from gpumanager.gpu.own_thread import OwnThread
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.status import NvmlStatus
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, bare
@@ -60,7 +60,7 @@ class PatientDriver:
         self._driver = driver
         self._seconds = seconds
         self._clock = clock
-        self._thread = OwnThread("monitor")
+        self._thread = DaemonThreadExecutor("monitor")
         self._asked: asyncio.Future[Told] | None = None
         self._complained = False
         self.cost = 0.0

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass, replace
 
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 
 
 @dataclass(frozen=True, slots=True)

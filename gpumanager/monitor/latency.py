@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from gpumanager.allocator.admission import Transaction
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import Answer
-from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.journal import Claimant, Journal, State
-from gpumanager.allocator.settlement import NotSettled
-from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.admission.admission import Transaction
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.allocator import Allocator
+from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal import Claimant, Journal, State
+from gpumanager.isolation.answer import Answer
 from gpumanager.monitor.admissions import Admissions, Kind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.allocator.answer import limits
-from gpumanager.allocator.journal import Allocation, State
-from gpumanager.allocator.ledger import Ledger
-from gpumanager.gpu.samples import Answers, Sample
+from gpumanager.gpu.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.isolation.answer import limits
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
@@ -38,9 +38,9 @@ Charged = Mapping[tuple[AllocationID, GpuUUID], int]
 class Busy:
     """The newest sample of each process, of each bare GPU that tells any."""
 
-    samples: Mapping[GpuUUID, Mapping[int, Sample]] = field(default_factory=dict)
+    samples: Mapping[GpuUUID, Mapping[int, ProcessSample]] = field(default_factory=dict)
 
-    def after(self, answers: Answers, now_ns: int) -> "Busy":
+    def after(self, answers: UtilizationByGpu, now_ns: int) -> "Busy":
         return Busy(
             {
                 bare(gpu): _newest(self.samples.get(bare(gpu), {}), answer.samples, now_ns)
@@ -58,8 +58,8 @@ class Busy:
 
 
 def _newest(
-    known: Mapping[int, Sample], told: Iterable[Sample], now_ns: int
-) -> Mapping[int, Sample]:
+    known: Mapping[int, ProcessSample], told: Iterable[ProcessSample], now_ns: int
+) -> Mapping[int, ProcessSample]:
     every = (*known.values(), *sorted(told, key=lambda one: one.ended_ns))
     return {one.pid: one for one in every if now_ns - one.ended_ns <= SAMPLES_LAST_NS}
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.values import Gpu, Topology
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.http import Answer, Handler

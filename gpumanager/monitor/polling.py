@@ -7,7 +7,7 @@
   it has found something and is not sure yet, once a period.
 * Nothing is shared and nobody reads: nothing.
 
-Where NVML is slow all of that comes more rarely (`pace`).
+Where NVML is slow all of that comes more rarely (`poll_interval`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from gpumanager.gpu.pacing import pace
+from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.monitor.ports import Question
 
@@ -44,7 +44,7 @@ class Polling:
         self, now: float, shared: frozenset[GpuUUID], others: frozenset[GpuUUID]
     ) -> Question | None:
         """None where the last answer is new enough. GPUs by their bare UUIDs."""
-        if now - self._read_at < pace(self.period, self.cost()):
+        if now - self._read_at < poll_interval(self.period, self.cost()):
             return None
         self._read_at = self._audited_at = now
         if self.unsure() or now - self._unshared_at >= UNSHARED_SECONDS:
@@ -59,7 +59,7 @@ class Polling:
         unsure = self.unsure()
         asked = shared | others if unsure else shared
         apart = self.period if unsure else max(self.period, AUDIT_SECONDS)
-        if not asked or now - self._audited_at < pace(apart, self.cost()):
+        if not asked or now - self._audited_at < poll_interval(apart, self.cost()):
             return None
         self._audited_at = now
         return Question(status=False, processes=asked, samples=frozenset())

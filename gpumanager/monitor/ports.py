@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.ledger import Ledger
-from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
@@ -39,7 +39,7 @@ class Told:
 
     status: Mapping[GpuUUID, GpuStatus] | None
     held: Held
-    busy: Answers
+    busy: UtilizationByGpu
 
 
 class Driver(Protocol):

@@ -7,8 +7,8 @@ of another pod than the slot's is told (`gpumanager.monitor.audit.mismatches`).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
+from gpumanager.grants.journal import Allocation
 from gpumanager.monitor.ports import Held
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership

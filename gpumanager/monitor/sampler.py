@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.allocator.journal import Allocation, Journal
-from gpumanager.allocator.live import Live
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
+from gpumanager.grants.journal import Allocation, Journal
+from gpumanager.grants.live import Live
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes

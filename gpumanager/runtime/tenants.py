@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.own_thread import OwnThread
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.runtime.processes import Containers
@@ -36,7 +36,7 @@ class GpuTenants:
         self._held = held
         self._containers = containers
         self._seconds = seconds
-        self._thread = OwnThread("gpu-tenants")
+        self._thread = DaemonThreadExecutor("gpu-tenants")
         self._asked: asyncio.Future[Held | None] | None = None
 
     async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpumanager.allocator.plan import named
 from gpumanager.cluster.labels import read_inventory
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.plan import named
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,

@@ -6,15 +6,15 @@
     tencent.com/gpu-assigned: "false"
     tencent.com/vcuda-plan: {"version":1,"containers":{"main":{"gpus":["GPU-1f3a…"]}}}
 
-`gpumanager.allocator.plan` reads it on the node.
+`gpumanager.grants.plan` reads it on the node.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpumanager.allocator.plan import VERSION
 from gpumanager.gpu.values import Topology
+from gpumanager.grants.plan import VERSION
 from gpumanager.kubelet.pods import ContainerKind, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,

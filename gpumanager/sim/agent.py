@@ -11,7 +11,7 @@ from typing import Final
 
 import gpumanager.volume
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim import tether
+from gpumanager.sim import parent_death
 from gpumanager.sim.container.process import OUR_PYTHON, own_environment
 from gpumanager.sim.host import NodeDisk
 
@@ -60,7 +60,7 @@ class AgentProcess:
         }
         words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
         agent = (*OUR_PYTHON, "-m", "gpumanager", "agent", *words, "--share-mode")
-        return [sys.executable, "-I", "-S", tether.__file__, *agent]
+        return [sys.executable, "-I", "-S", parent_death.__file__, *agent]
 
     def environment(self) -> dict[str, str]:
         """The agent finds the simulated NVML and GPUs where it would find the host's.

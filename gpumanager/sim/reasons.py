@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.virtual.values import AllocationID
 
 

@@ -8,7 +8,7 @@ the same account (native/sim/core/period.h).
 from collections.abc import Callable
 from typing import Final
 
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.gpu import SimulatedGpus
 
@@ -34,15 +34,17 @@ class SimulatedUtilization:
         self._shift = 0 if same_pids else FOREIGN
         self._seen: dict[GpuUUID, int] = {}
 
-    def __call__(self) -> Answers:
+    def __call__(self) -> UtilizationByGpu:
         return {gpu.uuid: self._ask(gpu.uuid) for gpu in self._gpus.machine.topology.gpus}
 
-    def _ask(self, gpu: GpuUUID) -> Answer:
+    def _ask(self, gpu: GpuUUID) -> GpuUtilization:
         now = self._now()
         rows = self._gpus.utilization(gpu, self._seen.setdefault(gpu, max(0, now - LOOK_BACK_NS)))
         busy = self._gpus.busy_percent(gpu)
         if rows is None:
-            return Answer(now, None, busy)
+            return GpuUtilization(now, None, busy)
         self._seen[gpu] = max((row.sampled_ns for row in rows), default=self._seen[gpu])
-        samples = (Sample(row.pid + self._shift, row.sampled_ns, row.percent) for row in rows)
-        return Answer(now, tuple(samples), busy)
+        samples = (
+            ProcessSample(row.pid + self._shift, row.sampled_ns, row.percent) for row in rows
+        )
+        return GpuUtilization(now, tuple(samples), busy)

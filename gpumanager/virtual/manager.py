@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.pacing import pace
-from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.config import Config
@@ -199,7 +199,7 @@ class VirtualSockets:
             await self._calm()
             await self.measure()
             cost = 0.0 if self._measuring is None else self._measuring.cost
-            await asyncio.sleep(pace(seconds, cost))
+            await asyncio.sleep(poll_interval(seconds, cost))
 
     async def measure(self) -> None:
         """One pass for all processes of all allocations of which something may have changed."""
@@ -239,7 +239,7 @@ class VirtualSockets:
             left -= 1
         await asyncio.sleep(seconds * left / GLANCES)
 
-    def share_now(self, now_ns: int, answers: Answers) -> None:
+    def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
         """One look at all meters, and what follows from it.
 
         now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.

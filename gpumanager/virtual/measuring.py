@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError, words_of
-from gpumanager.gpu.own_thread import OwnThread
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
 from gpumanager.virtual.values import AllocationID
@@ -82,7 +82,7 @@ class Measuring:
         self.cost = 0.0
         self._begun = -apart_seconds
         self._asked_about: set[GpuUUID] = set()
-        self._thread = OwnThread("measuring")
+        self._thread = DaemonThreadExecutor("measuring")
         self._running: asyncio.Task[Held] | None = None
         self._next: asyncio.Task[Held] | None = None
         self._complained = False

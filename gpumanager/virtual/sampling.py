@@ -4,7 +4,7 @@ NVML may hang, so it is asked in a thread of its own, and nobody waits for it lo
 while it does not answer, nothing new is known, and that is all.
 
 NVML takes locks that programs on the GPU wait for, too. So only GPUs that containers share are
-asked, and no more often than that a hundredth of the time passes in the driver (`pace`).
+asked, and no more often than that a hundredth of the time passes in the driver (`poll_interval`).
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError, words_of
-from gpumanager.gpu.own_thread import OwnThread
-from gpumanager.gpu.pacing import pace
-from gpumanager.gpu.samples import Answer, Answers
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
+from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class UtilizationMeter(Protocol):
     Each sample is told once.
     """
 
-    def __call__(self, gpus: Collection[GpuUUID], /) -> Answers:
+    def __call__(self, gpus: Collection[GpuUUID], /) -> UtilizationByGpu:
         """gpus: those to ask, by their bare UUIDs."""
 
 
@@ -44,9 +44,9 @@ class Sampling:
     def __init__(self, meter: UtilizationMeter, *, pass_seconds: float = PASS_SECONDS) -> None:
         self._meter = meter
         self._pass_seconds = pass_seconds
-        self._thread = OwnThread("sampling")
-        self._running: asyncio.Future[Answers] | None = None
-        self._answers: dict[GpuUUID, Answer] = {}
+        self._thread = DaemonThreadExecutor("sampling")
+        self._running: asyncio.Future[UtilizationByGpu] | None = None
+        self._answers: dict[GpuUUID, GpuUtilization] = {}
         self._complained = False
         self._cost = 0.0
 
@@ -55,7 +55,7 @@ class Sampling:
         while True:
             if gpus := wanted():
                 await self.sample(gpus)
-            await asyncio.sleep(pace(seconds, self._cost))
+            await asyncio.sleep(poll_interval(seconds, self._cost))
 
     async def sample(self, gpus: Collection[GpuUUID]) -> None:
         """Ask once, or go on waiting for an answer that did not come in time."""
@@ -76,7 +76,7 @@ class Sampling:
         self._complained = False
         self._keep(answers)
 
-    def _ask(self, gpus: Collection[GpuUUID]) -> Answers:
+    def _ask(self, gpus: Collection[GpuUUID]) -> UtilizationByGpu:
         """In its thread."""
         begun = time.monotonic()
         try:
@@ -84,7 +84,7 @@ class Sampling:
         finally:
             self._cost = time.monotonic() - begun
 
-    def take(self) -> Answers:
+    def take(self) -> UtilizationByGpu:
         """What was answered since the last time."""
         taken, self._answers = self._answers, {}
         return taken
@@ -93,7 +93,7 @@ class Sampling:
         """Its thread ends after what is under way."""
         self._thread.shutdown()
 
-    def _keep(self, answers: Answers) -> None:
+    def _keep(self, answers: UtilizationByGpu) -> None:
         for gpu, answer in answers.items():
             earlier = self._answers.get(gpu)
             self._answers[gpu] = answer if earlier is None else _joined(earlier, answer)
@@ -105,7 +105,7 @@ class Sampling:
         self._complained = True
 
 
-def _joined(earlier: Answer, later: Answer) -> Answer:
+def _joined(earlier: GpuUtilization, later: GpuUtilization) -> GpuUtilization:
     """Two answers that nobody took in between."""
     if earlier.samples is None or later.samples is None:
         return later

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpumanager.compute.values import SECOND, Grant, Holder
-from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
@@ -55,7 +55,9 @@ class Sharing:
 
         return Shares(switching=self._switching)
 
-    def tick(self, now_ns: int, served: Iterable[ServedAllocation], answers: Answers) -> None:
+    def tick(
+        self, now_ns: int, served: Iterable[ServedAllocation], answers: UtilizationByGpu
+    ) -> None:
         """One look. answers: of the driver, since the last one, by bare UUIDs."""
         allocations = {one.allocation: one for one in served}
         readings = [reading for one in allocations.values() for reading in one.readings(now_ns)]

@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import Answer, DeviceFiles
-from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.device_ids import Device
-from gpumanager.allocator.inheritance import FILE_NAME as ORIGINAL
-from gpumanager.allocator.journal import Claimant
-from gpumanager.allocator.journal_file import ROOM, JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.device_ids import Device
+from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.journal import Claimant
+from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.isolation.answer import Answer, DeviceFiles
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit

@@ -17,10 +17,10 @@ from history_node import HistoryNode, Shape, new_pod
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.ledger import Ledger
-from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK

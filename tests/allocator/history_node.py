@@ -17,9 +17,9 @@ from admission_node import (
     pod,
 )
 
-from gpumanager.allocator.journal_file import ROOM, JournalFile
-from gpumanager.gpu.search import joined
+from gpumanager.gpu.discovery import joined
 from gpumanager.gpu.values import Topology, topology
+from gpumanager.grants.journal_file import ROOM, JournalFile
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.virtual.values import AllocationID, Limit
 

@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
-from gpumanager.allocator.journal_log import change, line, opening
-from gpumanager.allocator.journal_text import unpack
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.journal_log import change, line, opening
+from gpumanager.grants.journal_text import unpack
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID

@@ -9,7 +9,7 @@ from admission_node import container, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.allocator.admission import Admission, Call, View, asking, hear
+from gpumanager.deviceplugin.admission.admission import Admission, Call, View, asking, hear
 from gpumanager.kubelet.pods import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request

@@ -13,8 +13,8 @@ from admission_node import (
     pod,
 )
 
-from gpumanager.allocator.journal import State
-from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.grants.journal import State
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from admission_node import VOLUMES, gpus
 
-from gpumanager.allocator.answer import Answer, DeviceFiles, answer
-from gpumanager.allocator.journal import Allocation
+from gpumanager.grants.journal import Allocation
+from gpumanager.isolation.answer import Answer, DeviceFiles, answer
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.values import DriverVolumes

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpumanager.allocator.calm import LONGEST, Calm
+from gpumanager.deviceplugin.admission.calm import LONGEST, Calm
 
 
 class Steps:

@@ -7,7 +7,7 @@ from admission_node import BLOCKS, gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.allocator.device_ids import (
+from gpumanager.deviceplugin.device_ids import (
     DeviceIDs,
     IndistinctGPUs,
     Slot,

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from admission_node import JOURNAL, Node, container, gpus, pod
 
-from gpumanager.allocator.admission import PAIR_AGE
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import ENV_ALLOCATION, Answer
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
+from gpumanager.deviceplugin.admission.admission import PAIR_AGE
+from gpumanager.deviceplugin.allocator import Allocator
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
+from gpumanager.isolation.answer import ENV_ALLOCATION, Answer
 from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID

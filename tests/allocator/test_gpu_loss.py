@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from admission_node import BLOCKS, JOURNAL, ORDERS, AdmissionRefused, Node, container, gpus, pod
 
-from gpumanager.allocator.device_ids import Device
+from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.gpu.values import topology
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY

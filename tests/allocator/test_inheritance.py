@@ -9,17 +9,17 @@ from admission_node import JOURNAL, ORDERS, AdmissionRefused, Node, container, g
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.allocator.advertised import advertised
-from gpumanager.allocator.device_ids import DeviceIDs
-from gpumanager.allocator.inheritance import (
+from gpumanager.deviceplugin.advertised import advertised
+from gpumanager.deviceplugin.device_ids import DeviceIDs
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.recovery.inheritance import (
     FILE_NAME,
     Inherited,
     OriginalUnreadable,
     parse_original,
     read_original,
 )
-from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
 UNITS = {VCORE: "tencent.com/vcuda-core-", VMEMORY: "tencent.com/vcuda-memory-268435456-"}

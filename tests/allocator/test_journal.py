@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import CLAIMANT, allocation, histories, journal, written
 
-from gpumanager.allocator.journal import Allocation, Journal, State
-from gpumanager.allocator.journal_log import Log, change, line, read, salvage
-from gpumanager.allocator.journal_text import Malformed, dump, pack, record
+from gpumanager.grants.journal import Allocation, Journal, State
+from gpumanager.grants.journal_log import Log, change, line, read, salvage
+from gpumanager.grants.journal_text import Malformed, dump, pack, record
 from gpumanager.virtual.values import AllocationID
 
 A, AB, B = (

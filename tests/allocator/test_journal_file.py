@@ -9,9 +9,9 @@ import pytest
 from admission_node import Crash, CrashingFile
 from journals import allocation, journal
 
-from gpumanager.allocator import journal_log
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
+from gpumanager.grants import journal_log
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 
 OLD, NEW = journal(allocation("a")), journal(allocation("a"), allocation("b"))
 LATER = journal(allocation("b"), allocation("c"))

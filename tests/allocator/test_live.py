@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import allocation, allocations, journal
 
-from gpumanager.allocator.journal import Allocation, Journal, differences
-from gpumanager.allocator.live import Live, naming, of_admission, on_gpu, without
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation, Journal, differences
+from gpumanager.grants.live import Live, naming, of_admission, on_gpu, without
 
 GPUS = ("GPU-a", "GPU-b")
 few = st.builds(

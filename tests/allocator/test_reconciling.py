@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
-from gpumanager.allocator.calm import Calm
-from gpumanager.allocator.journal_file import JournalFile
-from gpumanager.allocator.reconciler import ASKED_EVERY
-from gpumanager.allocator.reconciliation import KINDS
-from gpumanager.allocator.settlement import LATENCY_BURST_US
+from gpumanager.deviceplugin.admission.calm import Calm
+from gpumanager.deviceplugin.identity.settlement import LATENCY_BURST_US
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.recovery.reconciler import ASKED_EVERY
+from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.virtual.values import AllocationID
 
 

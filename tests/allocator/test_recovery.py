@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
-from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.gpu.values import topology
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pods import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes

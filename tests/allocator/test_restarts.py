@@ -16,10 +16,10 @@ from admission_node import (
     pod,
 )
 
-from gpumanager.allocator.answer import Answer
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.journal_file import ROOM, JournalFile, JournalUnwritable
-from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.isolation.answer import Answer
 from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK

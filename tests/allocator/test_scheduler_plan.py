@@ -8,7 +8,7 @@ from admission_node import Node, container, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.allocator.plan import planned
+from gpumanager.grants.plan import planned
 from gpumanager.kubelet.pods import ContainerKind
 
 UUIDS = [gpu.uuid for gpu in gpus(4).gpus]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gpumanager.allocator.scribe import Scribe
+from gpumanager.grants.scribe import Scribe
 
 
 class Stop(BaseException):

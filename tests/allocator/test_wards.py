@@ -4,7 +4,7 @@ from pathlib import Path
 
 from admission_node import Node, container, pod
 
-from gpumanager.allocator.wards import wards
+from gpumanager.recovery.wards import wards
 
 
 async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(

@@ -16,9 +16,9 @@ from history_node import STEPS, Death, Shape
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from gpumanager.allocator.adoption import UNPROVED
-from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin.identity.settlement import NotSettled
 from gpumanager.kubelet.pods import ContainerKind
+from gpumanager.recovery.adoption import UNPROVED
 
 
 def die(at: tuple[str, int], skip: int, after: bool) -> Death:  # noqa: FBT001

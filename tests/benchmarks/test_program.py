@@ -11,6 +11,7 @@ from compute.baselines import build
 from compute.grid import cases, chosen, compared
 from compute.runner import Runner
 
+from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.machine import (
     BEHAVIOURS,
     DEFAULT_BEHAVIOUR,
@@ -18,7 +19,6 @@ from gpumanager.sim.machine import (
     DriverBehaviour,
     UtilizationSamples,
 )
-from gpumanager.sim.stage import Tenant, play
 
 
 def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:

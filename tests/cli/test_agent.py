@@ -204,7 +204,7 @@ def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
         await asyncio.Event().wait()
 
     monkeypatch.setattr("gpumanager.gpu.nvml_library.pynvml.nvmlInit", _no_library)
-    monkeypatch.setattr("gpumanager.gpu.search.asyncio.sleep", end)
+    monkeypatch.setattr("gpumanager.gpu.discovery.asyncio.sleep", end)
 
     assert run(["agent", "--load-modules=never", "--volume-config", str(VOLUME_CONF)]) == 0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal
-from gpumanager.allocator.journal_file import JournalFile
 from gpumanager.cli import bundle_sources, run
 from gpumanager.cli.bundle import collect
 from gpumanager.cli.bundle_sources import Source
 from gpumanager.cli.logs import FILE
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation, Claimant, Journal
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal
 from gpumanager.cli.monitoring import Monitoring, name_of, not_ready
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation, Claimant, Journal
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.settings import AgentSettings

@@ -1,8 +1,8 @@
 """GPUs, and what the journal says of them, for the tests of this folder."""
 
-from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.cluster.service import Facts
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes

@@ -5,9 +5,9 @@ from typing import Any
 from api_world import pod_object
 from grants import gpu, granted, two_gpus
 
-from gpumanager.allocator.journal import State
 from gpumanager.cluster.annotations import corrections, healed
 from gpumanager.cluster.pods import ClusterPod, cluster_pod
+from gpumanager.grants.journal import State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 
 IDX = ANNOTATION_PREDICATE_GPU_INDEX

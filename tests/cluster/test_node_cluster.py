@@ -12,10 +12,10 @@ import pytest
 from api_world import ApiWorld, until
 from grants import facts, granted, two_gpus
 
-from gpumanager.allocator.journal import Claimant
 from gpumanager.cluster.api import ApiRefused
 from gpumanager.cluster.labels import Software, read_inventory
 from gpumanager.cluster.service import Facts, NodeCluster
+from gpumanager.grants.journal import Claimant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,

@@ -22,10 +22,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gpumanager.allocator.journal import Allocation, Claimant
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.service import Facts, NodeCluster
+from gpumanager.grants.journal import Allocation, Claimant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.sim.cluster.objects import Key

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("a0")
@@ -114,14 +114,14 @@ class Node:
             if (container.name, 0) in grants:
                 container.apply(grants[container.name, 0])
 
-    def _answer(self, gpu: GpuUUID) -> Answer:
+    def _answer(self, gpu: GpuUUID) -> GpuUtilization:
         here = (one for one in self.containers if one.gpu == gpu and not (one.brief or one.untold))
         busy = {one.listed_as or pid(one.name): one.took for one in here}
         busy |= self.strangers if gpu == GPU else {}
-        samples = (Sample(who, self.now, round(100 * took)) for who, took in busy.items())
+        samples = (ProcessSample(who, self.now, round(100 * took)) for who, took in busy.items())
         took = sum(one.took for one in self.containers if one.gpu == gpu)
         listed = tuple(sample for sample in samples if sample.percent > 0)
-        return Answer(self.now, listed, round(100 * took) if self.told else None)
+        return GpuUtilization(self.now, listed, round(100 * took) if self.told else None)
 
 
 def hard(name: str, promise: int, wants: float = 1.0, factor: float = 1.0) -> Container:

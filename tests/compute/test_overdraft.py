@@ -6,7 +6,7 @@ from model_node import GPU, TICK, Container, Node, elastic, hard
 from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Overdraft
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import Answer
+from gpumanager.gpu.samples import GpuUtilization
 
 BURST = SECOND // 50
 
@@ -129,7 +129,7 @@ def test_a_container_that_only_says_it_is_starved_lowers_nobody_s_promise() -> N
         now += TICK
         good = reading("g", 0.6, round(0.6 * look * TICK), now, starves=False)
         evil = reading("e", 0.3, 1000 * look, now, starves=True)
-        answers = {GPU: Answer(now, (), busy=60)}
+        answers = {GPU: GpuUtilization(now, (), busy=60)}
         grants |= shares.tick(now, [good, evil], answers)
 
     assert grants["g", 0].rate_ppm == 600_000

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_node import OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 
 
@@ -171,16 +171,18 @@ class OneWinner(Node):
         super().__init__(*containers)
         self.had: dict[int, float] = {}
 
-    def _answer(self, gpu: GpuUUID) -> Answer:
+    def _answer(self, gpu: GpuUUID) -> GpuUtilization:
         answer = super()._answer(gpu)
         for sample in answer.samples or ():
             self.had[sample.pid] = self.had.get(sample.pid, 0.0) + sample.percent
         total = sum(sample.percent for sample in answer.samples or ())
         if total == 0:
-            return Answer(self.now, ())
+            return GpuUtilization(self.now, ())
         winner = max(self.had, key=lambda pid: self.had[pid])
         self.had[winner] -= total
-        return Answer(self.now, (Sample(winner, self.now, min(100, total)),), min(100, total))
+        return GpuUtilization(
+            self.now, (ProcessSample(winner, self.now, min(100, total)),), min(100, total)
+        )
 
 
 def test_samples_that_name_one_process_correct_nothing() -> None:

@@ -10,7 +10,7 @@ from model_node import GPU, TICK
 from gpumanager.compute.shares import SharedGpu, Shares
 from gpumanager.compute.sleep import RENEWED_NS, STILL_NS
 from gpumanager.compute.values import Grant, Holder, Reading
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 BEGIN = 10**12
 LONG = STILL_NS // TICK + 20
@@ -27,7 +27,7 @@ class Sleepless(SharedGpu):
     """Takes every look."""
 
     def tick(
-        self, now: int, readings: Sequence[Reading], answer: Answer | None
+        self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
     ) -> dict[Holder, Grant]:
         return self._work(now, readings, answer)
 
@@ -65,7 +65,9 @@ def test_a_stranger_on_the_gpu_wakes_it() -> None:
     still(node, LONG, reading("a"))
     now = BEGIN + LONG * TICK
 
-    grants = node.tick(now, [reading("a")], {GPU: Answer(now, (Sample(99, now, 50),), 50)})
+    grants = node.tick(
+        now, [reading("a")], {GPU: GpuUtilization(now, (ProcessSample(99, now, 50),), 50)}
+    )
 
     assert set(grants) == {("a", 0)}
 
@@ -93,12 +95,12 @@ def test_all_get_what_they_would_get_if_every_look_were_taken(
         for name, amount in charges.items():
             charged[name] += amount
         samples = tuple(
-            Sample(pid, now, 50) for pid, name in enumerate(NAMES, 1) if name in charges
+            ProcessSample(pid, now, 50) for pid, name in enumerate(NAMES, 1) if name in charges
         )
         for look in range(looks):
             now += TICK
             readings = [reading(n, charged[n], pid, ceiling) for pid, n in enumerate(NAMES, 1)]
-            answer = Answer(now, () if look else samples, 0 if look or not samples else 50)
+            answer = GpuUtilization(now, () if look else samples, 0 if look or not samples else 50)
             told = answer if tells else None
             granted = sleeper.tick(now, readings, told)
             every = sleepless.tick(now, readings, told)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumanager.compute.audit import GROSS, LEAST_NS, Audit, Payer
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 
 PERIOD = SECOND // 6
 STEP = SECOND // 60
@@ -68,7 +68,7 @@ class Gpu:
     def run(self, seconds: float) -> None:
         chance = random.Random(self.seed)
         busy, brief, percent = 0, 1000, 0
-        samples: list[Sample] = []
+        samples: list[ProcessSample] = []
         winner: int | None = None
         now, until = self.now, self.now + seconds * SECOND
         taken, asked = now + chance.randrange(PERIOD), now + self.asked_every
@@ -91,7 +91,7 @@ class Gpu:
             if now % PERIOD < STEP:
                 percent = min(100, 100 * busy // PERIOD)
                 if winner is not None and percent:
-                    samples.append(Sample(winner, now, percent))
+                    samples.append(ProcessSample(winner, now, percent))
                 busy, winner, taken = 0, None, now + chance.randrange(PERIOD)
             if now >= asked:
                 asked = now + self.asked_every + chance.randrange(SECOND // 10)
@@ -99,10 +99,10 @@ class Gpu:
                 samples = []
         self.now = now
 
-    def _ask(self, now: int, samples: list[Sample], percent: int) -> None:
+    def _ask(self, now: int, samples: list[ProcessSample], percent: int) -> None:
         """NVML's answer: each process with its own last stamp, and a mean over all new samples."""
         rows = {
-            one.pid: Sample(
+            one.pid: ProcessSample(
                 one.pid, one.ended_ns, sum(s.percent for s in samples if s.pid == one.pid)
                 // len(samples)
             )
@@ -121,7 +121,7 @@ class Gpu:
             for one in self.tenants
         ]
         for (name, _), debt in self.audit.enter(
-            Answer(now, tuple(rows.values()), percent), payers
+            GpuUtilization(now, tuple(rows.values()), percent), payers
         ).items():
             (tenant,) = (one for one in self.tenants if one.name == name)
             tenant.owed += debt
@@ -246,4 +246,4 @@ def test_a_driver_that_never_tells_finds_nobody() -> None:
 
     for number in range(100):
         payer = Payer(("a", 0), frozenset([1]), 0)
-        assert audit.enter(Answer(number * SECOND // 2, None, 100), [payer]) == {}
+        assert audit.enter(GpuUtilization(number * SECOND // 2, None, 100), [payer]) == {}

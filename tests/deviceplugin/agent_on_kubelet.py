@@ -12,13 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.journal_file import JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
+from gpumanager.deviceplugin.allocator import Allocator
+from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY

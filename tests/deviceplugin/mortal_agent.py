@@ -15,13 +15,13 @@ from typing import Any
 
 from agent_on_kubelet import BOUND, cards, surroundings
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.answer import Answer
-from gpumanager.allocator.decision import Refused
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.server import ResourceServer
+from gpumanager.isolation.answer import Answer
 from gpumanager.kubelet.pods import KubeletPods
 
 

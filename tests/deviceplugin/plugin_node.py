@@ -7,13 +7,13 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from gpumanager.allocator.allocator import Allocator
-from gpumanager.allocator.journal_file import JournalFile
-from gpumanager.allocator.kubelet_books import KubeletBooks
-from gpumanager.allocator.surroundings import Surroundings
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes

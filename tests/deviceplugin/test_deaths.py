@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from agent_on_kubelet import BOUND, JOURNAL, share
 
-from gpumanager.allocator.journal_file import JournalFile
+from gpumanager.grants.journal_file import JournalFile
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
-from gpumanager.allocator.journal import State
+from gpumanager.grants.journal import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet

@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 from plugin_node import BOUND, GPU, Kubelet, RefusingKubelet, new_allocator
 
-from gpumanager.allocator.allocator import Allocator
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed, register

@@ -13,14 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from shell import MACHINE, flags
 
 from gpumanager import names
-from gpumanager.allocator.inheritance import FILE_NAME as INHERITED
-from gpumanager.allocator.journal_file import FILE_NAME as JOURNAL
 from gpumanager.cli import COMMANDS, gpumanager
 from gpumanager.cli.simulate_report import as_json
 from gpumanager.cli.state_lock import FILE_NAME as LOCK
+from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.monitor.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
+from gpumanager.recovery.inheritance import FILE_NAME as INHERITED
 from gpumanager.scheduler.explain import Explanation
 from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota import Usage

@@ -22,7 +22,7 @@ from gpumanager.doctor.values import (
     Unseen,
     Verdict,
 )
-from gpumanager.gpu.loaded import LoadedDriver
+from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kubelet.probe import Speaks
 from gpumanager.units import GIB, MIB, Bytes

@@ -17,8 +17,8 @@ from typing import Final
 from node_process import SECONDS, NodeProcess, wait_for
 from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.host import NodeDisk

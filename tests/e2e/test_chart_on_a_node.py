@@ -20,7 +20,7 @@ from real_node import NODE_PATH, RealNode
 from real_pods import RealPods, container, memory_seen, pod
 from real_release import skip_if_too_old
 
-from gpumanager.allocator.journal import Allocation, State
+from gpumanager.grants.journal import Allocation, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB

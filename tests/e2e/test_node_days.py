@@ -10,7 +10,7 @@ from real_agent import RealAgent
 from real_node import DEVICE_PLUGINS, RealNode
 from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 
-from gpumanager.allocator.journal import Allocation, State
+from gpumanager.grants.journal import Allocation, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB

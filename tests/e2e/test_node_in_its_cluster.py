@@ -12,8 +12,8 @@ from real_agent import RealAgent
 from real_node import NODE, NODE_PATH, RealNode
 from real_pods import PODS, RealPods, container, pod
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.cluster.labels import label_value, read_inventory
+from gpumanager.grants.journal import Allocation
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_INVENTORY,

@@ -9,7 +9,7 @@ from node_process import wait_for
 from real_agent import RealAgent
 from real_pods import RealPods, container, memory_seen, pod
 
-from gpumanager.allocator.journal import State
+from gpumanager.grants.journal import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MEMORY_BLOCK
 

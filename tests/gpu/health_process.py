@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from gpumanager.gpu.health_events import NvmlHealth
+from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.nvml import NvmlError
 
 

@@ -16,9 +16,15 @@ from typing import Any, Protocol
 
 from sim_box import SimBox, sim_box
 
-from gpumanager.gpu import health
-from gpumanager.gpu.health import Finding, HealthEvent, LossEvent, MemoryErrorEvent, XidEvent
-from gpumanager.gpu.health_events import HealthSource
+from gpumanager.gpu.health import state
+from gpumanager.gpu.health.events import HealthSource
+from gpumanager.gpu.health.state import (
+    HealthEvent,
+    LossEvent,
+    MemoryErrorEvent,
+    ProbeResult,
+    XidEvent,
+)
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 
@@ -58,7 +64,7 @@ class ToldSource:
 
     def __init__(self, gpus: tuple[GpuUUID, ...]) -> None:
         self.listed = self.present = gpus
-        self.findings = dict.fromkeys(gpus, Finding())
+        self.findings = dict.fromkeys(gpus, ProbeResult())
         self.problem = ""
         self.mistake: Exception | None = None
         """What is raised that no source should raise."""
@@ -86,9 +92,9 @@ class ToldSource:
     def tells_events(self) -> bool:
         return self.events and self._watched
 
-    def probe(self, gpu: GpuUUID) -> Finding:
+    def probe(self, gpu: GpuUUID) -> ProbeResult:
         self._answering(gpu)
-        return self.findings.get(gpu, Finding(problem="the driver does not know it any more"))
+        return self.findings.get(gpu, ProbeResult(problem="the driver does not know it any more"))
 
     def reopen(self) -> None:
         self._answering(None)
@@ -128,14 +134,14 @@ class ToldWorld:
 
     def double_bit_error(self, gpu: GpuUUID) -> None:
         counted = self.source.findings[gpu].double_bits or 0
-        self.source.findings[gpu] = Finding(double_bits=counted + 1)
+        self.source.findings[gpu] = ProbeResult(double_bits=counted + 1)
         self.source.happen(MemoryErrorEvent(gpu))
 
     def remap(self, gpu: GpuUUID, *, pending: bool, failed: bool) -> None:
-        self.source.findings[gpu] = Finding(remap_pending=pending, remap_failed=failed)
+        self.source.findings[gpu] = ProbeResult(remap_pending=pending, remap_failed=failed)
 
     def lose(self, gpu: GpuUUID) -> None:
-        self.source.findings[gpu] = Finding(problem="it has fallen off the bus")
+        self.source.findings[gpu] = ProbeResult(problem="it has fallen off the bus")
         self.source.listed = tuple(one for one in self.source.listed if one != gpu)
         self.source.happen(LossEvent())
 
@@ -146,7 +152,7 @@ class ToldWorld:
     def restore(self, gpu: GpuUUID) -> None:
         if gpu in self.source.findings:
             self.source.listed = self.gpus
-        self.source.findings[gpu] = Finding()
+        self.source.findings[gpu] = ProbeResult()
         self.source.present = self.gpus
 
     def unload(self) -> None:
@@ -180,8 +186,8 @@ class SimulatedSource:
     def tells_events(self) -> bool:
         return bool(self._ask("events"))
 
-    def probe(self, gpu: GpuUUID) -> Finding:
-        finding: Finding = _value(self._ask("probe", gpu))
+    def probe(self, gpu: GpuUUID) -> ProbeResult:
+        finding: ProbeResult = _value(self._ask("probe", gpu))
         return finding
 
     def reopen(self) -> None:
@@ -209,7 +215,7 @@ class SimulatedSource:
 
 def _value(named: Any) -> Any:
     name, fields = named
-    return getattr(health, name)(**fields)
+    return getattr(state, name)(**fields)
 
 
 class SimulatedWorld:

@@ -4,32 +4,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.gpu.health import (
-    Finding,
+from gpumanager.gpu.health.checks import Checks
+from gpumanager.gpu.health.state import (
     GpuHealth,
+    HealthReason,
     LossEvent,
     MemoryErrorEvent,
-    Patience,
-    Reason,
+    ProbeResult,
+    RecoveryPolicy,
     XidEvent,
     after_event,
     after_probe,
 )
-from gpumanager.gpu.health_checks import Checks
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("GPU-0")
 CHECKS = Checks()
-PATIENCE = Patience(probes=3, transient=30, fatal=120, longest=1000, relapse=600)
-GOOD = Finding()
-LOST = Finding(problem="it has fallen off the bus")
+PATIENCE = RecoveryPolicy(probes=3, transient=30, fatal=120, longest=1000, relapse=600)
+GOOD = ProbeResult()
+LOST = ProbeResult(problem="it has fallen off the bus")
 
 
 def xid(health: GpuHealth, code: int, now: float) -> GpuHealth:
     return after_event(health, XidEvent(GPU, code), now, CHECKS, PATIENCE)
 
 
-def probe(health: GpuHealth, now: float, finding: Finding = GOOD) -> GpuHealth:
+def probe(health: GpuHealth, now: float, finding: ProbeResult = GOOD) -> GpuHealth:
     return after_probe(health, finding, now, PATIENCE)
 
 
@@ -52,7 +52,7 @@ def test_a_harmful_xid_takes_the_gpu_out_of_use_at_once() -> None:
 
     assert (health.healthy, health.since, health.quiet) == (False, 5, 120)
     assert health.cause is not None
-    assert health.cause.reason is Reason.XID
+    assert health.cause.reason is HealthReason.XID
     assert "Xid 79 (GPU has fallen off the bus)" in health.cause.text
 
 
@@ -115,13 +115,13 @@ def test_a_fall_long_after_a_recovery_is_a_first_one() -> None:
 @pytest.mark.parametrize(
     ("finding", "reason"),
     [
-        (LOST, Reason.LOST),
-        (Finding(remap_failed=True), Reason.REMAP_FAILED),
-        (Finding(recovery="reset this GPU"), Reason.RECOVERY),
+        (LOST, HealthReason.LOST),
+        (ProbeResult(remap_failed=True), HealthReason.REMAP_FAILED),
+        (ProbeResult(recovery="reset this GPU"), HealthReason.RECOVERY),
     ],
 )
 def test_what_a_probe_finds_keeps_the_gpu_down_for_as_long_as_it_lasts(
-    finding: Finding, reason: Reason
+    finding: ProbeResult, reason: HealthReason
 ) -> None:
     health = GpuHealth(GPU)
     for now in range(0, 5000, 10):
@@ -134,13 +134,13 @@ def test_what_a_probe_finds_keeps_the_gpu_down_for_as_long_as_it_lasts(
 
 
 def test_memory_errors_harm_when_they_become_more_not_by_being_there() -> None:
-    known = probe(GpuHealth(GPU), 0, Finding(double_bits=3))
+    known = probe(GpuHealth(GPU), 0, ProbeResult(double_bits=3))
     assert known.healthy
 
-    more = probe(known, 10, Finding(double_bits=4))
+    more = probe(known, 10, ProbeResult(double_bits=4))
     assert not more.healthy
 
-    reset = probe(known, 10, Finding(double_bits=0))
+    reset = probe(known, 10, ProbeResult(double_bits=0))
     assert (reset.healthy, reset.double_bits) == (True, 0)
 
 
@@ -152,7 +152,7 @@ def test_a_memory_error_that_is_told_as_an_event_harms_unless_events_do_not_coun
 
 
 def test_a_row_that_waits_for_its_replacement_asks_for_attention_and_no_more() -> None:
-    health = probe(GpuHealth(GPU), 0, Finding(remap_pending=True))
+    health = probe(GpuHealth(GPU), 0, ProbeResult(remap_pending=True))
 
     assert health.healthy
     assert "next reset" in health.attention
@@ -163,7 +163,7 @@ def test_a_loss_of_nobody_in_particular_harms_nobody() -> None:
     assert after_event(GpuHealth(GPU), LossEvent(), 0, CHECKS, PATIENCE).healthy
 
 
-FINDINGS = st.sampled_from([GOOD, GOOD, GOOD, LOST, Finding(remap_failed=True)])
+FINDINGS = st.sampled_from([GOOD, GOOD, GOOD, LOST, ProbeResult(remap_failed=True)])
 STEPS = st.lists(
     st.tuples(st.floats(0.1, 60), st.one_of(FINDINGS, st.sampled_from([13, 79, 4711]))),
     max_size=200,
@@ -171,7 +171,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_a_gpu_never_flaps(steps: list[tuple[float, Finding | int]]) -> None:
+def test_whatever_happens_a_gpu_never_flaps(steps: list[tuple[float, ProbeResult | int]]) -> None:
     """Down at once after harm; up only after good probes in a row over the whole quiet time."""
     health, now, last_harm = GpuHealth(GPU), 0.0, 0.0
     good: list[float] = []
@@ -180,7 +180,7 @@ def test_whatever_happens_a_gpu_never_flaps(steps: list[tuple[float, Finding | i
         before = health
         health = xid(health, what, now) if isinstance(what, int) else probe(health, now, what)
         harm = what in {79, 4711} if isinstance(what, int) else what != GOOD
-        good = [] if harm else good + [now] * isinstance(what, Finding)
+        good = [] if harm else good + [now] * isinstance(what, ProbeResult)
         last_harm = now if harm else last_harm
         if harm:
             assert not health.healthy

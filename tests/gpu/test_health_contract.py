@@ -7,7 +7,7 @@ import pytest
 from health_worlds import SimulatedSource, SimulatedWorld, ToldWorld, World, simulated_world
 from sim_box import sim_box
 
-from gpumanager.gpu.health import LossEvent, MemoryErrorEvent, XidEvent
+from gpumanager.gpu.health.state import LossEvent, MemoryErrorEvent, XidEvent
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.sim.faults import FOREVER
 

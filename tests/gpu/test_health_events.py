@@ -4,7 +4,7 @@ import pynvml
 import pytest
 from nvml_answers import answers, refuse
 
-from gpumanager.gpu.health_events import NvmlHealth
+from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.values import GpuUUID
 
 

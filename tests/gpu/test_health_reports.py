@@ -1,17 +1,17 @@
 """What the cluster is told: each change once, and the state there is."""
 
-from gpumanager.gpu.health import (
-    Finding,
+from gpumanager.gpu.health.checks import Checks
+from gpumanager.gpu.health.reports import condition_of, events_between
+from gpumanager.gpu.health.state import (
     GpuHealth,
     NodeHealth,
     NvmlState,
-    Patience,
+    ProbeResult,
+    RecoveryPolicy,
     XidEvent,
     after_event,
     after_probe,
 )
-from gpumanager.gpu.health_checks import Checks
-from gpumanager.gpu.health_reports import condition_of, events_between
 from gpumanager.gpu.values import GpuUUID
 
 A, B = GpuUUID("GPU-a"), GpuUUID("GPU-b")
@@ -20,7 +20,7 @@ FINE = NodeHealth(nvml=NvmlState.ANSWERS).knowing([A, B])
 
 def xid(health: NodeHealth, gpu: GpuUUID, code: int) -> NodeHealth:
     known = health.of(gpu) or GpuHealth(gpu)
-    return health.changed(after_event(known, XidEvent(gpu, code), 1.0, Checks(), Patience()))
+    return health.changed(after_event(known, XidEvent(gpu, code), 1.0, Checks(), RecoveryPolicy()))
 
 
 def reasons(before: NodeHealth, after: NodeHealth) -> list[tuple[bool, str]]:
@@ -47,7 +47,7 @@ def test_another_cause_is_told() -> None:
     down = xid(FINE, A, 79)
     lost = down.of(A)
     assert lost is not None
-    after = after_probe(lost, Finding(problem="it needs a reset"), 2.0, Patience())
+    after = after_probe(lost, ProbeResult(problem="it needs a reset"), 2.0, RecoveryPolicy())
 
     assert reasons(down, down.changed(after)) == [(True, "GpuLost")]
 
@@ -68,7 +68,7 @@ def test_a_program_that_faults_by_the_thousand_is_told_of_a_few_times() -> None:
 def test_a_row_to_be_replaced_is_told_once() -> None:
     known = FINE.of(B)
     assert known is not None
-    after = FINE.changed(after_probe(known, Finding(remap_pending=True), 1.0, Patience()))
+    after = FINE.changed(after_probe(known, ProbeResult(remap_pending=True), 1.0, RecoveryPolicy()))
 
     assert reasons(FINE, after) == [(True, "GpuNeedsAttention")]
     assert reasons(after, after) == []

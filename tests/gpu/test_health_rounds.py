@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpumanager.gpu import health_thread
-from gpumanager.gpu.health import Finding, HealthEvent
-from gpumanager.gpu.health_thread import HealthThread, Probed, Timing, Told
+from gpumanager.gpu.health import prober
+from gpumanager.gpu.health.prober import HealthMessage, HealthProber, ProbeRound, ProbeTiming
+from gpumanager.gpu.health.state import HealthEvent, ProbeResult
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("GPU-0")
@@ -29,10 +29,10 @@ class Clock:
     def tells_events(self) -> bool:
         return True
 
-    def probe(self, gpu: GpuUUID) -> Finding:
+    def probe(self, gpu: GpuUUID) -> ProbeResult:
         del gpu
         self.now += self.cost
-        return Finding()
+        return ProbeResult()
 
     def reopen(self) -> None: ...
 
@@ -43,12 +43,12 @@ class Clock:
 def test_rounds_take_a_hundredth_of_the_time_and_are_a_minute_apart_at_most(
     monkeypatch: pytest.MonkeyPatch, cost: float, apart: int
 ) -> None:
-    clock, told = Clock(cost), list[Told]()
-    monkeypatch.setattr(health_thread, "time", clock)
-    thread = HealthThread(clock, Timing(), told.append, lambda: ())
+    clock, told = Clock(cost), list[HealthMessage]()
+    monkeypatch.setattr(prober, "time", clock)
+    thread = HealthProber(clock, ProbeTiming(), told.append, lambda: ())
 
     while clock.now < 100.0 + 600:
         thread._turn()
 
-    rounds = sum(isinstance(one, Probed) for one in told)
+    rounds = sum(isinstance(one, ProbeRound) for one in told)
     assert rounds == pytest.approx(600 / (apart + cost), abs=5)  # it waits a second at a time

@@ -8,20 +8,20 @@ import pytest
 from health_worlds import ToldWorld
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health import NvmlState, Patience
-from gpumanager.gpu.health_checks import checks_of
-from gpumanager.gpu.health_reports import NodeCondition, NodeEvent
-from gpumanager.gpu.health_thread import Timing
-from gpumanager.gpu.health_watch import HealthWatch, Rules
+from gpumanager.gpu.health.checks import checks_of
+from gpumanager.gpu.health.prober import ProbeTiming
+from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
+from gpumanager.gpu.health.state import NvmlState, RecoveryPolicy
+from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 
 BOUND = 120.0
 """Seconds after which a test is stuck."""
 
-EAGER = Timing(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01, longest=0.01)
-QUICK = Patience(probes=2, transient=0.0, fatal=0.0)
-STAYS = Patience(transient=1e9, fatal=1e9, longest=1e9)
+EAGER = ProbeTiming(probe=0.01, wait=0.01, retry=0.01, silent=0.5, look=0.01, longest=0.01)
+QUICK = RecoveryPolicy(probes=2, transient=0.0, fatal=0.0)
+STAYS = RecoveryPolicy(transient=1e9, fatal=1e9, longest=1e9)
 
 
 class Told:
@@ -66,10 +66,10 @@ async def watching(
     world: ToldWorld,
     told: Told,
     *,
-    patience: Patience = STAYS,
+    patience: RecoveryPolicy = STAYS,
     gpus: tuple[GpuUUID, ...] | None = None,
 ) -> AsyncIterator[HealthWatch]:
-    rules = Rules(patience=patience, timing=EAGER)
+    rules = HealthRules(patience=patience, timing=EAGER)
     known = world.gpus if gpus is None else gpus
     watch = HealthWatch(known, world.source, rules=rules, reports=told)
     task = asyncio.create_task(watch.watch(told))
@@ -195,7 +195,7 @@ async def test_a_gpu_that_containers_hold_and_that_is_missing_is_out_of_use_from
     world, told = ToldWorld(), Told()
     gone = GpuUUID("GPU-gone")
     watch = HealthWatch(
-        world.gpus, world.source, rules=Rules(timing=EAGER), reports=told, held=[gone]
+        world.gpus, world.source, rules=HealthRules(timing=EAGER), reports=told, held=[gone]
     )
     task = asyncio.create_task(watch.watch(told))
     await until(lambda: bool(told.unhealthy_sets))
@@ -220,7 +220,7 @@ async def test_nvml_is_opened_anew_now_and_then_while_a_gpu_is_missing() -> None
 
 async def test_disabled_checks_ask_nothing(caplog: pytest.LogCaptureFixture) -> None:
     world, told = ToldWorld(), Told()
-    rules = Rules(checks=checks_of({"DP_DISABLE_HEALTHCHECKS": "all"}), timing=EAGER)
+    rules = HealthRules(checks=checks_of({"DP_DISABLE_HEALTHCHECKS": "all"}), timing=EAGER)
     caplog.set_level("INFO")
 
     await HealthWatch(world.gpus, world.source, rules=rules, reports=told).watch(told)
@@ -232,7 +232,7 @@ async def test_disabled_checks_ask_nothing(caplog: pytest.LogCaptureFixture) -> 
 async def test_without_probes_only_what_an_enabled_event_harmed_is_probed() -> None:
     world, told = ToldWorld(), Told()
     environment = {"DP_DISABLE_HEALTHCHECKS": "all", "DP_ENABLE_HEALTHCHECKS": "79"}
-    rules = Rules(checks_of(environment), QUICK, EAGER)
+    rules = HealthRules(checks_of(environment), QUICK, EAGER)
     watch = HealthWatch(world.gpus, world.source, rules=rules, reports=told)
     task = asyncio.create_task(watch.watch(told))
     await until(lambda: watch.health.events)

@@ -5,8 +5,8 @@ import threading
 import pynvml
 import pytest
 
-from gpumanager.gpu import loaded
-from gpumanager.gpu.loaded import LoadedDriver
+from gpumanager.gpu import driver_version
+from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.nvml import NvmlError
 
 
@@ -19,24 +19,24 @@ async def test_a_version_is_written_as_people_do(
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: number)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "555.58.02")
 
-    assert await loaded.cuda_version() == text
+    assert await driver_version.cuda_version() == text
 
 
 async def test_without_a_driver_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> LoadedDriver:
         raise NvmlError("no driver")
 
-    monkeypatch.setattr(loaded, "loaded_driver", absent)
+    monkeypatch.setattr(driver_version, "loaded_driver", absent)
 
-    assert await loaded.cuda_version() == ""
+    assert await driver_version.cuda_version() == ""
 
 
 async def test_a_driver_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(loaded, "loaded_driver", lambda: answer.wait(120) and None)
+    monkeypatch.setattr(driver_version, "loaded_driver", lambda: answer.wait(120) and None)
 
-    assert await loaded.cuda_version(0.01) == ""
+    assert await driver_version.cuda_version(0.01) == ""
 
     answer.set()

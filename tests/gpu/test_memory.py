@@ -9,14 +9,14 @@ import pynvml
 import pytest
 from nvml_answers import answers
 
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
 from sim_box import machine, sim_box
 
 MEASURE = """
 import json
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 with NvmlMeter() as meter:
     print(json.dumps([meter(), meter()]))
 """

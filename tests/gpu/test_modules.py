@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.gpu.modules import LOADERS, HostKernel, Node, load_modules, parse_majors
+from gpumanager.gpu.kernel_modules import (
+    LOADERS,
+    DeviceNode,
+    HostKernel,
+    load_modules,
+    parse_majors,
+)
 
 NVIDIA_MODPROBE, MODPROBE = LOADERS
 
@@ -22,7 +28,7 @@ class PlayedKernel:
     brings: Mapping[Sequence[str], Mapping[str, int | None]] = field(default_factory=dict)
     may_make: bool = True
     ran: list[Sequence[str]] = field(default_factory=list)
-    made: list[Node] = field(default_factory=list)
+    made: list[DeviceNode] = field(default_factory=list)
 
     def present(self) -> frozenset[str]:
         return frozenset(self.devices)
@@ -44,7 +50,7 @@ class PlayedKernel:
                 self.loaded[name] = major
         return None
 
-    def make(self, node: Node) -> str | None:
+    def make(self, node: DeviceNode) -> str | None:
         if not self.may_make:
             return "Operation not permitted"
         self.made.append(node)
@@ -75,11 +81,11 @@ def test_modprobe_loads_and_the_nodes_are_made_by_the_numbers_that_the_kernel_ga
     assert load_modules(kernel) == ()
     assert kernel.ran == [NVIDIA_MODPROBE, MODPROBE]
     assert set(kernel.made) == {
-        Node("nvidiactl", 195, 255),
-        Node("nvidia0", 195, 0),
-        Node("nvidia1", 195, 1),
-        Node("nvidia-uvm", 511, 0),
-        Node("nvidia-uvm-tools", 511, 1),
+        DeviceNode("nvidiactl", 195, 255),
+        DeviceNode("nvidia0", 195, 0),
+        DeviceNode("nvidia1", 195, 1),
+        DeviceNode("nvidia-uvm", 511, 0),
+        DeviceNode("nvidia-uvm-tools", 511, 1),
     }
 
 
@@ -88,7 +94,7 @@ def test_a_node_that_is_there_is_not_made_again() -> None:
     kernel = PlayedKernel(ALL - {"nvidia-uvm"}, loaded)
 
     assert load_modules(kernel) == ()
-    assert kernel.made == [Node("nvidia-uvm", 511, 0)]
+    assert kernel.made == [DeviceNode("nvidia-uvm", 511, 0)]
 
 
 @pytest.mark.parametrize(
@@ -135,11 +141,11 @@ def test_a_command_s_failure_is_told_in_its_own_words(tmp_path: Path) -> None:
 
 def test_a_node_is_a_character_device_for_everybody(tmp_path: Path) -> None:
     kernel = HostKernel(tmp_path)
-    if kernel.make(Node("nvidiactl", 195, 255)) is not None:
+    if kernel.make(DeviceNode("nvidiactl", 195, 255)) is not None:
         pytest.skip("device nodes cannot be made here: needs root")
 
     status = (tmp_path / "nvidiactl").stat()
     assert stat.S_ISCHR(status.st_mode)
     assert stat.S_IMODE(status.st_mode) == 0o666
     assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (195, 255)
-    assert kernel.make(Node("nvidiactl", 195, 255)) == "File exists"
+    assert kernel.make(DeviceNode("nvidiactl", 195, 255)) == "File exists"

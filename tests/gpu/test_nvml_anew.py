@@ -7,8 +7,8 @@ import pynvml
 import pytest
 from nvml_answers import answers, refuse
 
-from gpumanager.gpu.memory import NvmlMeter
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nvml_answers import answers
 
-from gpumanager.gpu.memory import NvmlMeter
+from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID
 

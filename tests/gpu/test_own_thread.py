@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from gpumanager.gpu.own_thread import OwnThread
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 
 BOUND = 120.0
 
 
 def test_answers_and_errors_come_to_who_asked() -> None:
-    thread = OwnThread("questions")
+    thread = DaemonThreadExecutor("questions")
 
     first = thread.submit(lambda: 1)
     second = thread.submit(lambda: 1 // 0)
@@ -25,7 +25,7 @@ def test_answers_and_errors_come_to_who_asked() -> None:
 
 
 def test_it_ends_after_what_it_was_given_and_begins_anew_when_asked_again() -> None:
-    thread = OwnThread("questions")
+    thread = DaemonThreadExecutor("questions")
     meanwhile = threading.Event()
     under_way = thread.submit(meanwhile.wait, BOUND)
     given = thread.submit(threading.current_thread)
@@ -47,9 +47,10 @@ def test_it_ends_after_what_it_was_given_and_begins_anew_when_asked_again() -> N
 def test_a_question_that_hangs_does_not_keep_the_program_from_ending() -> None:
     program = (
         "import asyncio, threading\n"
-        "from gpumanager.gpu.own_thread import OwnThread\n"
+        "from gpumanager.gpu.daemon_thread import DaemonThreadExecutor\n"
         "async def main():\n"
-        "    asyncio.get_running_loop().run_in_executor(OwnThread('x'), threading.Event().wait)\n"
+        "    loop = asyncio.get_running_loop()\n"
+        "    loop.run_in_executor(DaemonThreadExecutor('x'), threading.Event().wait)\n"
         "    await asyncio.sleep(0)\n"
         "asyncio.run(main())\n"
     )

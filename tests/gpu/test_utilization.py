@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from nvml_answers import answers, refuse
 
-from gpumanager.gpu.samples import Answers
+from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
@@ -41,7 +41,7 @@ print(json.dumps(rows))
 Row = tuple[str, int, float, int]
 
 
-def rows(answers: Answers) -> list[Row]:
+def rows(answers: UtilizationByGpu) -> list[Row]:
     return [
         (gpu, sample.pid, sample.ended_ns / 1e9, sample.percent)
         for gpu, answer in answers.items()
@@ -49,7 +49,7 @@ def rows(answers: Answers) -> list[Row]:
     ]
 
 
-def watch(meter: Callable[[], Answers], until: "Future[Any]") -> list[Row]:
+def watch(meter: Callable[[], UtilizationByGpu], until: "Future[Any]") -> list[Row]:
     found: list[Row] = []
     while not until.done():
         found += rows(meter())

@@ -27,8 +27,8 @@ pytest_plugins = ["api_fixtures"]
 WALL: Final = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("time", "localtime")}
 PACKAGE: Final = Path(gpumanager.__file__ or "").parent
 MAY_READ: Final = {
-    "allocator/journal_file.py": "the name of a damaged journal",
-    "allocator/surroundings.py": "when a grant was made, for people",
+    "grants/journal_file.py": "the name of a damaged journal",
+    "deviceplugin/surroundings.py": "when a grant was made, for people",
     "cli/bundle.py": "a bundle's name",
     "cluster/node_keeper.py": "since when a condition holds, for people",
     "cluster/notices.py": "an event's stamps",

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 from hostile_node import HostileNode, pod
 
-from gpumanager.allocator.journal_file import FILE_NAME
+from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.sim.pods import Pod
 
 pytestmark = pytest.mark.namespaces

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
+from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident
@@ -118,7 +118,7 @@ class World:
     usages: Sequence[AllocationUsage] = ()
     status: Mapping[GpuUUID, GpuStatus] = field(default_factory=dict)
     held: Mapping[GpuUUID, Mapping[int, Bytes | None]] = field(default_factory=dict)
-    samples: Sequence[Sample] | None = ()
+    samples: Sequence[ProcessSample] | None = ()
     members: Mapping[int, Membership] = field(default_factory=dict)
     broken: GpuManagerError | None = None
     looks: int = 0
@@ -134,7 +134,7 @@ class World:
         return Told(
             self.status if question.status else None,
             {gpu: held.get(gpu, {}) for gpu in question.processes},
-            {FIRST.uuid: Answer(0, samples)} if question.samples else {},
+            {FIRST.uuid: GpuUtilization(0, samples)} if question.samples else {},
         )
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:

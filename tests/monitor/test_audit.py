@@ -22,8 +22,8 @@ from monitor_world import (
     whole,
 )
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import bare
+from gpumanager.grants.journal import Allocation
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,

@@ -11,8 +11,8 @@ import pytest
 from monitor_world import World, claimant, gpu, member, process, share, usage, whole
 from nvml_answers import answers
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import Bond, Level, topology
+from gpumanager.grants.journal import Allocation
 from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.audit import LOOKS, Kind
 from gpumanager.monitor.auditor import Auditor

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from monitor_world import claimant, share
 
-from gpumanager.allocator.decision import Refused
-from gpumanager.allocator.journal import Journal
-from gpumanager.allocator.journal_file import JournalFile, JournalUnwritable
-from gpumanager.allocator.settlement import NotSettled
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import BOUNDS, Histogram, Latencies, healed
 from gpumanager.names import VCORE

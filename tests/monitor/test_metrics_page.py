@@ -9,11 +9,11 @@ from typing import Any
 from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.ledger import Ledger
-from gpumanager.gpu.samples import Answer, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.journal_meter import JournalWrites
@@ -74,8 +74,8 @@ def metric(page: Page | Snapshot, name: str, *labels: str) -> Values:
 
 def busy(*samples: tuple[int, int], ended: int = SECOND_NS) -> Busy:
     """pid and percent, on the first GPU."""
-    told = tuple(Sample(pid, ended, percent) for pid, percent in samples)
-    return Busy().after({FIRST.uuid: Answer(ended, told)}, ended)
+    told = tuple(ProcessSample(pid, ended, percent) for pid, percent in samples)
+    return Busy().after({FIRST.uuid: GpuUtilization(ended, told)}, ended)
 
 
 ONE = share(claimant())
@@ -187,7 +187,7 @@ def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
 def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
     first = busy((7, 80))
 
-    later = first.after({FIRST.uuid: Answer(0, ())}, 3 * SECOND_NS)
+    later = first.after({FIRST.uuid: GpuUtilization(0, ())}, 3 * SECOND_NS)
 
     assert first.percent(FIRST.uuid, [7]) == 80
     assert later.percent(FIRST.uuid, [7]) == 0

@@ -8,8 +8,8 @@ from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage,
 from prometheus_client.parser import text_string_to_metric_families as parse
 from test_metrics_page import busy, snapshot
 
-from gpumanager.allocator.journal import Allocation
 from gpumanager.gpu.values import bare
+from gpumanager.grants.journal import Allocation
 from gpumanager.monitor.display import graph
 from gpumanager.monitor.http import REASONS, Answer, Bounds, HttpServer
 from gpumanager.monitor.rows import Page

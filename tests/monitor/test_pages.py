@@ -14,7 +14,7 @@ import pytest
 from monitor_world import EVERYTHING, FIRST, World, claimant, member, share, until, usage, whole
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.samples import Sample
+from gpumanager.gpu.samples import ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.monitor import pages, service
 from gpumanager.monitor.auditor import Auditor
@@ -256,7 +256,7 @@ async def test_utilisation_reaches_the_page(watch: Watch) -> None:
     watch.world.members = {mine: member(claimant())}
     watch.world.held = {FIRST.uuid: {mine: Bytes(GIB)}}
     now = time.monotonic_ns()
-    watch.world.samples = [Sample(mine, now, 42)]
+    watch.world.samples = [ProcessSample(mine, now, 42)]
 
     view = (await sampler.sample(EVERYTHING)).containers[0]
 

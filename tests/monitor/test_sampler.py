@@ -3,7 +3,7 @@
 import pytest
 from monitor_world import EVERYTHING, FIRST, World, claimant, member, process, share, usage
 
-from gpumanager.allocator.journal import Allocation
+from gpumanager.grants.journal import Allocation
 from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.audit import suspects
 from gpumanager.monitor.driver import PatientDriver

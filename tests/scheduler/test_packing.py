@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduler_world import ask, machine, pod, pod_object, view
 from truth import overfull
 
-from gpumanager.allocator.plan import planned
+from gpumanager.grants.plan import planned
 from gpumanager.placement.values import Books, Refusal
 from gpumanager.scheduler.asks import MOST_CONTAINERS, PodAsk, ask_of, asking
 from gpumanager.scheduler.packing import Packing, pack

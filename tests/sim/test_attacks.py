@@ -13,7 +13,7 @@ import pytest
 
 from gpumanager.compute.audit import GROSS
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.stage import Played, Tenant, play
+from gpumanager.sim.harness import HarnessResult, Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -69,18 +69,18 @@ def attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def attack(
     program: Path, name: str, *, managed: bool = True, seconds: int = SECONDS, gpus: int = 1
-) -> Played:
+) -> HarnessResult:
     tenant = Tenant("attacker", round(PROMISE * 100), f"{program} {name} {seconds + 2}")
     return await play([tenant], seconds, interval=INTERVAL, managed=managed, gpus=gpus)
 
 
-def most(played: Played) -> float:
+def most(played: HarnessResult) -> float:
     """Its share of the GPU in the best of all windows."""
     starts = [number * INTERVAL for number in range(round((SECONDS - WINDOW) / INTERVAL) + 1)]
     return max(played.share("attacker", start, start + WINDOW) for start in starts)
 
 
-def ahead(played: Played) -> list[float]:
+def ahead(played: HarnessResult) -> list[float]:
     """Seconds of GPU time that it had more than its share, at the end of each interval."""
     due = PROMISE * INTERVAL
     return list(accumulate(busy - due for busy in played.busy["attacker"]))

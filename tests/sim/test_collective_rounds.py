@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.stage import Played, Tenant, play
+from gpumanager.sim.harness import HarnessResult, Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -29,7 +29,7 @@ def job(kernel: str, launcher: str, gpus: int, seconds: float) -> Tenant:
     return Tenant("job", PERCENT, text)
 
 
-def rounds(played: Played, gpus: int) -> float:
+def rounds(played: HarnessResult, gpus: int) -> float:
     """In a second."""
     told = played.reports["job"]
     return float(told["kernels"] / (2 * gpus) / told["seconds"])

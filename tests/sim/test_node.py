@@ -12,8 +12,8 @@ import pytest
 from host_watch import HostWatch
 from waiting import until
 
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
 from gpumanager.gpu.values import Gpu
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_PROFILE,

@@ -16,7 +16,7 @@ from compute.runner import Ran, Runner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gpumanager.sim.stage import Tenant, play
+from gpumanager.sim.harness import Tenant, play
 
 pytestmark = pytest.mark.namespaces
 

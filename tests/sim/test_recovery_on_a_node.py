@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.allocator.inheritance import FILE_NAME as ORIGINAL
-from gpumanager.allocator.journal import Allocation
-from gpumanager.allocator.journal_file import FILE_NAME, JournalFile
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
 from gpumanager.sim.kubelet.devices import Holding
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode

@@ -15,9 +15,9 @@ from waiting import until
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
+from gpumanager.sim.harness.tenants import together
 from gpumanager.sim.machine import DriverBehaviour
-from gpumanager.sim.stage import StageFailed, Tenant, agenda, play
-from gpumanager.sim.stage.company import together
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -138,8 +138,8 @@ async def test_what_nobody_uses_is_lent_to_who_may_burst() -> None:
 async def test_on_the_system_s_clock_it_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: more time where the program was not loaded in it."""
     for seconds in (1, 5, 30, 120):
-        monkeypatch.setattr("gpumanager.sim.stage.ASSEMBLY_SECONDS", seconds)
-        with contextlib.suppress(StageFailed):
+        monkeypatch.setattr("gpumanager.sim.harness.ASSEMBLY_SECONDS", seconds)
+        with contextlib.suppress(HarnessFailed):
             played = await play([ALONE], 1.0, clock="real")
             break
 
@@ -151,7 +151,7 @@ async def test_on_the_system_s_clock_it_takes_its_time(monkeypatch: pytest.Monke
 async def test_a_program_that_fails_ends_the_stage_with_its_words(
     limiter: Literal["shim", "none"],
 ) -> None:
-    with pytest.raises(StageFailed, match=r"(?s)odd-0: exit 2.*pattern=odd"):
+    with pytest.raises(HarnessFailed, match=r"(?s)odd-0: exit 2.*pattern=odd"):
         await play(
             [ALONE, Tenant("odd", 10, "kernel=1ms pattern=odd for=1s")], 1.0, limiter=limiter
         )
@@ -160,7 +160,7 @@ async def test_a_program_that_fails_ends_the_stage_with_its_words(
 async def test_a_program_that_is_killed_ends_the_stage(tmp_path: Path) -> None:
     deadly = library(tmp_path, "#include <signal.h>", "raise(SIGKILL);")
 
-    with pytest.raises(StageFailed, match="alone-0: exit 137"):
+    with pytest.raises(HarnessFailed, match="alone-0: exit 137"):
         await play([ALONE], 1.0, limiter=deadly)
 
 

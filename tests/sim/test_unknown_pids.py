@@ -7,7 +7,7 @@ process is not nothing: limits hold by what the limiter measured itself.
 import pytest
 
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.stage import Tenant, play
+from gpumanager.sim.harness import Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -17,9 +17,9 @@ from view_world import (
     snapshot,
 )
 
-from gpumanager.allocator.journal import Allocation, Claimant, State
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
+from gpumanager.grants.journal import Allocation, Claimant, State
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.admissions import Admissions, Kind
 from gpumanager.view.metrics import NotAnAgent, read_metrics

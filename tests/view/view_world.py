@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.allocator.journal import Allocation, Claimant, Journal, State
-from gpumanager.allocator.ledger import Ledger
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
+from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally

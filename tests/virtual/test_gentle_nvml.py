@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from measured import GPU, NAME, OTHER, Driver, Process
 
-from gpumanager.gpu.pacing import LONGEST_SECONDS, MOST_OF_TIME, pace
+from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
 from gpumanager.gpu.values import bare
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.allocation import MEASURING_TRIES
@@ -190,8 +190,8 @@ async def test_only_gpus_of_containers_with_processes_are_asked_about(
     ("cost", "seconds"), [(0.0, 0.5), (0.004, 0.5), (0.02, 2.0), (10.0, LONGEST_SECONDS)]
 )
 def test_a_hundredth_of_the_time_passes_in_the_driver_at_most(cost: float, seconds: float) -> None:
-    assert pace(0.5, cost) == pytest.approx(seconds)
-    assert cost / pace(0.5, cost) <= MOST_OF_TIME or seconds == LONGEST_SECONDS
+    assert poll_interval(0.5, cost) == pytest.approx(seconds)
+    assert cost / poll_interval(0.5, cost) <= MOST_OF_TIME or seconds == LONGEST_SECONDS
 
 
 class Served:

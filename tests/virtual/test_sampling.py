@@ -12,7 +12,7 @@ from container_process import SECONDS, eventually
 from hello_client import exchange, hello
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.config import Config
@@ -29,7 +29,7 @@ ALL = frozenset({bare(GPU)})
 
 
 class Driver:
-    """Answers what it is told to, from a thread."""
+    """UtilizationByGpu what it is told to, from a thread."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -37,17 +37,17 @@ class Driver:
         self.meanwhile.set()
         self.broken = False
 
-    def __call__(self, gpus: Collection[GpuUUID]) -> Answers:
+    def __call__(self, gpus: Collection[GpuUUID]) -> UtilizationByGpu:
         self.passes += 1
         self.asked_about = frozenset(gpus)
         number = self.passes
         self.meanwhile.wait(SECONDS)
         if self.broken:
             raise GpuManagerError("no driver")
-        return {GPU: Answer(number, (Sample(number, number, 50),))}
+        return {GPU: GpuUtilization(number, (ProcessSample(number, number, 50),))}
 
 
-def pids(answers: Answers) -> list[int]:
+def pids(answers: UtilizationByGpu) -> list[int]:
     return [sample.pid for answer in answers.values() for sample in answer.samples or ()]
 
 

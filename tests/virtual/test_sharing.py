@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hello_client import Regions, exchange, hello
 
-from gpumanager.gpu.samples import Answer, Answers, Sample
+from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
@@ -60,7 +60,7 @@ class Node:
         meter.retired_ns += round(share * TICK)
         meter.throttled += waits
 
-    def tick(self, answers: Answers | None = None) -> None:
+    def tick(self, answers: UtilizationByGpu | None = None) -> None:
         self.now += TICK
         self.manager.share_now(self.now, answers or {})
 
@@ -237,8 +237,8 @@ async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
     await node.open("b", limit(30))
     for _ in range(400):
         node.use("b", 0.3, waits=1)
-        sample = Sample(os.getpid(), node.now + TICK, 60)
-        node.tick({GPU: Answer(node.now + TICK, (sample,), 60)})
+        sample = ProcessSample(os.getpid(), node.now + TICK, 60)
+        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,), 60)})
 
     assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
     assert node.meter("a").charged_ns > 10 * TICK
@@ -248,8 +248,8 @@ async def test_an_instance_of_a_gpu_is_found_by_its_uuid(node: Node) -> None:
     await node.open("a", limit(30))
     stranger = GpuUUID(GPU.replace("GPU-", "MIG-"))
     for _ in range(400):
-        sample = Sample(1, node.now + TICK, 40)
-        node.tick({stranger: Answer(node.now + TICK, (sample,))})
+        sample = ProcessSample(1, node.now + TICK, 40)
+        node.tick({stranger: GpuUtilization(node.now + TICK, (sample,))})
 
     assert node.limit("a").others_ppm == pytest.approx(400_000, rel=0.01)
 
@@ -286,9 +286,9 @@ async def test_meters_of_a_hostile_container_neither_end_the_sharing_nor_take_a_
             value = made_up.choice([0, 1, 2**63, 2**64 - 1, 2**64 - 10**13, node.now])
             setattr(node.meter("evil"), name, value)
         samples = [
-            Sample(me, node.now + TICK, made_up.choice([0, 50, 100])),
-            Sample(1, node.now, 5),
+            ProcessSample(me, node.now + TICK, made_up.choice([0, 50, 100])),
+            ProcessSample(1, node.now, 5),
         ]
-        node.tick({GPU: Answer(node.now + TICK, tuple(samples), busy=100)})
+        node.tick({GPU: GpuUtilization(node.now + TICK, tuple(samples), busy=100)})
 
         assert node.rate("good") >= 0.85 * 600_000

@@ -11,8 +11,8 @@ from container_process import HERE, SECONDS, StartProcess, eventually
 from hello_client import OBSERVER, Regions, connect, hello
 from open_door import NAME, held, limit, open_descriptors, pids, say
 
-from gpumanager.allocator.ports import VirtualManager
 from gpumanager.errors import GpuManagerError
+from gpumanager.grants.ports import VirtualManager
 from gpumanager.units import GIB
 from gpumanager.virtual import sealed_memory
 from gpumanager.virtual.manager import VirtualSockets

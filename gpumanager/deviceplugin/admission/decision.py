@@ -1,0 +1,202 @@
+"""What Allocate grants: the capacity that the device IDs say, where it really exists.
+
+IDs that name one GPU (or exactly the whole GPUs) mean those, if they have the room; IDs that the
+kubelet took from several GPUs get real capacity by placement. A refusal is final for the pod and
+its text is what the user sees, so it says what was asked, what there is, and what to write instead.
+Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from gpumanager.deviceplugin.admission.admission import Progress, Transaction
+from gpumanager.deviceplugin.admission.steering import locate, roomiest
+from gpumanager.gpu.values import Gpu
+from gpumanager.grants.journal import Allocation, Claimant, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.live import of_admission, on_gpu, without
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.placement.place import check, evaluator_of, place
+from gpumanager.placement.values import Evaluator, Grant, Reason, Refusal, Request
+from gpumanager.units import CORES_PER_GPU, blocks
+
+NO_CORES = (
+    f"memory of a GPU without cores: a container that asks for {VMEMORY} needs {VCORE} too, "
+    f"for example {VCORE}: 10"
+)
+NO_SHARING = (
+    f"this node gives whole GPUs only (share mode is off): ask for {VCORE}: 100 or a multiple"
+)
+AS_NAMED = "the kubelet chose without asking: its init container's devices, or all that were left"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No, in words for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One Allocate: these IDs of this resource. now: seconds since the epoch."""
+
+    resource: str
+    ids: tuple[str, ...]
+    now: float
+
+
+def decide(
+    ledger: Ledger,
+    live: tuple[Allocation, ...],
+    transaction: Transaction,
+    demand: Demand,
+    *,
+    share_mode: bool = True,
+) -> Allocation | Refused:
+    """The allocation as it is after `demand`; raises UnknownDeviceID."""
+    admitted = of_admission(live, transaction.admission)
+    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
+    draft = (half or _begin(transaction, demand)).with_ids(demand.resource, demand.ids)
+    others = without(live, draft.allocation)
+    request = transaction.request or Request(draft.cores, draft.blocks)
+    if refusal := _impossible(request, transaction, share_mode=share_mode):
+        return refusal
+    if half and half.core_ids:
+        return _complete(ledger, others, draft)
+    for grant in _candidates(ledger, live, transaction, draft, request):
+        if _holds(ledger, others, draft, grant):
+            return _granted(draft, grant, transaction)
+    return _placed(ledger, others, draft, request)
+
+
+def _begin(transaction: Transaction, demand: Demand) -> Allocation:
+    return Allocation(
+        allocation=transaction.allocation,
+        admission=transaction.admission,
+        core_ids=(),
+        memory_ids=(),
+        gpus=(),
+        evaluator=Evaluator.SHARE,
+        why="",
+        time=demand.now,
+        state=State.ANSWERED,
+        candidate=claimant(transaction.candidate),
+    )
+
+
+def claimant(progress: Progress | None) -> Claimant | None:
+    if progress is None:
+        return None
+    pod = progress.pod
+    return Claimant(pod.uid, pod.namespace, pod.name, progress.container.name)
+
+
+def _impossible(request: Request, transaction: Transaction, *, share_mode: bool) -> Refused | None:
+    """What can be refused by the request alone. Unless its container is known, half of it is."""
+    known = transaction.request is not None or len(transaction.sizes) > 1
+    if not request.cores:
+        return Refused(NO_CORES) if known else None
+    if request.cores < CORES_PER_GPU and not share_mode:
+        return Refused(NO_SHARING)
+    refusal = check(request)
+    if refusal and (known or refusal.reason is not Reason.NO_MEMORY_ASKED):
+        return Refused(str(refusal))
+    return None
+
+
+def _complete(
+    ledger: Ledger, others: Iterable[Allocation], draft: Allocation
+) -> Allocation | Refused:
+    """The memory of a container whose cores are answered: the GPU is given, has it the room?"""
+    if ledger.fits(others, draft):
+        return draft
+    gpus = [gpu for gpu in ledger.topology.gpus if gpu.uuid in draft.gpus]
+    if draft.whole or any(draft.blocks > blocks(gpu.memory) for gpu in gpus):
+        room = min((blocks(gpu.memory) for gpu in gpus), default=0)
+        return Refused(f"{Reason.TOO_LARGE.value}: {draft.blocks} blocks asked; it has {room}")
+    books = ledger.books(others)
+    room = min((books.of(gpu).free_blocks for gpu in gpus), default=0)
+    return Refused(
+        f"{Reason.NO_FREE_GPU.value}: {draft.blocks} blocks asked; "
+        f"the GPU of its cores has {room} free"
+    )
+
+
+def _candidates(
+    ledger: Ledger,
+    live: tuple[Allocation, ...],
+    transaction: Transaction,
+    draft: Allocation,
+    request: Request,
+) -> Iterator[Grant]:
+    """Where it could be: as the IDs say, where the other half is, as planned."""
+    sets = [
+        locate(ledger, live, transaction.admission, draft.core_ids),
+        locate(ledger, live, transaction.admission, draft.memory_ids),
+        frozenset(draft.gpus),
+    ]
+    plan = transaction.plan
+    for uuids in sets:
+        gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
+        if len(gpus) == max(1, request.whole_gpus):
+            why = plan.why if plan and plan.gpus == gpus else AS_NAMED
+            yield Grant(request, evaluator_of(request), gpus, why)
+    if plan:
+        yield plan
+
+
+def _holds(ledger: Ledger, others: Iterable[Allocation], draft: Allocation, grant: Grant) -> bool:
+    """True if what is asked so far fits there, and what its other half will ask."""
+    if not ledger.fits(others, _on(draft, grant)):
+        return False
+    if grant.whole:
+        return all(blocks(gpu.memory) >= grant.request.blocks for gpu in grant.gpus)
+    if draft.core_ids and draft.memory_ids:
+        return True
+    gpu = grant.gpus[0]
+    strangers = [a for a in on_gpu(others, gpu.uuid) if a.admission != draft.admission]
+    return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
+
+
+def _placed(
+    ledger: Ledger, others: Iterable[Allocation], draft: Allocation, request: Request
+) -> Allocation | Refused:
+    """The IDs say nothing that holds: real capacity wherever there is some."""
+    answer: Grant | Refusal | None
+    if request.cores:
+        least = max(request.blocks, 1 if not request.whole_gpus else 0)
+        answer = place(ledger.topology, ledger.books(others), Request(request.cores, least))
+    else:
+        answer = _memory_first(ledger, others, request)
+    if isinstance(answer, Grant):
+        return _on(draft, answer)
+    return Refused(str(answer))
+
+
+def _memory_first(
+    ledger: Ledger, others: Iterable[Allocation], request: Request
+) -> Grant | Refusal:
+    gpu = roomiest(ledger, ledger.books(others), request)
+    if gpu is None:
+        detail = f"{request.blocks} blocks asked; no GPU has as many free"
+        return Refusal(request, _memory_reason(ledger.topology.gpus, request), detail)
+    return Grant(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
+
+
+def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
+    largest = max((blocks(gpu.memory) for gpu in gpus), default=0)
+    return Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
+
+
+def _granted(draft: Allocation, grant: Grant, transaction: Transaction) -> Allocation:
+    return replace(_on(draft, grant), candidate=claimant(transaction.candidate) or draft.candidate)
+
+
+def _on(draft: Allocation, grant: Grant) -> Allocation:
+    return replace(
+        draft,
+        gpus=tuple(gpu.uuid for gpu in grant.gpus),
+        evaluator=grant.evaluator,
+        why=grant.why,
+    )

@@ -1,0 +1,39 @@
+"""What is held by nobody any more, looked for before a pod is refused for good.
+
+An agent that died in an admission left a promise to a pod that was rejected for that. And of a pod
+that has ended the kubelet's offer only shows the resource that it asks for: who had a whole GPU and
+no memory is not seen to be gone when memory is asked for first. A static pod that is put back under
+its UID looks as if it had never gone.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from gpumanager.deviceplugin.admission.admission import Transaction, View
+from gpumanager.deviceplugin.identity.lifecycle import again, ended, never_given
+from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.grants.journal import Allocation
+from gpumanager.recovery.evidence import lived_on, who_lives
+from gpumanager.runtime.values import LiveContainers
+from gpumanager.virtual.values import AllocationID
+
+HURRY: Final = 1.0
+"""Seconds for the container runtime to tell who runs, while the kubelet waits."""
+
+
+async def given_to_nobody(
+    live: Collection[Allocation], open_: Transaction, view: View | None, around: Surroundings
+) -> frozenset[AllocationID]:
+    """Promises that may be taken back while `open_` is being admitted."""
+    checkpoint, admission = await around.books.read(), open_.admission
+    never = never_given(live, admission, checkpoint, view)
+    over = ended(live, admission, view) | again(live, open_, view)
+    return frozenset(never) | await _proved_over(live, over, around.runtime)
+
+
+async def _proved_over(
+    live: Collection[Allocation], over: frozenset[AllocationID], runtime: LiveContainers | None
+) -> frozenset[AllocationID]:
+    """Of these promises, those with which no container runs."""
+    running = await who_lives(runtime, HURRY) if over else None
+    return frozenset() if running is None else over - lived_on(running, live)

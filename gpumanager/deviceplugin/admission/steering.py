@@ -1,0 +1,153 @@
+"""Which device IDs to prefer: those of the GPUs that placement chooses for the whole container.
+
+The kubelet asks for one resource at a time and takes the IDs we prefer, so this is how a GPU is
+chosen at all. Only IDs that the journal holds free are offered, whatever the kubelet believes;
+where those do not suffice the answer is filled up as best it can be, and Allocate decides. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpumanager.deviceplugin.admission.admission import Transaction, asking
+from gpumanager.deviceplugin.advertised import originals
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.live import of_admission
+from gpumanager.grants.plan import follow
+from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.names import VCORE
+from gpumanager.placement.place import place
+from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.units import CORES_PER_GPU, blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A GetPreferredAllocation: choose `size` of `available`, among them `must_include`."""
+
+    resource: str
+    size: int
+    available: tuple[str, ...]
+    must_include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """IDs to prefer, and the grant behind them where there is one."""
+
+    ids: tuple[str, ...]
+    plan: Grant | None
+
+
+def steer(
+    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
+) -> Offer:
+    """The answer to `question`; of exactly its size, if that many IDs exist."""
+    plan = transaction.plan or _plan(ledger, live, transaction)
+    gpus = _settled_gpus(ledger, live, transaction, question)
+    if not gpus:
+        gpus = plan.gpus if plan else _roomiest(ledger, live, question)
+    return Offer(_choose(ledger, live, question, gpus), plan)
+
+
+def could_hold(ledger: Ledger, books: Books, pod: PodView) -> bool:
+    """True if everything the pod asks for could be granted at once from what `books` has free."""
+    for container in asking(pod):
+        if container.cores is None or container.blocks is None:
+            continue
+        answer = place(ledger.topology, books, Request(container.cores, container.blocks))
+        if not isinstance(answer, Grant):
+            return False
+        if container.kind is not ContainerKind.INIT:
+            books = books.take(answer)
+    return True
+
+
+def locate(
+    ledger: Ledger, live: Iterable[Allocation], admission: str, ids: Iterable[str]
+) -> frozenset[GpuUUID]:
+    """The GPUs of the IDs: where an earlier container of the pod has them, or as named."""
+    own = {
+        device_id: allocation.gpus
+        for allocation in of_admission(live, admission)
+        if allocation.gpus
+        for device_id in (*allocation.core_ids, *allocation.memory_ids)
+    }
+    return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
+
+
+def roomiest(ledger: Ledger, books: Books, request: Request) -> Gpu | None:
+    """The GPU with the most room in both resources, of those that have what is asked."""
+    fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books.of(gpu), gpu, request)]
+    return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
+
+
+def _where(
+    ledger: Ledger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
+) -> tuple[GpuUUID, ...]:
+    if device_id not in ledger.ids:
+        return own.get(device_id, ())
+    named = ledger.ids.decode(device_id).gpu.uuid
+    gpus = own.get(device_id, (named,))
+    return (named,) if named in gpus else gpus[:1]
+
+
+def _room(books: Books, gpu: Gpu) -> float:
+    book = books.of(gpu)
+    return min(book.free_cores / CORES_PER_GPU, book.free_blocks / max(1, blocks(gpu.memory)))
+
+
+def _plan(ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction) -> Grant | None:
+    if transaction.request is None:
+        return None
+    books, one = ledger.books(live), transaction.candidate
+    if one and (grant := follow(ledger, books, one.pod, one.container, transaction.request)):
+        return grant
+    answer = place(ledger.topology, books, transaction.request)
+    return answer if isinstance(answer, Grant) else None
+
+
+def _settled_gpus(
+    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
+) -> tuple[Gpu, ...]:
+    """The GPUs of the other half, or of the devices that an earlier container leaves."""
+    admitted = of_admission(live, transaction.admission)
+    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
+    uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
+    if not uuids:
+        uuids = locate(ledger, live, transaction.admission, question.must_include)
+    return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
+
+
+def _roomiest(ledger: Ledger, live: tuple[Allocation, ...], question: Question) -> tuple[Gpu, ...]:
+    """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
+    books = ledger.books(live)
+    cores = question.size if question.resource == VCORE else 0
+    request = Request(cores, 0 if cores else question.size)
+    if not request.whole_gpus:
+        gpu = roomiest(ledger, books, request)
+        return (gpu,) if gpu else ()
+    answer = place(ledger.topology, books, request)
+    return answer.gpus if isinstance(answer, Grant) else ()
+
+
+def _choose(
+    ledger: Ledger, live: tuple[Allocation, ...], question: Question, gpus: tuple[Gpu, ...]
+) -> tuple[str, ...]:
+    """What must be, then free on the wanted GPUs, of no GPU, anywhere.
+
+    Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
+    """
+    must = dict.fromkeys(question.must_include)
+    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in a.ids(question.resource)}
+    wanted = {gpu.uuid for gpu in gpus}
+
+    def rank(device_id: str) -> int:
+        if device_id in ranks or device_id not in ledger.ids:
+            return ranks.get(device_id, 1)
+        return 0 if ledger.ids.decode(device_id).gpu.uuid in wanted else 2
+
+    every = (*ledger.ids.ordered(question.available), *originals(question.available))
+    rest = [i for i in every if i not in must]
+    return (*must, *sorted(rest, key=rank)[: max(0, question.size - len(must))])

@@ -1,0 +1,198 @@
+"""When a promise ends: its pod was rejected, has ended, or is gone.
+
+The kubelet never says so. A pod that was rejected after one of its resources was answered is known
+by the next new pod (admission is serial); one that ended, by the kubelet's list of pods. Where the
+list cannot be read, the checkpoint stands in for it. When in doubt a promise lives on. Pure.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from gpumanager.deviceplugin.admission.admission import Transaction, View, asks
+from gpumanager.deviceplugin.admission.decision import Refused
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.live import naming, of_admission
+from gpumanager.kubelet.checkpoint import DeviceHolder
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.virtual.values import AllocationID
+
+K = TypeVar("K")
+
+Checkpoint = tuple[DeviceHolder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """IDs that others hold.
+
+    over: their promise has ended; doubted: it may have; refused: it has not, and says so.
+    """
+
+    over: tuple[AllocationID, ...] = ()
+    doubted: tuple[AllocationID, ...] = ()
+    refused: Refused | None = None
+
+
+UNDISPUTED: Final = Conflict()
+
+
+def rejected(
+    live: Iterable[Allocation], before: Transaction | None, now: Transaction | None
+) -> tuple[AllocationID, ...]:
+    """Promises to a pod that cannot come any more, because another is being admitted.
+
+    Those of an admission of which some part was never asked for; and memory without cores. That it
+    is another only the list of pods tells: what looks new by the order of calls may be a pod that
+    goes on, if no pods could be read for a moment.
+    """
+    if before is None or now is None or before.admission == now.admission:
+        return ()
+    coming = {one.pod.uid for one in now.candidates}
+    if not coming or coming.intersection(one.pod.uid for one in before.candidates):
+        return ()
+    return tuple(
+        a.allocation
+        for a in of_admission(live, before.admission)
+        if a.state is State.ANSWERED and (before.abandoned or not a.core_ids)
+    )
+
+
+def conflict(
+    live: Iterable[Allocation],
+    admission: str,
+    ids: Iterable[str],
+    view: View | None,
+    lingering: Collection[AllocationID] = (),
+) -> Conflict:
+    """Who else holds one of `ids`, and whether that can be. lingering: a container still runs.
+
+    A holder that has ended gives way. One that is only promised may be a rejected pod that still
+    looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
+    """
+    wanted = set(ids)
+    holders = [a for a in naming(live, wanted) if a.admission != admission and _holds(a, wanted)]
+    ended = (a for a in holders if a.allocation not in lingering)
+    over = tuple(a.allocation for a in ended if has_ended(a.owner, view))
+    rest = [a for a in holders if a.allocation not in over]
+    for holder in rest:
+        if holder.state is State.SETTLED and view is not None:
+            return Conflict(over, refused=Refused(_double(holder, wanted)))
+    return Conflict(over, doubted=tuple(a.allocation for a in rest))
+
+
+def _holds(allocation: Allocation, ids: set[str]) -> bool:
+    return not ids.isdisjoint(allocation.core_ids) or not ids.isdisjoint(allocation.memory_ids)
+
+
+def _double(holder: Allocation, ids: set[str]) -> str:
+    example = min(ids & {*holder.core_ids, *holder.memory_ids})
+    return (
+        f"device {example} belongs to {holder.pod}, which still runs; the kubelet has offered it "
+        "a second time: create the pod again"
+    )
+
+
+def has_ended(owner: PodUID | None, view: View | None) -> bool:
+    """True if the pod is gone or will never run again, for certain."""
+    if owner is None or view is None:
+        return False
+    return all(pod.ended for pod in view if pod.uid == owner)
+
+
+def ended(live: Iterable[Allocation], admission: str, view: View | None) -> frozenset[AllocationID]:
+    """Promises to pods that the list says have ended, seen while `admission` is under way.
+
+    Of what gpu-manager promised no container tells.
+    """
+    others = (a for a in live if a.admission != admission and not a.inherited)
+    return frozenset(a.allocation for a in others if has_ended(a.owner, view))
+
+
+def again(
+    live: Iterable[Allocation], open_: Transaction, view: View | None
+) -> frozenset[AllocationID]:
+    """Promises to pods of which one may be under admission, though none is new.
+
+    A static pod that is put back has the UID that it had. What it held then is not seen to be over.
+    """
+    if open_.candidates or not open_.viewed:
+        return frozenset()
+    may = {pod.uid for pod in view or () if asks(pod, open_.sizes)}
+    return frozenset(a.allocation for a in live if a.pod and a.pod.uid in may and not a.inherited)
+
+
+def never_given(
+    live: Iterable[Allocation], admission: str, checkpoint: Checkpoint | None, view: View | None
+) -> tuple[AllocationID, ...]:
+    """Promises to pods that were rejected, seen while `admission` is under way.
+
+    The kubelet admits one pod after another and writes its books after each container, so that they
+    have whatever was promised to a pod before this one, unless that was rejected. Those that have
+    ended may be in them still, and so may a half, whose other half was never answered. Of what has
+    no candidate nothing is known: it may be held for want of a proof.
+    """
+    given = tuple(h for h in checkpoint or () if not has_ended(h.pod_uid, view))
+    named = checkpoint is not None
+    return tuple(
+        a.allocation
+        for a in live
+        if a.state is State.ANSWERED
+        and a.admission != admission
+        and (_is_half(a) or (named and a.candidate is not None and not _is_given(a, given)))
+    )
+
+
+def _is_half(a: Allocation) -> bool:
+    return not a.core_ids or not (a.memory_ids or a.whole)
+
+
+def owner(allocation: Allocation, checkpoint: Checkpoint) -> PodUID | None:
+    """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
+    if allocation.pod:
+        return allocation.pod.uid
+    held = frozenset(allocation.core_ids)
+    known = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == held)
+    return next(known, allocation.owner)
+
+
+def over(
+    live: Iterable[Allocation], view: View | None, checkpoint: Checkpoint | None
+) -> frozenset[AllocationID]:
+    """Promises that look ended now; act on it once they have looked so for a while."""
+    return frozenset(a.allocation for a in live if _is_over(a, view, checkpoint))
+
+
+def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) -> bool:
+    """Also one that never started and that the kubelet's books do not have: nobody was given it."""
+    if a.state is State.ANSWERED and checkpoint is not None and not _is_given(a, checkpoint):
+        return True
+    holder = owner(a, checkpoint or ())
+    if holder is not None and view is not None:
+        return has_ended(holder, view)
+    if checkpoint is None:
+        return False
+    return all(h.pod_uid != holder for h in checkpoint)
+
+
+def superseded(
+    live: Iterable[Allocation], checkpoint: Checkpoint | None
+) -> frozenset[AllocationID]:
+    """Promises to containers that the kubelet has since given other devices, as with `again`."""
+    cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
+    settled = ((a, a.pod, frozenset(a.core_ids)) for a in live if a.pod and not a.inherited)
+    return frozenset(
+        a.allocation for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
+    )
+
+
+def _is_given(a: Allocation, checkpoint: Checkpoint) -> bool:
+    """True if some container has exactly these devices of one resource."""
+    halves = {(VCORE, frozenset(a.core_ids)), (VMEMORY, frozenset(a.memory_ids))}
+    return any((h.resource, h.ids) in halves for h in checkpoint)
+
+
+def since(before: Mapping[K, float], seen: Iterable[K], now: float) -> dict[K, float]:
+    """Since when each has been seen; one that was not seen in between starts anew."""
+    return {name: before.get(name, now) for name in seen}

@@ -1,0 +1,266 @@
+"""Whose an allocation is: settled in PreStartContainer, from the kubelet's own books. Pure.
+
+The checkpoint says which container holds the IDs that are about to start, and which IDs of the
+other resource. Its core IDs lead to the allocation (the answer to the core resource is what carries
+it into the container). An init container and an app container may hold the identical sets; then
+both have the same limits, and each takes its own allocation in the order of admission.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
+from gpumanager.errors import GpuManagerError
+from gpumanager.grants.journal import Allocation, Claimant, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.kubelet.pods import PodUID, PodView
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_PROFILE,
+    PROFILE_LATENCY,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.units import CORES_PER_GPU, natural_number
+from gpumanager.virtual.values import AllocationID
+
+LATENCY_BURST_US: Final = 250_000
+"""Enough for an answer that needs the GPU whole and seldom; the share over seconds is the same."""
+
+
+class NotSettled(GpuManagerError):
+    """The container cannot start now; the kubelet tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as the kubelet's books have it: its IDs of both resources."""
+
+    uid: PodUID
+    name: str
+    core_ids: frozenset[str]
+    memory_ids: frozenset[str]
+
+
+def holding(
+    checkpoint: Checkpoint, resource: str, ids: Iterable[str], view: View | None
+) -> tuple[Container, ...]:
+    """The containers of the pod that hold exactly `ids`, and those with the same cores.
+
+    In the checkpoint's order; empty if there is none. Raises NotSettled where two pods that live
+    hold them.
+    """
+    wanted = frozenset(ids)
+    found = [h for h in checkpoint if h.resource == resource and h.ids == wanted]
+    if len({h.pod_uid for h in found}) > 1:
+        found = [h for h in found if not has_ended(h.pod_uid, view)]
+    if len({h.pod_uid for h in found}) > 1:
+        pods = " and ".join(sorted({h.pod_uid for h in found}))
+        raise NotSettled(f"the kubelet has given the same devices to the pods {pods}")
+    sets = {_container(checkpoint, h.pod_uid, h.container).core_ids for h in found}
+    names = dict.fromkeys((h.pod_uid, h.container) for h in checkpoint)
+    uids = {h.pod_uid for h in found}
+    containers = (_container(checkpoint, *name) for name in names if name[0] in uids)
+    return tuple(one for one in containers if one.core_ids in sets)
+
+
+def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> Container:
+    held = {h.resource: h.ids for h in checkpoint if (h.pod_uid, h.container) == (uid, name)}
+    nothing = frozenset[str]()
+    return Container(uid, name, held.get(VCORE, nothing), held.get(VMEMORY, nothing))
+
+
+def match(
+    live: tuple[Allocation, ...], containers: tuple[Container, ...]
+) -> tuple[tuple[Allocation, Container], ...]:
+    """Each container with its allocation. Raises NotSettled for one that has none.
+
+    containers: all of one pod that hold the same cores, in the order of admission.
+    """
+    pairs: list[tuple[Allocation, Container]] = []
+    left = list(containers)
+    while left:
+        container = left.pop(0)
+        taken = {allocation.allocation for allocation, _ in pairs}
+        pairs.append((_allocation_of(live, container, left, taken), container))
+    return tuple(pairs)
+
+
+def _allocation_of(
+    live: tuple[Allocation, ...],
+    container: Container,
+    following: list[Container],
+    taken: set[AllocationID],
+) -> Allocation:
+    """The one settled for it; else the newest, leaving as many newer ones as have to follow.
+
+    Where one answer was given for two containers of a pod, they share it.
+    """
+    if not container.core_ids:
+        raise NotSettled(f"container {container.name} has GPU memory without {VCORE}")
+    fitting = [a for a in live if frozenset(a.core_ids) == container.core_ids]
+    own = [a for a in fitting if a.pod and _is(a.pod, container)]
+    open_ = [a for a in fitting if a.pod is None and a.allocation not in taken]
+    shared = [a for a in fitting if a.allocation in taken or a.owner == container.uid]
+    if not own and not open_ and not shared:
+        raise NotSettled(
+            f"container {container.name} of pod {container.uid} holds devices that this agent has "
+            "no record of answering: create the pod again"
+        )
+    settled = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
+    same = [c for c in following if c.core_ids == container.core_ids]
+    after = sum((c.uid, c.name) not in settled for c in same)
+    newest = open_[max(0, len(open_) - 1 - after)] if open_ else None
+    return next(iter(own), None) or newest or shared[-1]
+
+
+def _is(claimant: Claimant, container: Container) -> bool:
+    return (claimant.uid, claimant.container) == (container.uid, container.name)
+
+
+def corrected(allocation: Allocation, checkpoint: Checkpoint) -> Allocation:
+    """A promise without the memory that the kubelet's books give to other cores.
+
+    Where no pods could be read, memory of one container may have been taken for another's.
+    """
+    if allocation.state is State.SETTLED:
+        return allocation
+    cores = frozenset(allocation.core_ids)
+    names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
+    if not names:
+        return allocation
+    held = frozenset[str]().union(*(_container(checkpoint, *name).memory_ids for name in names))
+    return replace(allocation, memory_ids=tuple(i for i in allocation.memory_ids if i in held))
+
+
+def settle(
+    ledger: Ledger, allocation: Allocation, container: Container, pod: PodView | None
+) -> Allocation:
+    """The allocation with its true owner and size. pod: as listed, None if not seen.
+
+    Raises NotSettled for a share without memory.
+    """
+    if allocation.inherited:
+        return replace(allocation, pod=_claimant(allocation, container, pod))
+    if not container.memory_ids and not allocation.whole:
+        raise NotSettled(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
+    return replace(
+        allocation,
+        state=State.SETTLED,
+        core_ids=in_order(ledger, container.core_ids),
+        memory_ids=in_order(ledger, container.memory_ids),
+        pod=_claimant(allocation, container, pod),
+        doubted=False,
+        ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
+        burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
+    )
+
+
+def named(live: Iterable[Allocation], view: View | None) -> tuple[Allocation, ...]:
+    """What was settled while no pods could be read, with what its pod says of itself."""
+    by_uid = {pod.uid: pod for pod in view or ()}
+    nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
+    return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
+
+
+def _told(allocation: Allocation, claimant: Claimant, pod: PodView) -> Allocation:
+    return replace(
+        allocation,
+        pod=replace(claimant, namespace=pod.namespace, name=pod.name),
+        ceiling=ceiling(pod.annotations),
+        burst_us=burst_us(pod.annotations),
+    )
+
+
+def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
+    """All of them; last those that name a GPU which is missing now."""
+    return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
+
+
+def ceiling(annotations: Mapping[str, str]) -> int | None:
+    """The share a pod may burst up to, percent; None where its annotation is no such number."""
+    number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
+    return min(number, CORES_PER_GPU) if number else None
+
+
+def burst_us(annotations: Mapping[str, str]) -> int:
+    """How much unused GPU time a pod's containers may save up; 0 for the shim's own choice."""
+    profile = annotations.get(ANNOTATION_PROFILE, "").strip()
+    return LATENCY_BURST_US if profile == PROFILE_LATENCY else 0
+
+
+def _claimant(allocation: Allocation, container: Container, pod: PodView | None) -> Claimant:
+    if pod:
+        return Claimant(container.uid, pod.namespace, pod.name, container.name)
+    for known in (allocation.pod, allocation.candidate):
+        if known and known.uid == container.uid:
+            return replace(known, container=container.name)
+    return Claimant(container.uid, "", "", container.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Promises to other pods that hold some of the same IDs.
+
+    over: the kubelet's books do not have them, so they were rejected or have ended.
+    standing: settled, and the kubelet's books give them some of these very IDs.
+    """
+
+    over: tuple[Allocation, ...]
+    standing: tuple[Allocation, ...]
+
+
+def rivals(live: Iterable[Allocation], settled: Allocation, checkpoint: Checkpoint) -> Rivals:
+    """Who else claims what `settled` holds."""
+    ids = {*settled.core_ids, *settled.memory_ids}
+    others = [
+        a
+        for a in live
+        if a.allocation != settled.allocation
+        and owner(a, checkpoint) != settled.owner
+        and ids & {*a.core_ids, *a.memory_ids}
+    ]
+    return Rivals(
+        over=tuple(a for a in others if not _is_booked(a, checkpoint)),
+        standing=tuple(
+            a for a in others if a.state is State.SETTLED and _has_any(a, ids, checkpoint)
+        ),
+    )
+
+
+def contested(
+    live: Iterable[Allocation], containers: Iterable[Container], view: View | None
+) -> tuple[Allocation, ...]:
+    """Promises of pods that have begun, which these containers would push aside if they start.
+
+    Those with the same devices, and those of which others have been given the devices already. Not
+    those of pods that have ended for certain.
+    """
+    starting = tuple(containers)
+    uids = {one.uid for one in starting}
+    return tuple(
+        a
+        for a in live
+        if a.state is State.SETTLED
+        and a.owner not in uids
+        and (a.doubted or takes(starting, a))
+        and not has_ended(a.owner, view)
+    )
+
+
+def takes(containers: Iterable[Container], allocation: Allocation) -> bool:
+    """Whether they have any of its devices."""
+    ids = {*allocation.core_ids, *allocation.memory_ids}
+    return any(ids & one.core_ids or ids & one.memory_ids for one in containers)
+
+
+def _is_booked(allocation: Allocation, checkpoint: Checkpoint) -> bool:
+    """True if the kubelet's books say that its pod holds its cores."""
+    uid, cores = owner(allocation, checkpoint), frozenset(allocation.core_ids)
+    return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
+
+
+def _has_any(allocation: Allocation, ids: set[str], checkpoint: Checkpoint) -> bool:
+    return any(h.pod_uid == allocation.owner and ids & h.ids for h in checkpoint)

@@ -1,0 +1,97 @@
+"""Looking for GPUs until there are some, and again when others appear.
+
+A node may start before its driver does, lose a GPU, and get it back. What was ever seen stays
+known: containers may hold it, and the kubelet must be told of it, as unhealthy.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
+from gpumanager.gpu.nvml import SYSFS, NvmlError, discover_here
+from gpumanager.gpu.values import Bond, Level, Topology, topology
+from gpumanager.units import Bytes
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 2.0
+"""Between two looks for the first GPU."""
+ANSWER_SECONDS: Final = 10.0
+"""Bound for one look."""
+
+Discover = Callable[[], Topology]
+
+
+class DeviceDiscovery:
+    """Asks in a thread of its own; a look that hangs is waited for by the next."""
+
+    def __init__(self, discover: Discover, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._discover = discover
+        self._answer_seconds = answer_seconds
+        self._thread = DaemonThreadExecutor("gpu-search")
+        self._running: asyncio.Future[Topology] | None = None
+        self.missing = ""
+        """Why there is no GPU to offer yet, while `first` waits for one."""
+
+    @classmethod
+    def here(cls, sysfs: Path = SYSFS, reserved: Bytes | None = None) -> "DeviceDiscovery":
+        """reserved: of each GPU; None: what its driver keeps."""
+        return cls(partial(discover_here, sysfs, reserved))
+
+    async def look(self) -> Topology:
+        """The GPUs there are now; raises NvmlError."""
+        if self._running is None:
+            loop = asyncio.get_running_loop()
+            self._running = loop.run_in_executor(self._thread, self._discover)
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                found = await asyncio.shield(self._running)
+        except TimeoutError as error:
+            raise NvmlError("looking for GPUs: the driver does not answer NVML") from error
+        except GpuManagerError:
+            self._running = None
+            raise
+        self._running = None
+        return found
+
+    async def first(self, pause: float = LOOK_SECONDS) -> Topology:
+        """As soon as there is at least one; says why not, each time the reason changes."""
+        log.info("looking for GPUs")
+        while True:
+            try:
+                found = await self.look()
+                reason = "the driver lists no GPU"
+                if found.gpus:
+                    self.missing = ""
+                    return found
+            except NvmlError as error:
+                reason = str(error)
+            if reason != self.missing:
+                log.warning("no GPU to offer, looking again until there is one: %s", reason)
+                self.missing = reason
+            await asyncio.sleep(pause)
+
+
+def joined(known: Topology, found: Topology) -> Topology:
+    """What was found, and what is known and missing: behind it, and far from everything."""
+    missing = [gpu for gpu in known.gpus if found.by_uuid(gpu.uuid) is None]
+    present = len(found.gpus)
+    gpus = [
+        *found.gpus,
+        *(replace(gpu, index=index) for index, gpu in enumerate(missing, start=present)),
+    ]
+    bonds = [[_bond(found, a, b) for b in range(len(gpus))] for a in range(len(gpus))]
+    return topology(gpus, bonds)
+
+
+def _bond(found: Topology, a: int, b: int) -> Bond | None:
+    if a == b:
+        return None
+    inside = max(a, b) < len(found.gpus)
+    return found.bond(a, b) if inside else Bond(Level.SYS)

@@ -1,0 +1,156 @@
+"""The driver's kernel modules and device nodes, where a node has started without them.
+
+Until a first program uses a GPU nobody may have loaded nvidia-uvm, and without udev or X nobody
+makes /dev/nvidiactl. The driver's own nvidia-modprobe does both; where it does not, modprobe as
+gpu-manager runs it, and nodes by the numbers that the kernel gave.
+"""
+
+import logging
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+NEEDED: Final = ("nvidiactl", "nvidia-uvm")
+"""Without these no program gets anywhere."""
+
+LOADERS: Final = (("nvidia-modprobe", "-u", "-c=0"), ("modprobe", "-va", "nvidia-uvm", "nvidia"))
+LOAD_SECONDS: Final = 60.0
+
+CONTROL_MINOR: Final = 255
+FRONTENDS: Final = ("nvidia", "nvidia-frontend")
+"""Under which name the major number of GPUs is listed, in newer and older drivers."""
+
+_MINOR: Final = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A character device."""
+
+    name: str
+    major: int
+    minor: int
+
+
+class Kernel(Protocol):
+    """What there is, and the means to change it. Nothing raises: what failed is said."""
+
+    def present(self) -> frozenset[str]:
+        """Names of the device directory."""
+
+    def majors(self) -> Mapping[str, int]:
+        """Of character devices, by the name of their driver."""
+
+    def minors(self) -> tuple[int, ...]:
+        """Of the GPUs that the driver has found."""
+
+    def run(self, command: Sequence[str]) -> str | None:
+        """None if it worked."""
+
+    def make(self, node: DeviceNode) -> str | None:
+        """None if it worked."""
+
+
+def load_modules(kernel: Kernel) -> tuple[str, ...]:
+    """Load and make what is missing; returns what still is."""
+    for command in LOADERS:
+        if not _missing(kernel):
+            return ()
+        _say(kernel.run(command), f"loading the driver: {' '.join(command)}")
+    for node in nodes(kernel.majors(), kernel.minors()):
+        if node.name not in kernel.present():
+            what = f"device node {node.name} ({node.major}, {node.minor})"
+            _say(kernel.make(node), f"making {what}")
+    return _missing(kernel)
+
+
+def nodes(majors: Mapping[str, int], minors: Sequence[int]) -> Iterator[DeviceNode]:
+    """All that belong to the modules that are loaded."""
+    frontend = next((majors[name] for name in FRONTENDS if name in majors), None)
+    if frontend is not None:
+        yield DeviceNode("nvidiactl", frontend, CONTROL_MINOR)
+        yield from (DeviceNode(f"nvidia{minor}", frontend, minor) for minor in minors)
+    if "nvidia-uvm" in majors:
+        yield DeviceNode("nvidia-uvm", majors["nvidia-uvm"], 0)
+        yield DeviceNode("nvidia-uvm-tools", majors["nvidia-uvm"], 1)
+
+
+def _missing(kernel: Kernel) -> tuple[str, ...]:
+    present = kernel.present()
+    return tuple(name for name in NEEDED if name not in present)
+
+
+def _say(failure: str | None, what: str) -> None:
+    if failure is None:
+        log.info("%s: done", what)
+    else:
+        log.warning("%s: %s", what, failure)
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernel:
+    """The kernel we run on. devices: where its nodes lie. root: where the driver is installed."""
+
+    devices: Path
+    root: Path = Path("/")
+    proc: Path = Path("/proc")
+
+    def present(self) -> frozenset[str]:
+        with suppress(OSError):
+            return frozenset(os.listdir(self.devices))  # noqa: PTH208 - names are all it takes
+        return frozenset()
+
+    def majors(self) -> Mapping[str, int]:
+        return parse_majors(_text(self.proc / "devices"))
+
+    def minors(self) -> tuple[int, ...]:
+        files = self.proc.glob("driver/nvidia/gpus/*/information")
+        found = (_MINOR.search(_text(file)) for file in files)
+        return tuple(sorted(int(match[1]) for match in found if match))
+
+    def run(self, command: Sequence[str]) -> str | None:
+        words = command if self.root == Path("/") else ("chroot", str(self.root), *command)
+        try:
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=LOAD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"has not ended within {LOAD_SECONDS:g} s"
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
+        return None if done.returncode == 0 else said or f"status {done.returncode}"
+
+    def make(self, node: DeviceNode) -> str | None:
+        path = self.devices / node.name
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(node.major, node.minor))
+            path.chmod(0o666)
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        return None
+
+
+def parse_majors(text: str) -> dict[str, int]:
+    """The character devices of /proc/devices."""
+    characters = text.partition("Block devices:")[0]
+    rows = (line.split() for line in characters.splitlines())
+    return {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit()}  # noqa: PLR2004
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""

@@ -1,0 +1,158 @@
+"""The journal as a log: lines that say how it was, then a line for each change. Pure.
+
+    9c41f2e0 0 {"kept": 2, "version": 2}        what follows begins with two allocations
+    51b0a7d3 1 {"drop": [], "put": [{"allocation": "7f…", "core_ids": ["1f3a9c02-c-0..29"], …}]}
+    0e6612aa 2 {"drop": [], "put": [{…}]}
+    c9d35b41 3 {"drop": ["7f…"], "put": []}     and then a line for every change
+
+Each line has a checksum over the rest of it, and a number one higher than the line before. A line
+is on the disk before the next is begun, so only the last can be half there; it was never
+answered to anybody, and is left out. Anything else that does not add up is damage, never skipped.
+What lies beyond the last line are empty lines: room that the file has on the disk already.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpumanager.grants.journal import Allocation, Journal, differences
+from gpumanager.grants.journal_text import (
+    UNREADABLE,
+    Malformed,
+    allocation_of,
+    decode_document,
+    dump,
+    record,
+)
+from gpumanager.virtual.values import AllocationID
+
+VERSION: Final = 2
+FILL: Final = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From one journal to the next: these are so now, those are forgotten."""
+
+    put: tuple[Allocation, ...] = ()
+    drop: tuple[AllocationID, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.drop)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a file's contents say. torn: its last line is half there, and left out."""
+
+    journal: Journal = field(default_factory=Journal)
+    torn: bool = False
+
+
+def change(before: Journal, after: Journal) -> Change:
+    """What has changed; allocations are never altered, so those kept are the same objects."""
+    old, new = differences(before, after)
+    drop = (one.allocation for one in old if one.allocation not in after.allocations)
+    return Change(tuple(new), tuple(drop))
+
+
+def line(number: int, what: Change) -> bytes:
+    """One line of the log."""
+    return _line(number, {"put": [record(a) for a in what.put], "drop": list(what.drop)})
+
+
+def opening(journal: Journal) -> tuple[bytes, int]:
+    """The lines of a new log that begins with `journal`, and the number of the next."""
+    kept = journal.allocations.values()
+    lines = [_line(0, {"version": VERSION, "kept": len(kept)})]
+    lines += (line(number, Change((one,))) for number, one in enumerate(kept, 1))
+    return b"".join(lines), len(lines)
+
+
+def read(contents: bytes) -> Log:
+    """The journal in a file, be it a log or one of before; raises Malformed."""
+    if contents.lstrip().startswith((b"{", b"[")):
+        return Log(decode_document(contents, VERSION))
+    whole = list(_whole(contents))
+    if not whole:
+        raise Malformed("not a journal (its first line is none of ours)")
+    kept = _kept(whole[0].text)
+    rest = contents[whole[-1].end :].strip(FILL)
+    if len(whole) <= kept:
+        raise Malformed(f"line {len(whole) + 1} of the {kept + 1} it begins with is damaged")
+    if rest and any(_parse(text) for text in rest.split(FILL)):
+        raise Malformed(f"line {len(whole) + 1} is damaged, and whole lines follow it")
+    return Log(_replayed(one.text for one in whole[1:]), torn=bool(rest))
+
+
+def salvage(contents: bytes) -> Journal:
+    """Of a damaged log, whatever is whole in it: nothing that was dropped is known to be."""
+    found = (_parse(text) for text in contents.split(FILL) if text)
+    texts = [text for _, text in filter(None, found)]
+    return _replayed(text for text in texts if '"put"' in text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A line that is as it was written. end: where the next begins."""
+
+    text: str
+    end: int
+
+
+def _whole(contents: bytes) -> Iterator[_Whole]:
+    """The lines from the first to the last that follows without a gap."""
+    start, number = 0, 0
+    while (end := contents.find(FILL, start)) > start:
+        parsed = _parse(contents[start:end])
+        if parsed is None or parsed[0] != number:
+            return
+        yield _Whole(parsed[1], end + 1)
+        start, number = end + 1, number + 1
+
+
+def _parse(text: bytes) -> tuple[int, str] | None:
+    """Number and contents of a line, if it is whole."""
+    checksum, _, rest = text.partition(b" ")
+    number, _, document = rest.partition(b" ")
+    if checksum != _checksum(rest) or not number.isdigit():
+        return None
+    return int(number), document.decode()
+
+
+def _line(number: int, document: Mapping[str, Any]) -> bytes:
+    rest = f"{number} {dump(document)}".encode()
+    return _checksum(rest) + b" " + rest + FILL
+
+
+def _checksum(rest: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(rest)
+
+
+def _kept(text: str) -> int:
+    """How many allocations the log begins with."""
+    try:
+        head = json.loads(text)
+        version, kept = int(head["version"]), int(head["kept"])
+    except UNREADABLE as error:
+        raise Malformed(f"not a journal ({type(error).__name__}: {error})") from error
+    if version != VERSION:
+        raise Malformed(f"version {version}; this agent knows up to {VERSION}")
+    return kept
+
+
+def _replayed(texts: Iterator[str]) -> Journal:
+    kept: dict[AllocationID, Allocation] = {}
+    try:
+        for text in texts:
+            document = json.loads(text)
+            kept |= {a.allocation: a for a in map(allocation_of, document["put"])}
+            for name in document["drop"]:
+                kept.pop(AllocationID(name), None)
+    except Malformed:
+        raise
+    except UNREADABLE as error:
+        raise Malformed(f"not a journal ({type(error).__name__}: {error})") from error
+    return Journal(kept)

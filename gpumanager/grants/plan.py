@@ -1,0 +1,87 @@
+"""What the scheduler planned for a container, as its pod's annotations say. Pure.
+
+    tencent.com/vcuda-plan: {"version": 1, "containers": {"main": {"gpus": ["GPU-1f3a…"]}}}
+    tencent.com/predicate-gpu-idx-0: "0,3"      of the first app container, as gpu-admission writes
+
+A plan is an intent: it is followed where it still fits, and never a reason to refuse a pod. One
+that cannot be understood is none.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.grants.ledger import Ledger
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
+from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
+from gpumanager.placement.place import evaluator_of
+from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.units import natural_number
+
+VERSION: Final = 1
+MOST_GPUS: Final = 256
+"""Of one container. What is behind so many commas is no number."""
+WHY: Final = "as the scheduler planned it"
+
+
+def follow(
+    ledger: Ledger, books: Books, pod: PodView, container: ContainerView, request: Request
+) -> Grant | None:
+    """The plan as a grant, if there is one and `books` have the room for it."""
+    gpus = planned(ledger.topology, pod, container)
+    if len(gpus) != max(1, request.whole_gpus):
+        return None
+    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
+        return None
+    return Grant(request, evaluator_of(request), gpus, WHY)
+
+
+def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
+    """The GPUs planned for one container, by index; empty where there is no plan to follow."""
+    found, count = named(topology, pod, container)
+    return found if len(found) == count else ()
+
+
+def named(
+    topology: Topology, pod: PodView, container: ContainerView
+) -> tuple[tuple[Gpu, ...], int]:
+    """Those GPUs planned for one container that there are, by index, and how many were planned."""
+    if wanted := _by_uuid(pod, container):
+        return tuple(gpu for gpu in topology.gpus if gpu.uuid in wanted), len(wanted)
+    minors = _minors(pod, container)
+    return tuple(gpu for gpu in topology.gpus if gpu.minor in minors), len(minors)
+
+
+def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
+    plan = read_plan(pod.annotations.get(ANNOTATION_PLAN, ""))
+    return (plan or {}).get(container.name, set())
+
+
+def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
+    """The GPUs of each container; None where it cannot be understood."""
+    try:
+        plan: Any = json.loads(text)
+        if plan["version"] != VERSION:
+            return None
+        containers = plan["containers"].items()
+        return {name: {GpuUUID(str(uuid)) for uuid in one["gpus"]} for name, one in containers}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _minors(pod: PodView, container: ContainerView) -> set[int]:
+    """The original counts the containers of `spec.containers` alone.
+
+    An init container, whose devices an app container gets again, goes where the first app will be.
+    """
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    place = apps.index(container.name) if container.name in apps else 0
+    text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
+    return read_minors(text) or set()
+
+
+def read_minors(text: str) -> set[int] | None:
+    """`0,3`; None where it cannot be understood."""
+    minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
+    return None if None in minors else {one for one in minors if one is not None}

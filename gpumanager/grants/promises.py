@@ -1,0 +1,191 @@
+"""The promises in force: the journal, its file, and the directories that serve them.
+
+A promise is on the disk before anybody hears of it, and it is released there before its directory
+goes, so that whenever the agent stops a restart finds either all of it or nothing to hold. A
+directory of which the journal says nothing was never promised to anybody.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.grants.journal import Allocation, Journal
+from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
+from gpumanager.grants.live import Live
+from gpumanager.grants.ports import VirtualManager
+from gpumanager.grants.scribe import Errand, Scribe
+from gpumanager.isolation.answer import limits
+from gpumanager.virtual.values import AllocationID
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What is promised next, it seems: all of it is there but the promise."""
+
+    before: Journal
+    allocation: Allocation
+    after: Journal
+    directory: Path | None
+
+
+class Promises:
+    """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
+
+    def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
+        self._file = file
+        self._virtual = virtual
+        self._scribe = Scribe()
+        self.journal = Journal()
+        self._live = Live.of(self.journal)
+        self._next: _Next | None = None
+        self.lingering: frozenset[AllocationID] = frozenset()
+        """Whose container was seen to run although its pod has ended."""
+        self.expected: AllocationID | None = None
+        """Whose directory may be there already, because it is about to be promised."""
+
+    def live(self) -> Live:
+        """Those that hold something."""
+        if self._live.journal is not self.journal:
+            self._live = self._live.follow(self.journal)
+        return self._live
+
+    async def load(self) -> bool:
+        """Take up the journal; False where there is none, or only what is whole of a damaged one.
+
+        A damaged one is kept under another name, which is said loudly.
+        """
+        try:
+            self.journal = await self._on_disk(self._file.load)
+        except JournalUnreadable as error:
+            self.journal, aside = await self._on_disk(self._file.set_aside)
+            logger.error(  # noqa: TRY400 - it says all there is to say
+                "%s. Kept as %s; %d promises in it are whole, others are taken from what the "
+                "kubelet and the container runtime know",
+                *(error, aside, len(self.journal.allocations)),
+            )
+            return False
+        return self._file.path.exists()
+
+    async def serve_again(self, name: AllocationID) -> None:
+        """As it is promised now, after a start; not if it has been released since."""
+        allocation = self.journal.get(name)
+        if allocation is None or allocation.released:
+            return
+        try:
+            await self.serve(allocation, allocation.blocks)
+        except (GpuManagerError, OSError) as error:
+            logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
+
+    async def tidy(self) -> None:
+        """Make room for changes while nobody waits; what cannot be written is said."""
+        try:
+            await self._on_disk(self._file.tidy, self.journal)
+        except JournalUnwritable as error:
+            logger.error("%s", error)  # noqa: TRY400
+
+    async def put(self, *changed: Allocation) -> None:
+        """Raises JournalUnwritable, and then nothing has changed."""
+        await self._save(self.journal.put(*changed))
+
+    async def foresee(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """All of a promise but the promise, which may come next; its directory.
+
+        Raises what the virtual manager raises.
+        """
+        directory = await self.serve(allocation, memory_blocks)
+        journal = self.journal.put(allocation)
+        self._next = _Next(self.journal, allocation, journal, directory)
+        self._on_disk(self._file.foresee, journal)
+        return directory
+
+    def _foreseen(self, allocation: Allocation) -> "_Next | None":
+        """The very one that was, if it was, and no directory has been touched since; once."""
+        known, self._next = self._next, None
+        same = known and known.before is self.journal and known.allocation is allocation
+        return known if same else None
+
+    async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """`put` it and `serve` it, both at once; its directory.
+
+        Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
+        """
+        known = self._foreseen(allocation)
+        journal = known.after if known else self.journal.put(allocation)
+        saving = self._on_disk(self._file.save, journal)
+        try:
+            return known.directory if known else await self.serve(allocation, memory_blocks)
+        finally:
+            try:
+                await saving
+            except JournalUnwritable:
+                await self._withdraw(allocation)
+                raise
+            self.journal = journal
+
+    async def _withdraw(self, allocation: Allocation) -> None:
+        """It was not promised after all; a directory that stays is found when reconciling."""
+        if allocation.allocation not in self.journal.allocations:
+            with contextlib.suppress(GpuManagerError, OSError):
+                await self._virtual.close(allocation.allocation)
+
+    def doubt(self, names: Iterable[AllocationID]) -> None:
+        """Others are given what these hold; on the disk with the promise to those others."""
+        names = tuple(names)
+        if names:
+            self.journal = self.journal.doubt(names)
+
+    def trust(self, names: Iterable[AllocationID]) -> None:
+        """What these hold is theirs after all; on the disk with whatever comes next."""
+        known = (self.journal.get(name) for name in names)
+        doubted = [one for one in known if one is not None and one.doubted]
+        if doubted:
+            self.journal = self.journal.put(*(replace(one, doubted=False) for one in doubted))
+
+    async def release(self, names: Iterable[AllocationID]) -> None:
+        """They hold nothing any more. Raises JournalUnwritable, and then they still do."""
+        names = tuple(names)
+        if names:
+            await self._save(self.journal.release(names))
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Remove the directories of what is released; what cannot be removed is tried later."""
+        for name in [n for n, a in self.journal.allocations.items() if a.released]:
+            if self.journal.allocations[name].inherited:
+                self.journal = self.journal.drop([name])
+                continue
+            if await self.close(name):
+                self.journal = self.journal.drop([name])
+
+    async def close(self, name: AllocationID) -> bool:
+        """Remove its directory, and say whether it is gone."""
+        self._next = None
+        try:
+            await self._virtual.close(name)
+        except (GpuManagerError, OSError) as error:
+            logger.warning("allocation %s is not removed yet: %s", name, error)
+            return False
+        return True
+
+    async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
+        """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
+        self._next = None
+        if allocation.whole or allocation.inherited or not allocation.core_ids:
+            return None
+        return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
+
+    async def _save(self, journal: Journal) -> None:
+        await self._on_disk(self._file.save, journal)
+        self.journal = journal
+
+    def _on_disk(self, work: Callable[..., T], *arguments: Any) -> Errand[T]:
+        """Begun at once, without anybody awaiting it."""
+        return self._scribe.run(work, *arguments)

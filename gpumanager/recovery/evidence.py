@@ -1,0 +1,164 @@
+"""What others know of who holds GPUs, gathered where our own books are missing or doubted.
+
+The kubelet's checkpoint: which container holds which device IDs, and what we answered it. The
+container runtime: who runs, and with which allocation mounted. The directories of allocations: the
+limits in them. The kubelet's list of pods: who has ended. Each may be missing.
+
+A pod writes its own environment and host paths, so they prove nothing about another pod. Only the
+kubelet writes a container's labels and CRI annotations: it copies our Allocate answer into the
+annotations, and no pod without GPUs has that (decision 0097).
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
+from gpumanager.errors import GpuManagerError, words_of
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.ports import VirtualManager
+from gpumanager.isolation.answer import ENV_ALLOCATION
+from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
+from gpumanager.names import CONTAINER_VCUDA, VCORE
+from gpumanager.runtime.values import LiveContainer, LiveContainers
+from gpumanager.virtual.values import AllocationID, Limit
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""Seconds for the container runtime to tell who runs."""
+
+Key = tuple[PodUID, str]
+"""A pod, and the name of one of its containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All of it. None: nobody could tell.
+
+    envs: what containers were given to see with their cores, as the kubelet keeps it.
+    tenants: pods with processes on each GPU, by the driver.
+    """
+
+    checkpoint: Checkpoint | None = None
+    envs: Mapping[Key, Mapping[str, str]] = field(default_factory=dict)
+    live: tuple[LiveContainer, ...] | None = None
+    directories: Mapping[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+    view: View | None = None
+    tenants: Mapping[GpuUUID, frozenset[PodUID]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether somebody whom neither the kubelet nor the runtime has is nobody."""
+        return self.checkpoint is not None and self.live is not None
+
+
+async def who_lives(
+    runtime: LiveContainers | None, patience: float = PATIENCE
+) -> tuple[LiveContainer, ...] | None:
+    """The running containers; None where nobody tells in time. patience: seconds."""
+    if runtime is None:
+        return None
+    try:
+        async with asyncio.timeout(patience):
+            return await runtime.list()
+    except (GpuManagerError, TimeoutError) as error:
+        logger.debug("who runs is not known: %s", words_of(error))
+        return None
+
+
+class Eyes:
+    """Looks at the kubelet's list of pods; says once that it cannot be read."""
+
+    def __init__(self, pods: PodsSource | None) -> None:
+        self._pods = pods
+        self._blind = False
+
+    async def look(self) -> View | None:
+        """None where the list cannot be read."""
+        if self._pods is None:
+            return None
+        try:
+            view = await self._pods.pods()
+        except PodsUnavailable as error:
+            logger.log(logging.DEBUG if self._blind else logging.WARNING, "%s", error)
+            self._blind = True
+            return None
+        self._blind = False
+        return view
+
+
+def directories(virtual: VirtualManager) -> dict[AllocationID, tuple[Limit, ...]]:
+    """Every allocation that has a directory, with its limits."""
+    return {name: virtual.limits(name) for name in virtual.allocations()}
+
+
+def allocation_of(container: LiveContainer) -> AllocationID | None:
+    """The allocation that a container with GPUs names: by its mount; whole GPUs have none.
+
+    None for a container to which the kubelet gave no GPUs. What it names may be another pod's: see
+    `lived_on`.
+    """
+    named = mounted_allocation(container) or container.envs.get(ENV_ALLOCATION)
+    return AllocationID(named) if named and VCORE in container.annotations else None
+
+
+def mounted_allocation(container: LiveContainer) -> AllocationID | None:
+    """The same, by its mount alone."""
+    source = container.source(str(CONTAINER_VCUDA))
+    if source is None or Path(source).parent.name != "alloc" or VCORE not in container.annotations:
+        return None
+    return AllocationID(Path(source).name)
+
+
+def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
+    """The allocations on whose GPUs their pods have processes."""
+    return frozenset(
+        a.allocation
+        for a in promised
+        if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
+    )
+
+
+def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
+    """systemd has no `-` in the name of a slice, so that cgroups may name a pod with `_`."""
+    return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
+
+
+def lived_on(
+    live: Iterable[LiveContainer], promised: Iterable[Allocation]
+) -> frozenset[AllocationID]:
+    """Of these promises, those with which a container of their own pod runs.
+
+    A container that names none of its pod's promises has those of its name. Example: a pod with two
+    whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
+    """
+    own: defaultdict[PodUID, list[Allocation]] = defaultdict(list)
+    unsettled: set[AllocationID] = set()
+    for one in promised:
+        if one.pod is None:
+            unsettled.add(one.allocation)
+        else:
+            own[one.pod.uid].append(one)
+    found: set[AllocationID] = set()
+    for container in live:
+        if VCORE not in container.annotations:
+            continue
+        named, who = allocation_of(container), container.container
+        mine = own.get(who.pod_uid, [])
+        said = {one.allocation for one in mine if one.allocation == named}
+        found |= said or {one.allocation for one in mine if _is_of(one, who.name)}
+        if (mounted := mounted_allocation(container)) in unsettled and mounted:
+            found.add(mounted)  # found by its directory: nobody knows yet whose it is
+    return frozenset(found)
+
+
+def _is_of(promise: Allocation, container: str) -> bool:
+    """gpu-manager's containers name no allocation: whether they run is not known."""
+    return promise.pod is not None and promise.pod.container == container and not promise.inherited

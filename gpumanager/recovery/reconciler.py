@@ -1,0 +1,214 @@
+"""The reconciler: looks at everybody's books, frees what is gone, holds what nobody recorded.
+
+A pass looks first, without the allocator's lock, and acts then, under it. What looks ended for the
+grace period is released, unless somebody still runs with it; what the kubelet gives to a pod and
+the journal has not for as long, is held. Directories go by ownership: none that a promise has, a
+container mounts, or the kubelet says was answered.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.identity.lifecycle import has_ended, over, since, superseded
+from gpumanager.deviceplugin.identity.settlement import named
+from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.promises import Promises
+from gpumanager.isolation.answer import ENV_ALLOCATION
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.recovery.adoption import UNPROVED, adopt_booked, adopt_used, unrecorded
+from gpumanager.recovery.evidence import (
+    Evidence,
+    Key,
+    allocation_of,
+    computing,
+    directories,
+    lived_on,
+    who_lives,
+)
+from gpumanager.recovery.reconciliation import Disagreement, disagreements
+from gpumanager.virtual.values import AllocationID
+
+logger = logging.getLogger(__name__)
+
+
+ASKED_EVERY: Final = 6
+"""Passes; to list the containers of a full node takes the runtime a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen, when, and what was promised before.
+
+    began: seconds, never back. promised: whatever came later may be missing in what was seen.
+    """
+
+    began: float
+    promised: frozenset[AllocationID]
+    evidence: Evidence
+
+
+class Reconciler:
+    """One per allocator. disagreements: of the last pass."""
+
+    def __init__(self, ledger: Ledger, promises: Promises, around: Surroundings) -> None:
+        self._ledger = ledger
+        self._promises = promises
+        self._around = around
+        self._ended: Mapping[AllocationID, float] = {}
+        self._unrecorded: Mapping[Key, float] = {}
+        self._passes = 0
+        self.disagreements: tuple[Disagreement, ...] = ()
+
+    async def look(self, before: Iterable[Allocation], view: View | None) -> Look:
+        """Without the lock: it may take seconds. before: what was promised before `view` was seen.
+
+        The container runtime is asked where something would go, and else only now and then.
+        """
+        began, names = self._around.elapsed(), frozenset(a.allocation for a in before)
+        checkpoint = await self._around.books.read()
+        promised = self._promises.live()
+        unowned = {*self._around.virtual.allocations()} - {*self._promises.journal.allocations}
+        doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
+        unknown = unowned or unrecorded(promised, checkpoint or ())
+        self._passes += 1
+        asked = doubtful or self._passes % ASKED_EVERY == 0
+        live = await who_lives(self._around.runtime) if asked else None
+        envs = await self._around.books.envs() if unknown else {}
+        tenants = await self._tenants() if asked else {}
+        evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants)
+        return Look(began, names, evidence)
+
+    async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
+        if self._around.tenants is None:
+            return {}
+        return await self._around.tenants.pods() or {}
+
+    async def act(
+        self, look: Look, under: Callable[[Allocation], bool]
+    ) -> tuple[AllocationID, ...]:
+        """Under the lock; returns what was released. under: whether a pod may be under admission.
+
+        Raises JournalUnwritable.
+        """
+        found = self._around.virtual.allocations()
+        names = (name for name in found if name != self._promises.expected)
+        evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
+        live = self._promises.live()
+        known = [a for a in live if a.allocation in look.promised and not under(a)]
+        ended = over(known, evidence.view, evidence.checkpoint)
+        with self._apart("disagreements"):
+            self._report(disagreements(self._ledger.topology, live, evidence, ended))
+        await self._name(evidence.view)
+        if evidence.live is not None:  # a kubelet that forgot them gives who runs others
+            ended |= superseded(known, evidence.checkpoint)
+        adopted = await self._adopt(look.began, evidence)
+        due = self._due(look.began, ended - adopted, evidence)
+        await self._promises.release(due)
+        await self._promises.forget()
+        await self._remove(evidence)
+        await self._promises.tidy()
+        return due
+
+    def _apart(self, source: str) -> AbstractContextManager[None]:
+        """The body is about this alone; what it raises of the disk is about everything."""
+        about_all = (GpuManagerError, OSError)
+        return self._around.skipped.skipping("reconciler", source, unless=about_all)
+
+    async def _name(self, view: View | None) -> None:
+        for nameless in self._promises.live():
+            with self._apart(f"allocation {nameless.allocation}"):
+                for one in named((nameless,), view):
+                    logger.info("allocation %s is of %s", one.allocation, one.pod)
+                    await self._promises.put(one)
+                    await self._promises.serve(one, one.blocks)
+
+    def _due(
+        self, now: float, ended: Iterable[AllocationID], evidence: Evidence
+    ) -> tuple[AllocationID, ...]:
+        """Nothing where the kubelet's books alone say so: it may have lost them, and begun anew."""
+        if evidence.view is None and evidence.live is None:
+            return ()
+        self._ended = since(self._ended, ended, now)
+        live = self._promises.live()
+        kept = lived_on(evidence.live or (), live) | computing(live, evidence)
+        kept |= _unproved(live) & _answered(evidence)
+        self._promises.lingering = kept & frozenset(self._ended)
+        long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
+        return tuple(name for name in long if name not in kept)
+
+    async def _adopt(self, now: float, evidence: Evidence) -> frozenset[AllocationID]:
+        """What is held from now on.
+
+        Only where the list of pods says that they live: the kubelet forgets ended ones late."""
+        keys = unrecorded(self._promises.live(), evidence.checkpoint or ())
+        self._unrecorded = since(self._unrecorded, keys, now)
+        long = {k for k, at in self._unrecorded.items() if now - at >= self._around.grace}
+        if evidence.view is None:
+            return frozenset()
+        held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
+        booked, clock = replace(evidence, checkpoint=held), self._around.clock()
+        found: tuple[Allocation, ...] = ()
+        with self._apart("what the kubelet gave"):
+            found = adopt_booked(self._ledger, self._promises.live(), booked, clock)
+        with self._apart("what containers run with"):
+            found += self._running((*self._promises.live(), *found), evidence, clock)
+        for one in found:
+            with self._apart(f"allocation {one.allocation}"):
+                logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
+                await self._promises.put(one)
+                await self._promises.serve(one, one.blocks)
+        return frozenset(one.allocation for one in found)
+
+    def _running(
+        self, known: tuple[Allocation, ...], evidence: Evidence, now: float
+    ) -> tuple[Allocation, ...]:
+        """Containers of pods that live which run with what nobody has a record of."""
+        unknown = tuple(
+            one
+            for one in evidence.live or ()
+            if allocation_of(one) is not None
+            and not lived_on((one,), known)
+            and not has_ended(one.container.pod_uid, evidence.view)
+        )
+        if not unknown:
+            return ()
+        limits = directories(self._around.virtual)
+        seen = Evidence(live=unknown, directories=limits, view=evidence.view)
+        found = adopt_used(self._ledger, known, seen, now)
+        return tuple(one for one in found if one.pod is not None)
+
+    async def _remove(self, evidence: Evidence) -> None:
+        """Directories that nobody owns; none of them where nobody can say who runs."""
+        if evidence.live is None and evidence.checkpoint is None:
+            return
+        mounted = filter(None, map(allocation_of, evidence.live or ()))
+        owned = {*self._promises.journal.allocations, *mounted}
+        for name in set(evidence.directories) - owned - _answered(evidence):
+            with self._apart(f"directory {name}"):
+                logger.info("removing the directory of allocation %s: nobody has it", name)
+                await self._promises.close(name)
+
+    def _report(self, found: tuple[Disagreement, ...]) -> None:
+        """Each is said when it is new."""
+        for one in set(found) - set(self.disagreements):
+            logger.warning("books disagree: %s: %s: %s", one.kind, one.what, one.detail)
+        self.disagreements = found
+
+
+def _answered(evidence: Evidence) -> frozenset[AllocationID]:
+    """What was given to containers that the kubelet's books have."""
+    named = (envs.get(ENV_ALLOCATION) for envs in evidence.envs.values())
+    return frozenset(AllocationID(name) for name in named if name)
+
+
+def _unproved(live: Iterable[Allocation]) -> frozenset[AllocationID]:
+    """Those of which the kubelet's books cannot have the IDs: they are made up."""
+    return frozenset(a.allocation for a in live if a.why in UNPROVED)

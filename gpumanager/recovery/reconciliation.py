@@ -1,0 +1,115 @@
+"""Where those who keep books about this node's GPUs disagree. Pure.
+
+Nothing is decided here: what is found is counted, reported, and looked at again at the next pass.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpumanager.deviceplugin.identity.lifecycle import has_ended
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal import Allocation, State
+from gpumanager.names import VCORE
+from gpumanager.recovery.adoption import unrecorded
+from gpumanager.recovery.evidence import Evidence, allocation_of, is_tenant, lived_on
+from gpumanager.virtual.values import AllocationID
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """kind: one of KINDS. what: an allocation, or a pod and its container."""
+
+    kind: str
+    what: str
+    detail: str
+
+
+KINDS = {
+    "unrecorded": "the kubelet has given devices of which the journal knows nothing",
+    "unbooked": "a container is promised devices that the kubelet's books do not give to it",
+    "lingering": "its pod has ended, and yet somebody runs with it",
+    "unknown-container": "a container runs with an allocation that the journal does not have",
+    "directory": "there is a directory of an allocation that the journal does not have",
+    "doubled": "two pods that live hold the same device",
+    "stranger": "a pod has processes on a GPU of which it was promised nothing",
+    "gpu-gone": "a pod that lives holds a GPU that this node has not",
+}
+"""What each kind means."""
+
+
+def disagreements(
+    topology: Topology,
+    live: tuple[Allocation, ...],
+    evidence: Evidence,
+    ended: frozenset[AllocationID],
+) -> tuple[Disagreement, ...]:
+    """All there are. ended: promises whose pods look ended now."""
+    standing = tuple(a for a in live if a.allocation not in ended)
+    return (
+        *_unrecorded(live, evidence),
+        *_unbooked(standing, evidence),
+        *_of_containers(live, evidence, ended),
+        *_directories(live, evidence),
+        *_doubled(standing),
+        *_strangers(live, evidence),
+        *_gone(topology, standing),
+    )
+
+
+def _unrecorded(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+    for uid, container in unrecorded(live, evidence.checkpoint or ()):
+        if evidence.view is not None and not has_ended(uid, evidence.view):
+            yield Disagreement("unrecorded", f"{uid} ({container})", "it will be held")
+
+
+def _unbooked(live: Iterable[Allocation], evidence: Evidence) -> Iterator[Disagreement]:
+    booked = {(h.pod_uid, h.ids) for h in evidence.checkpoint or () if h.resource == VCORE}
+    for one in live if evidence.checkpoint is not None else ():
+        if one.pod and (one.pod.uid, frozenset(one.core_ids)) not in booked:
+            yield Disagreement("unbooked", one.allocation, f"{one.pod}: {one.cores} cores")
+
+
+def _of_containers(
+    live: tuple[Allocation, ...], evidence: Evidence, ended: frozenset[AllocationID]
+) -> Iterator[Disagreement]:
+    for container in evidence.live or ():
+        own, name = lived_on((container,), live), allocation_of(container)
+        for one in own & ended:
+            yield Disagreement("lingering", one, str(container.container))
+        if name is not None and not own:
+            yield Disagreement("unknown-container", name, str(container.container))
+
+
+def _directories(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+    known = {a.allocation for a in live}
+    for name in evidence.directories:
+        if name not in known:
+            yield Disagreement("directory", name, "it goes once nobody has it mounted")
+
+
+def _doubled(live: Iterable[Allocation]) -> Iterator[Disagreement]:
+    settled = [one for one in live if one.state is State.SETTLED]
+    held = [device_id for one in settled for device_id in (*one.core_ids, *one.memory_ids)]
+    if len(set(held)) == len(held):
+        return  # as nearly always
+    holders: dict[str, Allocation] = {}
+    for one in settled:
+        for device_id in (*one.core_ids, *one.memory_ids):
+            other = holders.setdefault(device_id, one)
+            if other.owner != one.owner:
+                yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
+
+
+def _strangers(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+    for gpu, pods in evidence.tenants.items():
+        holders = {a.owner for a in live if gpu in a.gpus and a.owner}
+        for uid in pods:
+            if not any(is_tenant(holder, (uid,)) for holder in holders):
+                yield Disagreement("stranger", uid, f"has processes on {gpu}")
+
+
+def _gone(topology: Topology, live: Iterable[Allocation]) -> Iterator[Disagreement]:
+    for one in live:
+        for uuid in one.gpus:
+            if topology.by_uuid(uuid) is None:
+                yield Disagreement("gpu-gone", one.allocation, f"{one.pod or 'nobody'}: {uuid}")

@@ -1,0 +1,171 @@
+"""A stage: one simulated GPU, tenants with shares of it, and what each of them got.
+
+    played = await play([Tenant("a", 30, "kernel=2ms for=5s"),
+                         Tenant("b", 60, "kernel=10ms pattern=sync for=5s")], seconds=5)
+    played.share("a")                       # by the simulated GPU's own account
+
+The programs are real processes behind the real shim, served by the real virtual manager in this
+process's loop. On the virtual clock a run is repeatable to the nanosecond and takes as long as the
+computer needs; on the system's clock it takes as long as it says.
+
+Programs are started one after another, each as far as its start line, before the time of the
+stage begins. From then on the stage sleeps, and wakes at the end of each interval to read the
+account, and whenever something changes. On the system's clock they load all at once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
+from gpumanager.sim.harness.values import HarnessFailed, HarnessResult, Tenant
+from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.machine import DriverBehaviour, Machine
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.utilization import SimulatedUtilization
+from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
+
+__all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
+
+MACHINE: Final = "h100"
+SEVERAL: Final = "dgx-a100"
+"""The machine of a stage with more than one GPU."""
+
+ASSEMBLY_SECONDS: Final = 1.0
+EACH_SECONDS: Final = 0.3
+"""Before the stage's start, for programs to load: for all of them, and more for each."""
+
+DRAIN_SECONDS: Final = 5.0
+"""After the stage's end, for programs to finish what they have queued and to say what they did."""
+
+DRAIN_STEP: Final = NS // 20
+LATE: Final = NS // 20
+
+ClockKind: TypeAlias = Literal["virtual", "real"]
+Moment: TypeAlias = Tenant | Literal["look", "glance", "mark"]
+
+
+async def play(
+    tenants: Sequence[Tenant],
+    seconds: float,
+    *,
+    clock: ClockKind = "virtual",
+    interval: float = 0.1,
+    driver: DriverBehaviour | None = None,
+    gpus: int = 1,
+    limiter: LimiterKind = "shim",
+    managed: bool = True,
+    same_pids: bool = True,
+) -> HarnessResult:
+    """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
+
+    driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
+    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
+    BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
+    agent does; if not, it is away. same_pids: whether the driver knows processes by the
+    numbers that the manager does.
+    """
+    if missing := await asyncio.to_thread(namespaces_available):
+        raise GpuManagerError(missing)
+    async with contextlib.AsyncExitStack() as last_first:
+        disk = make_disk()
+        last_first.callback(disk.remove)
+        time = last_first.enter_context(_clock(clock, disk))
+        simulated = furnish(disk, _machine(driver, gpus))
+        last_first.callback(simulated.close)
+        manager = VirtualSockets(disk.virtual)
+        last_first.push_async_callback(manager.stop)
+        company = TenantGroup(
+            disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
+        )
+        last_first.push_async_callback(company.close)
+        count = sum(tenant.processes for tenant in tenants)
+        begin = await _assembled(company, time, count)
+        marks, lost = [company.received()], [company.lost()]
+        utilization = SimulatedUtilization(simulated, time.now, same_pids=same_pids)
+        for at, moment in agenda(tenants, seconds, interval, managed=managed):
+            await time.sleep_until(begin + round(at * NS))
+            company.check()
+            match moment:
+                case Tenant():
+                    await company.promise(moment)
+                case "look":
+                    manager.share_now(time.now(), utilization())
+                case "glance":
+                    manager.glance_now(time.now())
+                case "mark":
+                    marks.append(company.received())
+                    lost.append(company.lost())
+        await _curtain(company, time)
+        return HarnessResult(seconds, interval, _received(marks), company.reports(), _steps(lost))
+
+
+def _machine(driver: DriverBehaviour | None, gpus: int) -> Machine:
+    machine = load_machine(MACHINE if gpus == 1 else SEVERAL)
+    return machine if driver is None else replace(machine, driver=driver)
+
+
+def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager[Clock]:
+    if kind == "virtual":
+        return virtual_clock(disk.base / "clock")
+    return contextlib.nullcontext(RealClock())
+
+
+async def _assembled(company: TenantGroup, clock: Clock, count: int) -> int:
+    """The clock at the stage's start, which is now."""
+    begin = clock.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
+    await company.assemble(clock, begin)
+    await clock.sleep_until(begin)
+    if clock.now() > begin + LATE:
+        raise HarnessFailed("not all programs were loaded in time: the machine is busy")
+    return begin
+
+
+def agenda(
+    tenants: Sequence[Tenant], seconds: float, interval: float, *, managed: bool = True
+) -> Sequence[tuple[float, Moment]]:
+    """What happens at which second: a tenant's promise changes, the manager looks, an interval
+    ends."""
+    return sorted(
+        [
+            *_every(interval, seconds, "mark")[1:],
+            *(_looks(seconds) if managed else ()),
+            *((at, replace(one, cores=cores)) for one in tenants for at, cores in one.changes),
+        ],
+        key=lambda row: row[0],
+    )
+
+
+def _looks(seconds: float) -> list[tuple[float, Moment]]:
+    moments = _every(TICK_SECONDS / GLANCES, seconds, "glance")
+    return [
+        (at, "glance" if number % GLANCES else "look") for number, (at, _) in enumerate(moments)
+    ]
+
+
+def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
+    return [(number * step, moment) for number in range(round(seconds / step) + 1)]
+
+
+async def _curtain(company: TenantGroup, clock: Clock) -> None:
+    """Let the programs end by themselves; who does not is ended with the stage."""
+    last = clock.now() + round(DRAIN_SECONDS * NS)
+    while clock.now() < last and not company.ended:
+        await clock.sleep_until(clock.now() + DRAIN_STEP)
+    company.check()
+
+
+def _received(marks: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[float, ...]]:
+    """Of each tenant, the seconds between one mark and the next."""
+    return {name: _steps([mark[name] for mark in marks]) for name in marks[0]}
+
+
+def _steps(marks: Sequence[int]) -> tuple[float, ...]:
+    return tuple((after - before) / NS for before, after in pairwise(marks))
