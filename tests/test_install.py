@@ -20,7 +20,7 @@ MISSING = namespaces_available()
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
-    subprocess.run([*command, "-w", str(out), str(ROOT)], check=True, timeout=300)
+    subprocess.run([*command, "-w", str(out), str(ROOT)], check=True, timeout=1800)
     (built,) = out.glob("*.whl")
     return built
 
@@ -47,7 +47,7 @@ def venv(wheel: Path) -> Path:
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q"]
     options = ["--no-deps", "--no-index", "--ignore-installed"]
-    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=300)
+    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=1800)
     return home
 
 
@@ -125,7 +125,7 @@ def test_the_installed_command_simulates_wherever_it_is_typed(
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=False,
     )
 
@@ -138,6 +138,6 @@ def test_an_editable_install_builds_everything_in_the_source_tree(
     tree = shutil.copytree(checkout, tmp_path / "tree", symlinks=True)
     script = "from setuptools.build_meta import build_editable; build_editable('..')"
 
-    subprocess.run([sys.executable, "-c", script], cwd=tree, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", script], cwd=tree, check=True, timeout=1800)
 
     assert [name for name in NATIVE if not (tree / name).stat().st_size] == []

@@ -77,7 +77,8 @@ def load(path: Path) -> ModuleType:
 
 
 def sources(*folders: Path) -> list[Path]:
-    return sorted(path for folder in folders for path in folder.glob("*.c"))
+    """The C files of these folders and of those in them."""
+    return sorted(path for folder in folders for path in folder.rglob("*.c"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def build_driver(out: Path, work: Path) -> None:
 def build_clock(out: Path, _work: Path) -> None:
     """The virtual clock: its page, and the C library's functions that follow it."""
     sim = NATIVE / "sim"
-    files = sources(sim / "clock", sim / "clock" / "preload")
+    files = sources(sim / "clock", sim / "preload")
     target = out / "lib" / "clock" / "libsimclock.so"
     shared_library(target, files, [*includes(sim), "-fno-builtin", "-ldl"])
 

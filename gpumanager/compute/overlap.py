@@ -1,7 +1,7 @@
 """What long launches were charged, held against what they had of the GPU.
 
 Events around a launch longer than the GPU's time slices show how long it was there, slices of
-neighbours included. Processes log when theirs were (`native/shim/core/logbook.h`); who sees those
+neighbours included. Processes log when theirs were (`native/shim/core/time/logbook.h`); who sees those
 of all containers can tell what each had (`gpumanager.compute.course`). The difference is charged or
 given back at the next look, and the ratio of the last launches is what the next one is charged.
 That needs nothing of NVML, and is known as soon as a launch has ended. It takes the word of

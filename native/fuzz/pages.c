@@ -1,7 +1,7 @@
 #include "pages.h"
 
-#include "core/limiter.h"
 #include "core/region.h"
+#include "core/time/limiter.h"
 
 #include <string.h>
 

@@ -128,10 +128,10 @@ struct vcuda_meter {
     served_until;                      /* limiter: ns of CLOCK_MONOTONIC up to which the container
                                           is known to have had work on the GPU */
     VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
-    VCUDA_ATOMIC(uint64_t) turn;       /* limiter: who launched last, and when (core/turn.h) */
+    VCUDA_ATOMIC(uint64_t) turn;       /* limiter: who launched last, and when (core/time/turn.h) */
     VCUDA_ATOMIC(uint64_t)
     waiting_served; /* limiter: GPU time that the waiting process which has had
-                       least has had, in ns; 0: nobody waits (core/turn.h) */
+                       least has had, in ns; 0: nobody waits (core/time/turn.h) */
     VCUDA_ATOMIC(uint64_t)
     held_until;                        /* limiter: no turn for others until then; CLOCK_MONOTONIC,
                                           ns, as the next */
@@ -146,7 +146,7 @@ struct vcuda_meter {
 };
 
 /* One launch longer than the GPU's time slices, as the process saw it that made it. Each word is a
- * hint: whoever reads them looks at `ticket` before and after (core/logbook.h). */
+ * hint: whoever reads them looks at `ticket` before and after (core/time/logbook.h). */
 struct vcuda_logged {
     VCUDA_ATOMIC(uint64_t) ticket;  /* which one it is, counted from 1; 0: none, or being written */
     VCUDA_ATOMIC(uint64_t) slot;    /* whose */
@@ -162,7 +162,7 @@ struct vcuda_logbook {
     VCUDA_ATOMIC(uint64_t) last;       /* ticket */
     VCUDA_ATOMIC(uint64_t) charged_ns; /* of the meter's: for all launches ever logged here */
     VCUDA_ATOMIC(uint64_t)
-    served_ns; /* limiter: what whoever launched last had had (core/turn.h);
+    served_ns; /* limiter: what whoever launched last had had (core/time/turn.h);
                   the meter is full */
     uint8_t reserved[40];
     struct vcuda_logged of[VCUDA_LOGGED]; /* each in the place of its ticket */
@@ -174,7 +174,7 @@ struct vcuda_books {
     uint32_t size;
     VCUDA_ATOMIC(uint32_t) slot_limit; /* slots at or above this were never used */
     uint8_t boot[16]; /* boot_id of the kernel they count under: none of it outlives a reboot */
-    VCUDA_ATOMIC(uint32_t) collectives[VCUDA_DEVICES]; /* launched, and when (core/gang.h) */
+    VCUDA_ATOMIC(uint32_t) collectives[VCUDA_DEVICES]; /* launched, and when (core/time/gang.h) */
     uint8_t reserved[32];
     struct vcuda_meter meters[VCUDA_DEVICES];
     struct vcuda_slot slots[VCUDA_SLOTS];

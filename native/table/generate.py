@@ -231,7 +231,7 @@ def work_hook(library: Library, row: Row) -> Iterable[str]:
 
 
 def change_hook(library: Library, row: Row) -> Iterable[str]:
-    """What the launches of `exec` cost has to be learnt anew (graph_cost.h)."""
+    """What the launches of `exec` cost has to be learnt anew (graph/cost.h)."""
     yield f"{library.result} {row.symbol}({row.signature})\n{{"
     real = f"REAL({row.symbol})({', '.join(row.arguments)})"
     yield f"    return graph_cost_changed(exec, {real});\n}}\n"
@@ -240,7 +240,7 @@ def change_hook(library: Library, row: Row) -> Iterable[str]:
 def written(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     """The hooks that are all alike."""
     if any(row.kind in WRITTEN for row in rows):
-        yield '#include "cuda/graph_cost.h"\n#include "cuda/work.h"\n'
+        yield '#include "cuda/graph/cost.h"\n#include "cuda/time/work.h"\n'
     for row in rows:
         if row.kind == "work":
             yield from work_hook(library, row)

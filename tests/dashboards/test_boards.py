@@ -6,7 +6,7 @@ from typing import Any
 
 import make_boards
 import pytest
-from chart_files import Asked, asked, boards, metrics, panels
+from chart_files import asked, boards, metrics, panels
 from promql import Reader
 
 BUILT_IN = {"datasource", "__url_time_range"}
@@ -92,17 +92,19 @@ def test_links_lead_to_dashboards_and_variables_that_there_are() -> None:
         assert set(re.findall(r"var-(\w+)=", url)) <= variables[uid]
 
 
-@pytest.mark.parametrize("one", list(asked()), ids=lambda one: one.where)
-def test_a_query_asks_for_what_there_is_and_is_shown_by_labels_that_it_has(one: Asked) -> None:
+def test_a_query_asks_for_what_there_is_and_is_shown_by_labels_that_it_has(
+    subtests: pytest.Subtests,
+) -> None:
     pytest.importorskip("promql_parser")
-
-    labels = Reader(metrics()).labels(one.expr)
-
-    assert labels is not None
-    assert set(re.findall(r"{{(\w+)}}", one.legend)) <= labels
-    if one.panel["type"] == "table":
-        order = one.panel["transformations"][1]["options"]["indexByName"]
-        assert labels == {name for name in order if not name.startswith("Value #")}
+    reader = Reader(metrics())
+    for one in asked():
+        with subtests.test(one.where):
+            labels = reader.labels(one.expr)
+            assert labels is not None
+            assert set(re.findall(r"{{(\w+)}}", one.legend)) <= labels
+            if one.panel["type"] == "table":
+                order = one.panel["transformations"][1]["options"]["indexByName"]
+                assert labels == {name for name in order if not name.startswith("Value #")}
 
 
 def test_queries_of_variables_ask_for_what_there_is() -> None:

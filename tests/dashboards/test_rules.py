@@ -1,8 +1,6 @@
 """Rules ask for what there is, and each alert has a page that says what to do."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 import yaml
@@ -14,18 +12,12 @@ SEVERITIES = {"critical", "warning", "info"}
 CASES = ROOT / "tests/dashboards/rules_test.yaml"
 
 
-def by_name() -> list[Any]:
-    return [pytest.param(one, id=one["alert"]) for one in alerts()]
+def test_a_recording_is_named_by_its_level_what_it_is_of_and_how() -> None:
+    levels = "container|namespace|node|node_rpc|cluster|verb|endpoint|namespace_model"
+    how = r"(ratio|count|gpus|percent|bytes|p99)(_rate5m)?"
+    form = re.compile(rf"({levels}):gpumanager_[^:]*:{how}")
 
-
-@pytest.mark.parametrize("name", list(recorded()))
-def test_a_recording_is_named_by_its_level_what_it_is_of_and_how(name: str) -> None:
-    level, of, how = name.split(":")
-
-    assert level in {"container", "namespace", "node", "node_rpc", "cluster", "verb", "endpoint",
-                     "namespace_model"}  # fmt: skip
-    assert of.startswith("gpumanager_")
-    assert re.fullmatch(r"(ratio|count|gpus|percent|bytes|p99)(_rate5m)?", how)
+    assert [name for name in recorded() if not form.fullmatch(name)] == []
 
 
 def test_no_recording_is_made_for_nobody() -> None:
@@ -37,30 +29,30 @@ def test_no_recording_is_made_for_nobody() -> None:
     assert recorded().keys() <= names_in("\n".join(texts + others + pages))
 
 
-@pytest.mark.parametrize("alert", by_name())
 def test_an_alert_asks_for_what_there_is_and_tells_of_labels_that_it_has(
-    alert: Mapping[str, Any],
+    subtests: pytest.Subtests,
 ) -> None:
     pytest.importorskip("promql_parser")
+    reader = Reader(metrics())
+    for alert in alerts():
+        with subtests.test(alert["alert"]):
+            labels = reader.labels(alert["expr"])
+            told = set(re.findall(r"\$labels\.(\w+)", str(alert["annotations"])))
+            assert labels is not None
+            assert told <= labels
 
-    labels = Reader(metrics()).labels(alert["expr"])
 
-    told = set(re.findall(r"\$labels\.(\w+)", str(alert["annotations"])))
-    assert labels is not None
-    assert told <= labels
-
-
-@pytest.mark.parametrize("alert", by_name())
 def test_an_alert_says_how_bad_it_is_what_is_the_matter_and_where_to_read_on(
-    alert: Mapping[str, Any],
+    subtests: pytest.Subtests,
 ) -> None:
-    said = alert["annotations"]
-
-    assert alert["labels"]["severity"] in SEVERITIES
-    assert said["summary"].strip()
-    assert said["description"].endswith(".")
-    assert said["runbook_url"] == f"runbooks/{alert['alert']}.md"
-    assert (RUNBOOKS.parent / said["runbook_url"]).is_file()
+    for alert in alerts():
+        with subtests.test(alert["alert"]):
+            said = alert["annotations"]
+            assert alert["labels"]["severity"] in SEVERITIES
+            assert said["summary"].strip()
+            assert said["description"].endswith(".")
+            assert said["runbook_url"] == f"runbooks/{alert['alert']}.md"
+            assert (RUNBOOKS.parent / said["runbook_url"]).is_file()
 
 
 def test_every_runbook_is_an_alert_s_and_says_all_four_things() -> None:
@@ -83,23 +75,25 @@ def test_the_list_of_runbooks_has_each_alert_with_its_severities() -> None:
     } == said
 
 
-@pytest.mark.parametrize("alert", sorted({one["alert"] for one in alerts()}))
-def test_there_is_a_case_in_which_an_alert_fires_and_one_in_which_it_does_not(alert: str) -> None:
-    looks = [
-        look
-        for case in yaml.safe_load(CASES.read_text())["tests"]
-        for look in case["promql_expr_test"]
-        if f'"{alert}"' in look["expr"]
-    ]
+def test_there_is_a_case_in_which_an_alert_fires_and_one_in_which_it_does_not() -> None:
+    cases = yaml.safe_load(CASES.read_text())["tests"]
+    looks = [look for case in cases for look in case["promql_expr_test"]]
 
-    assert {bool(look["exp_samples"]) for look in looks} == {True, False}
+    outcomes = {
+        one["alert"]: {
+            bool(look["exp_samples"]) for look in looks if f'"{one["alert"]}"' in look["expr"]
+        }
+        for one in alerts()
+    }
+    assert {name: found for name, found in outcomes.items() if found != {True, False}} == {}
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "docs/monitoring.md", *sorted(RUNBOOKS.glob("*.md"))], ids=lambda one: one.stem
-)
-def test_a_page_names_no_metric_that_there_is_not(page: Any) -> None:
-    assert names_in(page.read_text()) <= every().keys() | recorded().keys()
+def test_a_page_names_no_metric_that_there_is_not() -> None:
+    pages = [ROOT / "docs/monitoring.md", *sorted(RUNBOOKS.glob("*.md"))]
+    known = every().keys() | recorded().keys()
+
+    unknown = {page.stem: names_in(page.read_text()) - known for page in pages}
+    assert {page: names for page, names in unknown.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -34,27 +34,29 @@ def test_the_page_is_what_the_examples_are(script: ModuleType) -> None:
     assert script.without_outcomes(page) == script.page(lambda _: "")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_opens_with_what_it_shows_and_how_to_run_it(
-    path: Path, script: ModuleType
+    script: ModuleType, subtests: pytest.Subtests
 ) -> None:
-    example = script.read(path)
+    for path in EXAMPLES:
+        with subtests.test(path.stem):
+            example = script.read(path)
+            assert len(example.about.split()) >= 10
+            assert example.command.startswith("gpumanager simulate ")
+            assert example.command.endswith(f" examples/{path.name}")
+            assert read_pods([path])
 
-    assert len(example.about.split()) >= 10
-    assert example.command.startswith("gpumanager simulate ")
-    assert example.command.endswith(f" examples/{path.name}")
-    assert read_pods([path])
 
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_what_was_printed_is_of_the_pods_of_the_example(path: Path, script: ModuleType) -> None:
-    title = script.read(path).title
-    section = (DOCS / "gallery.md").read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
-    printed = script.OUTPUT.findall(section)
-
-    names = [one["metadata"]["name"] for one in yaml.safe_load_all(path.read_text())]
-    assert len(printed) == 1
-    assert [name for name in names if name not in printed[0]] == []
+def test_what_was_printed_is_of_the_pods_of_the_example(
+    script: ModuleType, subtests: pytest.Subtests
+) -> None:
+    page = (DOCS / "gallery.md").read_text()
+    for path in EXAMPLES:
+        with subtests.test(path.stem):
+            section = page.split(f"\n## {script.read(path).title}\n")[1].split("\n## ")[0]
+            printed = script.OUTPUT.findall(section)
+            names = [one["metadata"]["name"] for one in yaml.safe_load_all(path.read_text())]
+            assert len(printed) == 1
+            assert [name for name in names if name not in printed[0]] == []
 
 
 def test_the_demo_runs_every_example_once(script: ModuleType) -> None:

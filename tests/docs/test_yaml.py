@@ -48,21 +48,22 @@ def pods(block: Block) -> Iterator[dict[str, Any]]:
             yield {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_a_block_can_be_read_and_names_only_what_we_know(block: Block) -> None:
-    found = {key for one in documents(block) for key in keys(one) if key.startswith(OURS)}
-    indexed = {key for key in found if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)}
+def test_a_block_can_be_read_and_names_only_what_we_know(subtests: pytest.Subtests) -> None:
+    for block in BLOCKS:
+        with subtests.test(block.place):
+            found = {key for one in documents(block) for key in keys(one) if key.startswith(OURS)}
+            indexed = {key for key in found if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)}
+            assert {key.removeprefix("requests.") for key in found - indexed} - KNOWN == set()
 
-    assert {key.removeprefix("requests.") for key in found - indexed} - KNOWN == set()
 
-
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_a_pod_on_a_page_is_one_that_the_webhook_lets_in(block: Block) -> None:
-    for pod in pods(block):
-        if pod["metadata"]["name"] in IMPOSSIBLE:
-            continue
-        verdict = validate(pod, AdmissionPolicy())
-        assert (verdict.errors, verdict.warnings) == ((), ()), pod["metadata"]
+def test_a_pod_on_a_page_is_one_that_the_webhook_lets_in(subtests: pytest.Subtests) -> None:
+    for block in BLOCKS:
+        for pod in pods(block):
+            if pod["metadata"]["name"] in IMPOSSIBLE:
+                continue
+            with subtests.test(block.place):
+                verdict = validate(pod, AdmissionPolicy())
+                assert (verdict.errors, verdict.warnings) == ((), ()), pod["metadata"]
 
 
 def test_there_are_pods_on_the_pages() -> None:

@@ -4,7 +4,7 @@
  * dead. Each step of the books is a call of step_pass() (core/step.h); at the n-th it kills itself.
  * Ends with 0 when there were fewer.
  */
-#include "core/books.h"
+#include "core/memory/books.h"
 #include "core/peers.h"
 
 #include <fcntl.h>

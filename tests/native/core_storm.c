@@ -4,14 +4,14 @@
  * The first two processes are of one program, so that a sanitizer sees all that they share. Prints
  * what is wrong and returns 1, or returns 0.
  */
-#include "core/array_size.h"
-#include "core/books.h"
-#include "core/cost.h"
-#include "core/flight.h"
+#include "core/memory/array_size.h"
+#include "core/memory/books.h"
+#include "core/time/cost.h"
+#include "core/time/flight.h"
 #include "core/life.h"
-#include "core/limiter.h"
+#include "core/time/limiter.h"
 #include "core/peers.h"
-#include "core/pointers.h"
+#include "core/memory/pointers.h"
 #include "core/region.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * Each byte that was created must be reported gone exactly once, when nobody keeps it any more.
  * Prints what is wrong and returns 1, or returns 0.
  */
-#include "core/physical.h"
+#include "core/memory/physical.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

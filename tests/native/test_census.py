@@ -1,4 +1,4 @@
-"""Which launches are watched one and all while several streams have work (core/census.h)."""
+"""Which launches are watched one and all while several streams have work (core/time/census.h)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Time that kernels of several streams shared is charged once (core/cover.h)."""
+"""Time that kernels of several streams shared is charged once (core/time/cover.h)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who is charged for memory, by the location and the type of allocation (core/location.h)."""
+"""Who is charged for memory, by the location and the type of allocation (core/memory/location.h)."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 #include "core/peers.h"
 
 #include "core/life.h"
-#include "core/slot.h"
+#include "core/memory/slot.h"
 #include "core/step.h"
 
 #include <errno.h>

@@ -21,7 +21,7 @@
 #ifndef SHIM_CORE_PEERS_H
 #define SHIM_CORE_PEERS_H
 
-#include "core/books.h"
+#include "core/memory/books.h"
 
 #ifndef VCUDA_CDEF
 #include <stdbool.h>

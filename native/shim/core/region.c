@@ -1,7 +1,7 @@
 #include "core/region.h"
 
-#include "core/limiter.h"
-#include "core/slot.h"
+#include "core/memory/slot.h"
+#include "core/time/limiter.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * primary one of a device has no call of its own for either: it is there from the first retain to
  * the last release, or a reset.
  */
-#include "cuda/charge.h"
-#include "cuda/overhead.h"
+#include "cuda/memory/charge.h"
+#include "cuda/memory/overhead.h"
 
 /* Begin to make a context on a device. */
 static CUresult begin(struct overhead *overhead, CUdevice ordinal)

@@ -1,6 +1,6 @@
 #include "cuda/process.h"
 
-#include "core/slot.h"
+#include "core/memory/slot.h"
 #include "runtime/fork.h"
 
 /* Long enough for a manager that is being restarted, short enough for a user who waits. */

@@ -2,16 +2,16 @@
 #ifndef SHIM_CUDA_PROCESS_H
 #define SHIM_CUDA_PROCESS_H
 
-#include "core/census.h"
-#include "core/cost.h"
-#include "core/physical.h"
-#include "core/pointers.h"
-#include "core/pools.h"
-#include "core/slabs.h"
-#include "core/turn.h"
-#include "cuda/graph_state.h"
-#include "cuda/tally.h"
-#include "cuda/timing.h"
+#include "core/memory/physical.h"
+#include "core/memory/pointers.h"
+#include "core/memory/pools.h"
+#include "core/memory/slabs.h"
+#include "core/time/census.h"
+#include "core/time/cost.h"
+#include "core/time/turn.h"
+#include "cuda/graph/state.h"
+#include "cuda/memory/tally.h"
+#include "cuda/time/timing.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
 
@@ -30,8 +30,9 @@ enum holding {
 /* A thread's own word that one instruction reaches, in a library that is loaded late, too. */
 #define PROCESS_NEAR __attribute__((tls_model("initial-exec")))
 
-/* The process on one of its devices, among others whose kernels wait for its own (core/gang.h).
- * collectives: launched so far, the last one at `last`. apart: it was found not to be in step. */
+/* The process on one of its devices, among others whose kernels wait for its own
+ * (core/time/gang.h). collectives: launched so far, the last one at `last`. apart: it was found not
+ * to be in step. */
 struct rank {
     _Atomic uint32_t collectives;
     _Atomic uint64_t last;
@@ -83,7 +84,7 @@ extern _Thread_local int process_depth PROCESS_NEAR;
 void process_enter(struct process *process);
 void process_leave(void);
 
-/* The same, and memory moves meanwhile: the manager must not measure (core/slot.h). */
+/* The same, and memory moves meanwhile: the manager must not measure (core/memory/slot.h). */
 void process_move_begin(struct process *process);
 void process_move_end(struct process *process);
 

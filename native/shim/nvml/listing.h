@@ -7,7 +7,7 @@
 #ifndef SHIM_NVML_LISTING_H
 #define SHIM_NVML_LISTING_H
 
-#include "core/residents.h"
+#include "core/memory/residents.h"
 #include "nvml/observe.h"
 
 /* Ask the driver: *count entries may go to `list`; sets *count as the driver does. */

@@ -15,7 +15,7 @@
 #ifndef SHIM_RUNTIME_SESSION_H
 #define SHIM_RUNTIME_SESSION_H
 
-#include "core/books.h"
+#include "core/memory/books.h"
 #include "runtime/hello.h"
 #include "vcuda_region.h"
 

@@ -1,4 +1,4 @@
-#include "cuda/location.h"
+#include "cuda/memory/location.h"
 
 enum { FIRST_ATTRIBUTE = 1, LAST_BEFORE_13 = 143, LAST_ATTRIBUTE = 161 };
 

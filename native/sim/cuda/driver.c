@@ -1,8 +1,8 @@
 #include "cuda/driver.h"
 #include "core/device_nodes.h"
 #include "core/process.h"
-#include "cuda/location.h"
-#include "cuda/pool.h"
+#include "cuda/memory/location.h"
+#include "cuda/pool/pool.h"
 #include "cuda/visible_devices.h"
 #include <stdlib.h>
 #include <sys/mman.h>

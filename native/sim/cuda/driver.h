@@ -94,7 +94,7 @@ struct advice {
     CUmemLocation preferred, prefetched; /* of type 0: none */
 };
 
-/* Attributes of a stream (stream_attributes.c); all zero: as it was made. */
+/* Attributes of a stream (stream/attributes.c); all zero: as it was made. */
 struct stream_attributes {
     unsigned char window[32];
     unsigned policy;
@@ -116,8 +116,8 @@ struct allocation {
     bool managed;
     struct advice advice;
     bool committed;
-    bool host;       /* memory of the host that a program allocated or registered (host_memory.c) */
-    bool registered; /* of these: it was the program's own */
+    bool host;        /* memory of the host that a program allocated or registered */
+    bool registered;  /* of these: it was the program's own */
     bool sync_memops; /* an attribute that programs set, and nothing else */
     unsigned host_flags;
     struct mapping *mapping; /* of physical memory that is counted by itself, or NULL (virtual.h) */

@@ -1,0 +1,221 @@
+#include "core/memory/gaps.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+static uint64_t end_of(uint64_t start, uint64_t bytes)
+{
+    uint64_t end = start + bytes;
+    end = end > UINT64_MAX - GAP_ALIGNMENT ? end : end + (GAP_ALIGNMENT - 1);
+    return end / GAP_ALIGNMENT * GAP_ALIGNMENT;
+}
+
+/* Do the neighbours lie in one piece that the pool grew by? */
+static bool together(const struct gaps *gaps, const struct gap *one, const struct gap *next)
+{
+    if (one->end != next->start)
+        return false;
+    for (uint32_t i = 0; i < gaps->chunk_count; i++)
+        if (gaps->chunks[i].start <= one->start && next->end <= gaps->chunks[i].end)
+            return true;
+    return false;
+}
+
+static void remove_at(struct gaps *gaps, uint32_t place)
+{
+    struct gap *gap = &gaps->pieces[place];
+    memmove(gap, gap + 1, (gaps->count - place - 1) * sizeof *gap);
+    gaps->count--;
+}
+
+/* Join the gap at `place` with the one after it if both are the same to everyone. */
+static void join(struct gaps *gaps, uint32_t place)
+{
+    if (place + 1 >= gaps->count)
+        return;
+    struct gap *one = &gaps->pieces[place], *next = one + 1;
+    if (one->stream != next->stream || one->stream == GAP_CLOSED || !together(gaps, one, next))
+        return;
+    one->end = next->end;
+    one->order = next->order > one->order ? next->order : one->order;
+    remove_at(gaps, place + 1);
+}
+
+/* The first gap that ends behind an address. */
+static uint32_t first_behind(const struct gaps *gaps, uint64_t address)
+{
+    uint32_t low = 0, high = gaps->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (gaps->pieces[middle].end > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void insert_at(struct gaps *gaps, uint32_t place, struct gap gap)
+{
+    struct gap *at = &gaps->pieces[place];
+    memmove(at + 1, at, (gaps->count - place) * sizeof *at);
+    *at = gap;
+    gaps->count++;
+}
+
+/* Where nothing is yet. */
+static void insert(struct gaps *gaps, struct gap gap)
+{
+    uint32_t place = first_behind(gaps, gap.start);
+    if (gaps->count == GAPS || gap.start >= gap.end)
+        return;
+    insert_at(gaps, place, gap);
+    join(gaps, place);
+    if (place > 0)
+        join(gaps, place - 1);
+}
+
+/* Something is taken out of the middle of a gap; in a full table what is behind it is forgotten. */
+static void split(struct gaps *gaps, uint32_t place, uint64_t start, uint64_t end)
+{
+    struct gap rest = gaps->pieces[place];
+    rest.start = end;
+    gaps->pieces[place].end = start;
+    if (gaps->count < GAPS)
+        insert_at(gaps, place + 1, rest);
+}
+
+/* What is left of a gap before and behind what is taken stays. */
+static void take(struct gaps *gaps, uint64_t start, uint64_t bytes)
+{
+    uint64_t end = end_of(start, bytes);
+    uint32_t place = first_behind(gaps, start);
+    if (place < gaps->count && gaps->pieces[place].start < start) {
+        if (gaps->pieces[place].end > end)
+            split(gaps, place, start, end);
+        else
+            gaps->pieces[place].end = start;
+        place++;
+    }
+    while (place < gaps->count && gaps->pieces[place].end <= end)
+        remove_at(gaps, place);
+    if (place < gaps->count && gaps->pieces[place].start < end)
+        gaps->pieces[place].start = end;
+}
+
+/* No longer so: what lies there was given back, or is another chunk now. */
+static void forget_chunks(struct gaps *gaps, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < gaps->chunk_count;)
+        if (gaps->chunks[i].start < end && start < gaps->chunks[i].end)
+            gaps->chunks[i] = gaps->chunks[--gaps->chunk_count];
+        else
+            i++;
+}
+
+void gaps_grown(struct gaps *gaps, uint64_t start, uint64_t bytes)
+{
+    take(gaps, start, bytes);
+    forget_chunks(gaps, start, start + bytes);
+    if (gaps->chunk_count < GAP_CHUNKS)
+        gaps->chunks[gaps->chunk_count++] = (struct gap_chunk){start, start + bytes, 0};
+    insert(gaps, (struct gap){start, start + bytes, GAP_ANY, 0});
+}
+
+/* The chunk an address is in, if we know it. */
+static struct gap_chunk *chunk_of(struct gaps *gaps, uint64_t address)
+{
+    for (uint32_t i = 0; i < gaps->chunk_count; i++)
+        if (address >= gaps->chunks[i].start && address < gaps->chunks[i].end)
+            return &gaps->chunks[i];
+    return NULL;
+}
+
+void gaps_give(struct gaps *gaps, uint64_t start, uint64_t bytes)
+{
+    struct gap_chunk *chunk = chunk_of(gaps, start);
+    take(gaps, start, bytes);
+    if (chunk != NULL)
+        chunk->live++;
+}
+
+void gaps_keep(struct gaps *gaps, uint64_t start, uint64_t bytes)
+{
+    take(gaps, start, bytes);
+}
+
+void gaps_close(struct gaps *gaps, uint64_t start, uint64_t bytes)
+{
+    take(gaps, start, bytes);
+    insert(gaps, (struct gap){.start = start, .end = end_of(start, bytes), .stream = GAP_CLOSED});
+}
+
+void gaps_open(struct gaps *gaps, uint64_t start, uint64_t bytes, uint64_t stream, uint64_t order)
+{
+    uint64_t end = end_of(start, bytes);
+    struct gap_chunk *chunk = chunk_of(gaps, start);
+    if (chunk != NULL)
+        chunk->live -= chunk->live > 0;
+    uint32_t first = first_behind(gaps, start), place = first;
+    for (; place < gaps->count && gaps->pieces[place].end <= end; place++) {
+        struct gap *gap = &gaps->pieces[place];
+        if (gap->stream == GAP_CLOSED && gap->start >= start)
+            *gap = (struct gap){gap->start, gap->end, stream, order};
+    }
+    while (place > first) /* with the one behind them, each other, and the one before */
+        join(gaps, --place);
+    if (first > 0)
+        join(gaps, first - 1);
+}
+
+void gaps_waited(struct gaps *gaps, uint64_t stream, uint64_t order)
+{
+    for (uint32_t place = 0; place < gaps->count; place++) {
+        struct gap *gap = &gaps->pieces[place];
+        bool meant = stream == GAP_ANY || gap->stream == stream;
+        if (meant && gap->stream != GAP_CLOSED && gap->order < order)
+            gap->stream = GAP_ANY;
+    }
+}
+
+static bool usable(struct gaps *gaps, const struct gap *gap, uint64_t stream, bool firm)
+{
+    const struct gap_chunk *chunk = firm ? chunk_of(gaps, gap->start) : NULL;
+    return (gap->stream == GAP_ANY || gap->stream == stream) &&
+           (!firm || (chunk != NULL && chunk->live > 0));
+}
+
+bool gaps_fit(struct gaps *gaps, uint64_t bytes, uint64_t stream, bool firm)
+{
+    uint64_t run = 0;
+    for (uint32_t place = 0; place < gaps->count; place++) {
+        const struct gap *gap = &gaps->pieces[place];
+        if (!usable(gaps, gap, stream, firm)) {
+            run = 0;
+            continue;
+        }
+        bool joined = run > 0 && together(gaps, gap - 1, gap);
+        run = (joined ? run : 0) + (gap->end - gap->start);
+        if (run >= bytes)
+            return true;
+    }
+    return false;
+}
+
+void gaps_shrunk(struct gaps *gaps)
+{
+    for (uint32_t place = 0; place < gaps->count;) {
+        const struct gap *gap = &gaps->pieces[place];
+        const struct gap_chunk *chunk = chunk_of(gaps, gap->start);
+        if (chunk != NULL && chunk->live > 0)
+            place++;
+        else
+            remove_at(gaps, place);
+    }
+    for (uint32_t i = 0; i < gaps->chunk_count;)
+        if (gaps->chunks[i].live == 0)
+            gaps->chunks[i] = gaps->chunks[--gaps->chunk_count];
+        else
+            i++;
+}

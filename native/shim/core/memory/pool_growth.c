@@ -1,0 +1,96 @@
+#include "core/memory/pool_growth.h"
+
+#include "core/memory/pools_table.h"
+
+#include <errno.h>
+
+#define QUANTUM_LEAST (UINT64_C(2) << 20)
+
+static uint64_t quantum_of(const struct pool *pool)
+{
+    return pool->quantum == 0 ? POOL_QUANTUM : pool->quantum;
+}
+
+uint64_t pool_growth(const struct pool *pool, uint64_t bytes)
+{
+    uint64_t quantum = quantum_of(pool);
+    return bytes > UINT64_MAX - quantum ? UINT64_MAX : (bytes + quantum - 1) / quantum * quantum;
+}
+
+static uint64_t common_divisor(uint64_t one, uint64_t other)
+{
+    while (other != 0) {
+        uint64_t rest = one % other;
+        one = other;
+        other = rest;
+    }
+    return one;
+}
+
+/* Learn from a growth by how much the pool grows. */
+static void learn(struct pool *pool, uint64_t grown, bool more_than_reserved)
+{
+    uint64_t quantum = common_divisor(quantum_of(pool), grown);
+    if (more_than_reserved) {
+        pool->coarse = true;
+        pool->quantum = grown > POOL_QUANTUM ? grown : POOL_QUANTUM;
+    } else if (!pool->coarse) {
+        pool->quantum = quantum > QUANTUM_LEAST ? quantum : QUANTUM_LEAST;
+    }
+}
+
+/* Growth is paid from what was reserved for it; what is more is there already, whatever the limit.
+ */
+static void grow(struct pool *pool, struct books *books, uint64_t grown, uint64_t limit,
+                 struct pool_growth *mine)
+{
+    uint64_t reserved = mine != NULL ? mine->reserved : 0;
+    uint64_t paid = reserved < grown ? reserved : grown;
+    if (paid < grown)
+        books_admit(books, (unsigned)pool->device, grown - paid);
+    if (mine == NULL)
+        return;
+    learn(pool, grown, paid < grown);
+    mine->reserved -= paid;
+    mine->grown = grown;
+    mine->over = paid < grown && books_total(books, (unsigned)pool->device) > limit;
+}
+
+static void enter(struct pools *pools, struct pool_place *place, struct books *books,
+                  struct pool_answer answer, uint64_t limit, struct pool_growth *mine)
+{
+    struct pool *pool = &place->pool;
+    uint64_t charged = pool->charged, held = answer.held;
+    pool->version++;
+    if (mine == NULL && pool->turn && (pool->relying || held > charged))
+        return; /* who has the turn has to ask again, and enters it */
+    pool->relying = false;
+    pools->entered += mine != NULL;
+    if (held > charged)
+        grow(pool, books, held - charged, limit, mine);
+    if (held < charged) {
+        gaps_shrunk(&place->gaps);
+        books_release(books, (unsigned)pool->device, charged - held);
+    }
+    if (pool->managed)
+        books_manage(books, (unsigned)pool->device, (int64_t)(held - charged), books->devices);
+    pool->charged = held;
+    pool->looks = answer.looks;
+}
+
+int pools_enter(struct pools *pools, struct books *books, uint64_t handle,
+                struct pool_answer answer, uint64_t limit, struct pool_growth *mine, bool surely)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        place->pool.users--;
+    bool late = place != NULL && place->pool.version != answer.version;
+    if (late && surely && mine != NULL) {
+        answer.held = place->pool.charged + mine->reserved;
+        late = false;
+    }
+    if (place != NULL && !late && place->pool.device >= 0)
+        enter(pools, place, books, answer, limit, mine);
+    pools_let_go(pools);
+    return late ? -EAGAIN : 0;
+}

@@ -1,0 +1,97 @@
+#include "core/memory/pool_room.h"
+
+#include "core/memory/pools_table.h"
+
+bool pools_busy(struct pools *pools)
+{
+    pthread_mutex_lock(&pools->mutex);
+    bool busy = pools->waiting > 0;
+    for (size_t at = 0; at < pools->count; at++)
+        busy |= pools->places[at].pool.turn;
+    pools_let_go(pools);
+    return busy;
+}
+
+bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t stream)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    bool fits = place != NULL && !pools->shared &&
+                gaps_fit(&place->gaps, bytes, stream, pools->waiting > 0);
+    if (fits)
+        place->pool.relying = true;
+    pools_let_go(pools);
+    return fits;
+}
+
+/* A pool that grows gives out the beginning of what it grew by. */
+void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
+                 const struct pool_growth *growth)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL) {
+        place->pool.live++;
+        if (growth->grown >= growth->bytes)
+            gaps_grown(&place->gaps, address, growth->grown);
+        gaps_give(&place->gaps, address, growth->bytes);
+        place->pool.turn = place->pool.relying = false;
+    }
+    pools_let_go(pools);
+}
+
+void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        gaps_close(&place->gaps, address, bytes);
+    pools_let_go(pools);
+}
+
+bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes,
+                    uint64_t stream)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    bool retired = place != NULL && place->pool.retired;
+    if (place != NULL) {
+        place->pool.live -= place->pool.live > 0;
+        gaps_open(&place->gaps, address, bytes, stream, pools->opened++);
+    }
+    pools_let_go(pools);
+    return retired;
+}
+
+void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t bytes)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        gaps_keep(&place->gaps, address, bytes);
+    pools_let_go(pools);
+}
+
+struct pool_moment pools_now(struct pools *pools)
+{
+    pthread_mutex_lock(&pools->mutex);
+    struct pool_moment now = {pools->opened, pools->entered};
+    pools->waiting++;
+    pools_let_go(pools);
+    return now;
+}
+
+void pools_waited(struct pools *pools, uint64_t stream, struct pool_moment moment)
+{
+    pthread_mutex_lock(&pools->mutex);
+    pools->waiting--;
+    for (size_t at = 0; at < pools->count; at++) {
+        struct pool_place *place = &pools->places[at];
+        gaps_waited(&place->gaps, stream, moment.opened);
+        if (place->pool.turn || pools->entered != moment.entered)
+            gaps_shrunk(&place->gaps);
+    }
+    pools_let_go(pools);
+}
+
+void pools_seen(struct pools *pools, uint64_t thread)
+{
+    pthread_mutex_lock(&pools->mutex);
+    pools_see(pools, thread);
+    pools_let_go(pools);
+}

@@ -1,0 +1,148 @@
+/* Kernel launches. Nothing is computed; each takes GPU time on the timeline: a kernel named `spin`
+ * the nanoseconds its first parameter says (an unsigned 64-bit number), one named `work` as many
+ * iterations of a nanosecond, any other DEFAULT_KERNEL_NS.
+ *
+ * One whose name begins as NCCL's do, with `ncclDevKernel`, is one of a collective
+ * (core/collective.h), with four parameters of 64 bits: its own length, an address that is of no
+ * interest here, the number of the group, and how many kernels that has. In a graph, or where its
+ * parameters come in a buffer, it is as long as it says and waits for nobody.
+ */
+#include "cuda/capture/capture.h"
+#include "cuda/context/limits.h"
+#include "cuda/module/module.h"
+#include "cuda/stream/queue.h"
+#include "cuda/stream/tasks.h"
+#include <string.h>
+
+#define DEFAULT_KERNEL_NS UINT64_C(10000)
+
+enum { THREADS_PER_BLOCK = 1024, BLOCK_Z = 64, GRID_Y_Z = 65535, GRID_X = INT32_MAX };
+
+/* `extra`: pairs of a tag and a value. */
+static const void *buffer_in(void **extra)
+{
+    static const uintptr_t END = 0, BUFFER = 1;
+    for (; extra != NULL && (uintptr_t)extra[0] != END; extra += 2)
+        if ((uintptr_t)extra[0] == BUFFER)
+            return extra[1];
+    return NULL;
+}
+
+CUresult launch_duration(const struct function *function, void **parameters, void **extra,
+                         uint64_t *duration_ns)
+{
+    *duration_ns = DEFAULT_KERNEL_NS;
+    if (!function->spins)
+        return CUDA_SUCCESS;
+    const void *first = parameters != NULL ? parameters[0] : buffer_in(extra);
+    if (first == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(duration_ns, first, sizeof *duration_ns);
+    return CUDA_SUCCESS;
+}
+
+static bool valid_shape(const CUlaunchConfig *shape)
+{
+    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY;
+    return shape->gridDimX > 0 && shape->gridDimY > 0 && shape->gridDimZ > 0 && threads > 0 &&
+           shape->blockDimZ > 0 && threads <= THREADS_PER_BLOCK &&
+           threads * shape->blockDimZ <= THREADS_PER_BLOCK && shape->blockDimZ <= BLOCK_Z &&
+           shape->gridDimX <= GRID_X && shape->gridDimY <= GRID_Y_Z && shape->gridDimZ <= GRID_Y_Z;
+}
+
+CUresult launch_check(const CUlaunchConfig *shape, const struct function *function)
+{
+    if (shape == NULL || !valid_shape(shape))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function == NULL || function->kind != FUNCTION)
+        return CUDA_ERROR_INVALID_HANDLE;
+    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY * shape->blockDimZ;
+    return function_fits(function, threads, shape->sharedMemBytes);
+}
+
+static CUresult capture_launch(struct driver *driver, struct stream *stream,
+                               const CUlaunchConfig *shape, CUfunction function, void **parameters,
+                               void **extra)
+{
+    struct node node;
+    const struct kernel_params params = {
+        .v1 = {function, shape->gridDimX, shape->gridDimY, shape->gridDimZ, shape->blockDimX,
+               shape->blockDimY, shape->blockDimZ, shape->sharedMemBytes, parameters, extra}};
+    CUresult result = node_of_kernel(&params, &node);
+    return result == CUDA_SUCCESS ? capture_node(driver, stream, &node) : result;
+}
+
+/* The kernel as work. */
+static CUresult task_of(const struct driver *driver, int device, const CUlaunchConfig *shape,
+                        const struct function *function, void **parameters, void **extra,
+                        struct sim_task *task)
+{
+    uint64_t duration_ns, members;
+    CUresult result = launch_duration(function, parameters, extra, &duration_ns);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *task = task_kernel(driver, device, shape, duration_ns);
+    if (!function->collective || parameters == NULL)
+        return CUDA_SUCCESS;
+    memcpy(&task->group, parameters[2], sizeof task->group);
+    memcpy(&members, parameters[3], sizeof members);
+    if (members == 0 || members > UINT32_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    task->members = (uint32_t)members;
+    task->kind = SIM_COLLECTIVE;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
+                              void **extra)
+{
+    struct driver *driver;
+    struct stream *stream;
+    struct sim_task task;
+    int device;
+    CUresult result = driver_get(&driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = launch_check(shape, function);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = queue_stream(driver, shape->hStream, &stream, &device);
+    if (result == CUDA_SUCCESS && capture_has(stream))
+        return capture_launch(driver, stream, shape, function, parameters, extra);
+    if (result == CUDA_SUCCESS)
+        result = module_enter(driver, function->module);
+    if (result == CUDA_SUCCESS)
+        result = limits_launch(driver, context_current(driver), function->needs.local);
+    if (result == CUDA_SUCCESS)
+        result = task_of(driver, device, shape, function, parameters, extra, &task);
+    if (result == CUDA_SUCCESS)
+        queue_submit(driver, stream, device, task, NULL);
+    return result;
+}
+ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);
+
+API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                            CUstream stream, void **parameters, void **extra)
+{
+    CUlaunchConfig shape = {.gridDimX = grid_x,
+                            .gridDimY = grid_y,
+                            .gridDimZ = grid_z,
+                            .blockDimX = block_x,
+                            .blockDimY = block_y,
+                            .blockDimZ = block_z,
+                            .sharedMemBytes = shared,
+                            .hStream = stream};
+    return cuLaunchKernelEx(&shape, function, parameters, extra);
+}
+ALSO(cuLaunchKernel, cuLaunchKernel_ptsz);
+
+API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                       unsigned grid_z, unsigned block_x, unsigned block_y,
+                                       unsigned block_z, unsigned shared, CUstream stream,
+                                       void **parameters)
+{
+    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+                          stream, parameters, NULL);
+}
+ALSO(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz);
