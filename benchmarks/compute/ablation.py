@@ -1,9 +1,9 @@
 """What each correction of the model of GPU time earns: the same cases without it.
 
-A correction is taken out of a copy of the sources, which is built and benchmarked in place of the
-tree: so no switch of a benchmark is in the product. Each is one or two lines of text and what stands
-there without it. A text that is not found exactly once ends the benchmark (and fails a test):
-whoever changes the model changes its row here.
+A correction is taken out of a copy of the sources, which is built and measured in place of the
+tree. So the product has no switch for a benchmark. Each correction is one or two texts, and what
+stands there instead. A text that the sources do not have exactly once ends the benchmark and fails
+a test: a change of the model changes its row here. The model and the figures: docs/compute.md.
 """
 
 import os
@@ -21,8 +21,6 @@ from gpumanager.errors import GpuManagerError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = ("benchmarks", "gpumanager", "native", "vcuda_shim")
-WITHOUT: Final = "BENCH_WITHOUT"
-"""Set in the benchmark of a copy: the names of what it lacks."""
 
 
 class NotOnce(GpuManagerError):
@@ -41,7 +39,9 @@ class Edit:
         path = root / self.file
         found = path.read_text()
         if found.count(self.text) != 1:
-            raise NotOnce(f"{self.file} has not once but {found.count(self.text)} times: {self.text}")
+            raise NotOnce(
+                f"{self.file} has not once but {found.count(self.text)} times: {self.text}"
+            )
         path.write_text(found.replace(self.text, self.instead))
 
 
@@ -54,7 +54,7 @@ class Correction:
     cases: tuple[str, ...] = ()
 
 
-CORE: Final = "native/shim/core"
+CORE: Final = "native/shim/core/time"
 COMPUTE: Final = "gpumanager/compute"
 SEVERAL: Final = ("two/*", "four/*", "eight/*", "step/neighbour", "burst/*", "lent/*")
 STREAMS: Final = ("one/*/streams/*", "one/1ms/small-streams/*")
@@ -98,7 +98,7 @@ CORRECTIONS: Final = (
         "stretched by siblings",
         (
             Edit(
-                "native/shim/cuda/settle.c",
+                "native/shim/cuda/time/settle.c",
                 "    if (turn_alone(meter, process_turn(process), flight->begun_ns))",
                 "    if (turn_alone(meter, process_turn(process), flight->begun_ns) || true)",
             ),
@@ -147,7 +147,7 @@ CORRECTIONS: Final = (
         "launches on a guess",
         (
             Edit(
-                "native/shim/cuda/settle.c",
+                "native/shim/cuda/time/settle.c",
                 "    return (int64_t)(guesses * charged - paid);",
                 "    return (int64_t)(guesses * charged - paid) * 0;",
             ),
@@ -169,31 +169,31 @@ CORRECTIONS: Final = (
         "occupancy timeline",
         (
             Edit(
-                f"{COMPUTE}/overlap.py",
-                "found = self._settle(self._course()) if self._unsure() else {}",
-                "found: dict[Holder, list[Wrong]] = {}",
+                f"{COMPUTE}/long_launches.py",
+                "found = self._settle(self._timeline()) if self._unsure() else {}",
+                "found: dict[Holder, list[ChargeError]] = {}",
             ),
-            Edit(f"{COMPUTE}/overlap.py", "return self._guests[holder].ratio", "return 1.0"),
+            Edit(f"{COMPUTE}/long_launches.py", "return self._logs[holder].ratio", "return 1.0"),
         ),
         SEVERAL,
     ),
     Correction(
         "occupancy: price of the next",
-        (Edit(f"{COMPUTE}/overlap.py", "return self._guests[holder].ratio", "return 1.0"),),
+        (Edit(f"{COMPUTE}/long_launches.py", "return self._logs[holder].ratio", "return 1.0"),),
         SEVERAL,
     ),
     Correction(
         "occupancy: switches",
-        (Edit(f"{COMPUTE}/shares.py", "Overlap(switching)", "Overlap(0.0)"),),
+        (Edit(f"{COMPUTE}/shares.py", "LongLaunches(switching)", "LongLaunches(0.0)"),),
         SEVERAL,
     ),
     Correction(
         "occupancy: launches in turn",
         (
             Edit(
-                f"{COMPUTE}/overlap.py",
-                "if 0 < (turn := guest.turn(visit, took[holder])) < SLICE_NS / 2:",
-                "if 0 > (turn := guest.turn(visit, took[holder])):",
+                f"{COMPUTE}/long_launches.py",
+                "if 0 < (turn := log.turn(seen, took[holder])) < SLICE_NS / 2:",
+                "if 0 > (turn := log.turn(seen, took[holder])):",
             ),
         ),
         SEVERAL,
@@ -202,9 +202,9 @@ CORRECTIONS: Final = (
         "occupancy: first slice",
         (
             Edit(
-                f"{COMPUTE}/overlap.py",
-                "stay.fresh = stay.begun > self.until.get(stay.process, 0)",
-                "stay.fresh = False",
+                f"{COMPUTE}/long_launches.py",
+                "interval.fresh = interval.begun > self.until.get(interval.process, 0)",
+                "interval.fresh = False",
             ),
         ),
         SEVERAL,
@@ -213,25 +213,20 @@ CORRECTIONS: Final = (
         "occupancy: paced launches",
         (
             Edit(
-                f"{COMPUTE}/course.py",
-                "        for who in span.waited.keys() & most.keys()\n",
+                f"{COMPUTE}/occupancy_timeline.py",
+                "        for who in window.waited.keys() & most.keys()\n",
                 "        for who in ()\n",
             ),
         ),
         SEVERAL,
     ),
     Correction(
-        "occupancy: certainty",
-        (Edit(f"{COMPUTE}/course.py", "doubts = [not _certain(own, span)", "doubts = [True"),),
-        SEVERAL,
-    ),
-    Correction(
         "occupancy: doubt",
         (
             Edit(
-                f"{COMPUTE}/course.py",
-                "return stay.cost if abs(had - stay.cost) <= doubt else had",
-                "return had",
+                f"{COMPUTE}/occupancy_timeline.py",
+                "return interval.cost if abs(had - interval.cost) <= doubt else had",
+                "return had if doubt >= 0 else interval.cost",
             ),
         ),
         SEVERAL,
@@ -357,12 +352,15 @@ def copy_without(names: Sequence[str]) -> Iterator[Path]:
         yield root
 
 
-def bench_without(names: Sequence[str], words: Sequence[str]) -> int:
-    """This program, with these words, in such a copy."""
-    cases = [word for name in names for case in named(name).cases for word in ("--case", case)]
-    if "--case" in words:
-        cases = []
+def cases_of(names: Sequence[str]) -> list[str]:
+    return sorted({case for name in names for case in named(name).cases})
+
+
+def bench_without(names: Sequence[str], words: Sequence[str], cases: Sequence[str]) -> int:
+    """The benchmark with these words in such a copy, of these cases."""
+    chosen = [word for case in cases or cases_of(names) for word in ("--case", case)]
+    print(f"without: {', '.join(names)}", flush=True)
     with copy_without(names) as root:
-        program = (sys.executable, str(root / "benchmarks" / "shares.py"), *words, *cases)
-        environment = {**os.environ, "PYTHONPATH": str(root), WITHOUT: ", ".join(names)}
+        program = (sys.executable, str(root / "benchmarks" / "shares.py"), *words, *chosen)
+        environment = {**os.environ, "PYTHONPATH": str(root)}
         return subprocess.run(program, env=environment, check=False).returncode

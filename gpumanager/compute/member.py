@@ -11,8 +11,8 @@ from gpumanager.compute.audit import Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
 from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.long_launches import ChargedReading, ChargeError
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.overlap import Visit, Wrong
 from gpumanager.compute.values import MILLION, SECOND, Reading
 
 LATELY_NS: Final = SECOND // 2
@@ -142,13 +142,13 @@ class Member:
             listed=self.listed,
         )
 
-    def visit(self) -> Visit:
-        return Visit(self.reading, self.owed)
+    def charged_reading(self) -> ChargedReading:
+        return ChargedReading(self.reading, self.owed)
 
-    def correct(self, wrongs: Sequence[Wrong]) -> None:
+    def adjust(self, errors: Sequence[ChargeError]) -> None:
         """Long launches were there with those of others."""
-        for wrong in wrongs:
-            self.debt += wrong.amount
-            self.owed += wrong.amount
-        if wrongs:
-            self.debt_rate = self.rates.mean(wrongs[0].begun, wrongs[-1].ended)
+        for error in errors:
+            self.debt += error.amount
+            self.owed += error.amount
+        if errors:
+            self.debt_rate = self.rates.mean(errors[0].begun, errors[-1].ended)

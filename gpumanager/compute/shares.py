@@ -7,16 +7,16 @@ has its promise.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.compute.audit import UNKNOWN_FORGOTTEN_NS, Audit, UnknownProcesses
 from gpumanager.compute.capacity import LEAST, Alternation, Capacity
-from gpumanager.compute.course import SLICE_NS
 from gpumanager.compute.fair import Claim, offers
+from gpumanager.compute.long_launches import LongLaunches
 from gpumanager.compute.member import LATELY_NS, Member
+from gpumanager.compute.occupancy_timeline import SLICE_NS
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.overlap import Overlap
-from gpumanager.compute.sleep import Sleep
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
@@ -35,13 +35,72 @@ KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
 
 
+STILL_NS: Final = 4 * SECOND
+"""For how long nothing must have changed. Nothing that is remembered for longer changes by time."""
+
+RENEWED_NS: Final = SECOND // 2
+"""Between two renewals: a third of a lease."""
+
+
+@dataclass(slots=True)
+class IdleSkip:
+    """When to leave a GPU alone: all its meters have stood for long, and nobody is seen on it.
+
+    A look at such a GPU finds what the last one found and grants what it granted, so that it need
+    not be taken: what was granted is only renewed. A change of any meter ends that at that very
+    look. Of the looks that were passed over, the last is taken first: then all is as if none had
+    been. With 256 idle containers that saves 4 ms of the processor in each tenth of a second.
+
+    readings: of the last look; still_since: when they last differed from those before; going:
+    whether a launch is known to be under way. standing: what to renew; None of a GPU that is awake.
+    skipped: the last look that was passed over, None if none was; answer: the last that came then.
+    """
+
+    readings: Sequence[Reading] = ()
+    still_since: int = 0
+    going: bool = False
+    standing: Mapping[Holder, Grant] | None = None
+    renewed_at: int = 0
+    skipped: int | None = None
+    answer: GpuUtilization | None = None
+
+    def goes_on(self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None) -> bool:
+        """Whether this look may be passed over."""
+        if readings != self.readings:
+            flights = (flight for reading in readings for flight in reading.flights)
+            self.going = any(not flight.ended for flight in flights)
+            self.readings, self.still_since = readings, now
+        silent = answer is None or not (answer.samples or answer.busy)
+        still = now - self.still_since > STILL_NS and not self.going
+        if self.standing is None or not still or not silent:
+            return False
+        self.skipped, self.answer = now, answer or self.answer
+        return True
+
+    def renewed(self, now: int) -> dict[Holder, Grant]:
+        """What was granted, again, if it is time."""
+        if self.standing is None or now - self.renewed_at < RENEWED_NS:
+            return {}
+        self.renewed_at = now
+        return dict(self.standing)
+
+    def worked(self, now: int, grants: Mapping[Holder, Grant] | None) -> None:
+        """A look was taken. grants: what may be renewed; None where it may be another next time."""
+        self.skipped, self.answer = None, None
+        self.renewed_at = now
+        self.standing = None
+        if grants is not None:
+            paid = {holder: replace(grant, debt_ns=0) for holder, grant in grants.items()}
+            self.standing = paid
+
+
 class SharedGpu:
     """One GPU, and the containers on it."""
 
     def __init__(self, *, switching: float = 0.0) -> None:
-        self._sleep = Sleep()
+        self._idle = IdleSkip()
         self._members: dict[Holder, Member] = {}
-        self._overlap = Overlap(switching)
+        self._long_launches = LongLaunches(switching)
         self._capacity = Capacity(lendable=1 - switching)
         self._alternation = Alternation(SLICE_NS * switching / (1 - switching))
         self._audit = Audit()
@@ -57,15 +116,15 @@ class SharedGpu:
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
     ) -> dict[Holder, Grant]:
         """The grants of those that have a limit; none where all stay as they are."""
-        slept, before = self._sleep.slept, self._sleep.readings
-        if self._sleep.goes_on(now, readings, answer):
-            return self._sleep.renewed(now)
-        if slept is not None:  # up to then, as if each look had been taken
-            self._work(slept, before, self._sleep.answer)
+        skipped, before = self._idle.skipped, self._idle.readings
+        if self._idle.goes_on(now, readings, answer):
+            return self._idle.renewed(now)
+        if skipped is not None:  # up to then, as if each look had been taken
+            self._work(skipped, before, self._idle.answer)
         grants = self._work(now, readings, answer)
         members = self._members.values()  # who is paused moves nothing, and waits for a look
         tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
-        self._sleep.worked(now, grants if tired else None)
+        self._idle.worked(now, grants if tired else None)
         return grants
 
     def _work(
@@ -100,9 +159,9 @@ class SharedGpu:
         )
         self._capacity.update(now, readings, starved)
         self._alternation.update(now, readings, lacking=bool(lacking))
-        visits = [member.visit() for member in self._members.values()]
-        for holder, wrongs in self._overlap.update(now, visits).items():
-            self._members[holder].correct(wrongs)
+        charged = [member.charged_reading() for member in self._members.values()]
+        for holder, errors in self._long_launches.update(now, charged).items():
+            self._members[holder].adjust(errors)
 
     def _learn(self, now: int, answer: GpuUtilization) -> None:
         if answer.busy is not None:
@@ -171,7 +230,7 @@ class SharedGpu:
                 neighbours=working - member.processes,
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
-                long_ppm=round(self._overlap.ratio(member.reading.holder) * MILLION),
+                long_ppm=round(self._long_launches.ratio(member.reading.holder) * MILLION),
             )
             for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
