@@ -14,7 +14,6 @@ stays, and one look through all of it takes as long as an import of gRPC.
 import asyncio
 import ctypes
 import gc
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 GIVE_BACK_SECONDS: Final = 10.0
@@ -40,12 +39,11 @@ def share_one_heap() -> None:
         set_option(option, value)
 
 
-async def give_back_every(seconds: float, calm: Callable[[], Awaitable[None]]) -> None:
-    """Whole pages that nothing lies in, until cancelled; each time when it is calm."""
+async def give_back_every(seconds: float) -> None:
+    """Whole pages that nothing lies in, until cancelled."""
     gc.collect()
     gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(seconds)
-        await calm()
         trim(0)

@@ -28,7 +28,6 @@ from gpumanager.cli.parts import (
 from gpumanager.cli.state_lock import lock_state
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
-from gpumanager.deviceplugin.admission.calm import Calm
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
@@ -107,7 +106,6 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._supervisor = supervisor
-        self._calm = Calm()
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
@@ -120,7 +118,6 @@ class NodeAgent:
             skipped=supervisor.skipped,
         )
         self._allocator = TimedAllocator(topology, around, monitoring.latencies)
-        self._allocator.calm = self._calm
         self._plugin = DevicePlugin(
             self._allocator, settings.device_plugin_path, supervisor=supervisor
         )
@@ -155,6 +152,7 @@ class NodeAgent:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
+        await self._virtual.remove_spares()
         from gpumanager.cli.gpu_health import Kubelet, health_watch
         from gpumanager.cli.upkeep import PRUNE_SECONDS, prune_every
 
@@ -163,7 +161,6 @@ class NodeAgent:
         self._parts.health = health
         period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
         tasks: dict[str, Start] = {
-            "spare directories": virtual.keep_spares,
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             "reconciler": partial(allocator.reconcile_every, period),
@@ -173,7 +170,7 @@ class NodeAgent:
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
-            "heap": partial(give_back_every, GIVE_BACK_SECONDS, self._calm.come),
+            "heap": partial(give_back_every, GIVE_BACK_SECONDS),
         }
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
@@ -199,7 +196,6 @@ class NodeAgent:
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
-            calm=self._calm.come,
             switch_us=self._settings.gpu_switch_cost,
             pauses=self._settings.behind_the_shim == "pause",
         )

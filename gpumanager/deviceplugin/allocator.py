@@ -14,10 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
-from gpumanager.deviceplugin.admission.admission import Transaction
-from gpumanager.deviceplugin.admission.calm import Calm
 from gpumanager.deviceplugin.admission.decision import Refused
-from gpumanager.deviceplugin.admission.foresight import Foreseen
 from gpumanager.deviceplugin.admission.granting import Granting
 from gpumanager.deviceplugin.admission.hearing import Hearing
 from gpumanager.deviceplugin.admission.steering import Question, steer
@@ -59,8 +56,6 @@ class Allocator:
         self._foreign: frozenset[str] = frozenset()
         self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
         self._lock = asyncio.Lock()
-        self.calm = Calm()
-        """For those who can wait while the kubelet does not."""
 
     @property
     def journal(self) -> Journal:
@@ -150,14 +145,11 @@ class Allocator:
         Raises UnknownDeviceID.
         """
         async with self._lock:
-            self.calm.expect()
             open_ = await self._hearing.hear(resource, size)
             await self._promises.release(self._granting.conflict(open_, available).over)
             question = Question(resource, size, tuple(available), tuple(must_include))
             offer = steer(self._ledger, self._promises.live(), open_, question)
-            open_ = self._hearing.keep(replace(open_, awaiting=resource, plan=offer.plan))
-            self._granting.foresight.begin(self._foresee(open_, resource, offer.ids))
-            self.calm.expect()
+            self._hearing.keep(replace(open_, awaiting=resource, plan=offer.plan))
             return offer.ids
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
@@ -166,17 +158,7 @@ class Allocator:
         Raises UnknownDeviceID, JournalUnwritable, and what the virtual manager raises.
         """
         async with self._lock:
-            self.calm.expect()
-            try:
-                return await self._granting.allocate(resource, ids)
-            finally:
-                self.calm.over()
-
-    async def _foresee(
-        self, open_: Transaction, resource: str, ids: tuple[str, ...]
-    ) -> Foreseen | None:
-        async with self._lock:
-            return await self._granting.foresee(open_, resource, ids)
+            return await self._granting.allocate(resource, ids)
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
         """PreStartContainer: whose the IDs are is settled, and its limits are set.
@@ -197,9 +179,7 @@ class Allocator:
         Raises JournalUnwritable.
         """
         look = await self._reconciler.look(self._promises.live(), await self._eyes.look())
-        await self.calm.come()
         async with self._lock:
-            self._promises.expected = self._expected()
             released = await self._reconciler.act(look, self._hearing.under)
         await self._tell_of_devices()
         return released
@@ -219,10 +199,6 @@ class Allocator:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:
                 logger.warning("reconciling failed, will be tried again: %s", error)
-
-    def _expected(self) -> AllocationID | None:
-        hearing = self._hearing
-        return hearing.being_admitted().allocation if hearing.admitting else None
 
     async def _tell_of_devices(self) -> None:
         """The kubelet hears of it when IDs that only pods had are released."""

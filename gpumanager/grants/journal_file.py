@@ -57,7 +57,6 @@ class JournalFile:
         self._next = path.with_name(path.name + ".next")
         self._room = room
         self._saved = Journal()
-        self._foreseen: tuple[Journal, Journal, bytes] | None = None
         self._descriptor = NONE
         self._number = 0
         self._used = 0
@@ -104,14 +103,6 @@ class JournalFile:
         except OSError as error:
             raise JournalUnwritable(self.path, error.strerror or str(error)) from error
 
-    def foresee(self, journal: Journal) -> None:
-        """This will be saved next, it seems: put into words what has changed. Nothing is written.
-
-        Remembered by what it changes and what it makes of that, so that it is never used for else.
-        """
-        if self._descriptor != NONE and (what := change(self._saved, journal)):
-            self._foreseen = self._saved, journal, line(self._number, what)
-
     def tidy(self, journal: Journal) -> None:
         """Begin a new file if there is none or its room gets scarce, while nobody waits for it.
 
@@ -128,9 +119,10 @@ class JournalFile:
         """Whether the change fits into the file, and then is in it."""
         if self._descriptor == NONE:
             return False
-        text = self._words(journal)
-        if not text:
+        what = change(self._saved, journal)
+        if not what:
             return True
+        text = line(self._number, what)
         if self._used + len(text) > self._size:
             return False
         try:
@@ -144,14 +136,6 @@ class JournalFile:
         self._saved = journal
         return True
 
-    def _words(self, journal: Journal) -> bytes:
-        """The line that says what has changed; empty where nothing has."""
-        foreseen, self._foreseen = self._foreseen, None
-        if foreseen and foreseen[0] is self._saved and foreseen[1] is journal:
-            return foreseen[2]
-        what = change(self._saved, journal)
-        return line(self._number, what) if what else b""
-
     def _renew(self, journal: Journal) -> None:
         """Where this fails before the file is replaced, the old one is still good for changes."""
         contents, number = opening(journal)
@@ -164,7 +148,6 @@ class JournalFile:
                 self._next.unlink()
             raise
         self._leave()
-        self._foreseen = None
         self._force_directory()
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         self._number, self._used = number, len(contents)

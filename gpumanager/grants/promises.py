@@ -5,35 +5,26 @@ goes, so that whenever the agent stops a restart finds either all of it or nothi
 directory of which the journal says nothing was never promised to anybody.
 """
 
-import contextlib
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.journal import Allocation, Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.grants.live import Live
 from gpumanager.grants.ports import VirtualManager
-from gpumanager.grants.scribe import Errand, Scribe
 from gpumanager.isolation.answer import limits
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Next:
-    """What is promised next, it seems: all of it is there but the promise."""
-
-    before: Journal
-    allocation: Allocation
-    after: Journal
-    directory: Path | None
+Ts = TypeVarTuple("Ts")
 
 
 class Promises:
@@ -42,14 +33,11 @@ class Promises:
     def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
         self._file = file
         self._virtual = virtual
-        self._scribe = Scribe()
+        self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
         self.journal = Journal()
         self._live = Live.of(self.journal)
-        self._next: _Next | None = None
         self.lingering: frozenset[AllocationID] = frozenset()
         """Whose container was seen to run although its pod has ended."""
-        self.expected: AllocationID | None = None
-        """Whose directory may be there already, because it is about to be promised."""
 
     def live(self) -> Live:
         """Those that hold something."""
@@ -95,46 +83,13 @@ class Promises:
         """Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
 
-    async def foresee(self, allocation: Allocation, memory_blocks: int) -> Path | None:
-        """All of a promise but the promise, which may come next; its directory.
-
-        Raises what the virtual manager raises.
-        """
-        directory = await self.serve(allocation, memory_blocks)
-        journal = self.journal.put(allocation)
-        self._next = _Next(self.journal, allocation, journal, directory)
-        self._on_disk(self._file.foresee, journal)
-        return directory
-
-    def _foreseen(self, allocation: Allocation) -> "_Next | None":
-        """The very one that was, if it was, and no directory has been touched since; once."""
-        known, self._next = self._next, None
-        same = known and known.before is self.journal and known.allocation is allocation
-        return known if same else None
-
     async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
-        """`put` it and `serve` it, both at once; its directory.
+        """`put` it, then `serve` it; its directory.
 
         Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
         """
-        known = self._foreseen(allocation)
-        journal = known.after if known else self.journal.put(allocation)
-        saving = self._on_disk(self._file.save, journal)
-        try:
-            return known.directory if known else await self.serve(allocation, memory_blocks)
-        finally:
-            try:
-                await saving
-            except JournalUnwritable:
-                await self._withdraw(allocation)
-                raise
-            self.journal = journal
-
-    async def _withdraw(self, allocation: Allocation) -> None:
-        """It was not promised after all; a directory that stays is found when reconciling."""
-        if allocation.allocation not in self.journal.allocations:
-            with contextlib.suppress(GpuManagerError, OSError):
-                await self._virtual.close(allocation.allocation)
+        await self.put(allocation)
+        return await self.serve(allocation, memory_blocks)
 
     def doubt(self, names: Iterable[AllocationID]) -> None:
         """Others are given what these hold; on the disk with the promise to those others."""
@@ -167,7 +122,6 @@ class Promises:
 
     async def close(self, name: AllocationID) -> bool:
         """Remove its directory, and say whether it is gone."""
-        self._next = None
         try:
             await self._virtual.close(name)
         except (GpuManagerError, OSError) as error:
@@ -177,7 +131,6 @@ class Promises:
 
     async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
         """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
-        self._next = None
         if allocation.whole or allocation.inherited or not allocation.core_ids:
             return None
         return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
@@ -186,6 +139,7 @@ class Promises:
         await self._on_disk(self._file.save, journal)
         self.journal = journal
 
-    def _on_disk(self, work: Callable[..., T], *arguments: Any) -> Errand[T]:
-        """Begun at once, without anybody awaiting it."""
-        return self._scribe.run(work, *arguments)
+    async def _on_disk(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Begun at once; it goes on although whoever waits for it gives up."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._writer, work, *arguments))

@@ -98,8 +98,7 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
-        found = self._around.virtual.allocations()
-        names = (name for name in found if name != self._promises.expected)
+        names = self._around.virtual.allocations()
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
         live = self._promises.live()
         known = [a for a in live if a.allocation in look.promised and not under(a)]

@@ -18,6 +18,8 @@ from typing import Final
 from gpumanager.compute.values import Grant, Reading
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
+from gpumanager.virtual.books import Books, boot_id
+from gpumanager.virtual.config import Config
 from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
 from gpumanager.virtual.mapping import RegionUnreadable, close_all, open_region
@@ -44,7 +46,6 @@ from gpumanager.virtual.protocol import (
 from gpumanager.virtual.region import UsageReader
 from gpumanager.virtual.repeated_log import RepeatedLog
 from gpumanager.virtual.seats import Seats
-from gpumanager.virtual.spares import Spare, opened
 from gpumanager.virtual.token_bucket import TokenBucket
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
@@ -76,7 +77,6 @@ _UNMEASURED: Final = {
 class ServedAllocation:
     """Serves `directory`, which exists, in the running loop until close().
 
-    spare: what is in it, where it was made ahead.
     May raise RegionBroken, SocketPathTooLong and OSError, and then holds nothing.
     """
 
@@ -91,7 +91,6 @@ class ServedAllocation:
         on_size: Callable[[], None] | None = None,
         clients: ForGpuClients,
         deaths: Deaths,
-        spare: Spare | None = None,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
@@ -105,13 +104,13 @@ class ServedAllocation:
         self._limits = tuple(limits)
         self._try_again = 0.0
         with ExitStack() as undo:
-            regions = opened(undo, directory, allocation, limits, spare)
-            self._config, self._books = regions
+            self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
+            self._books = undo.enter_context(Books.prepare(directory, boot_id()))
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
             self._seats = Seats(self._books, self._watcher, measured, self._is_ours)
-            self._usage = UsageReader(*regions)
+            self._usage = UsageReader(self._config, self._books)
             self._overheads = Overheads(
                 allocation,
                 self._config,
@@ -127,12 +126,10 @@ class ServedAllocation:
                 allocation,
                 lambda _: self._config.limits(),
                 peers=peers,
-                fresh=spare is not None,
             )
             self._listener = Listener(
                 directory,
                 self._answer,
-                listening=spare.listening if spare else None,
                 deadline_seconds=deadline_seconds,
                 descriptors=deaths.descriptors,
                 said=self._said,

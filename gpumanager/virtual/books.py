@@ -193,12 +193,6 @@ class Books:
     def trouble(self) -> str | None:
         return LOST if self._mapping.lost else self._missing
 
-    def move(self, directory: Path) -> None:
-        """Their directory has another name."""
-        self.directory = directory
-        if self.slots is not None:
-            self.slots.directory = directory
-
     def recover(self) -> bool:
         """Try again to get those that were missing. Whether they are no longer."""
         if self._missing is None or self.slots is None:

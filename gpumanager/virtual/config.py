@@ -129,11 +129,6 @@ class Config:
     ) -> None:
         self.close()
 
-    def name(self, allocation: AllocationID) -> None:
-        """Whose it is, of one that was made before that was known; nobody reads it yet."""
-        for words in self._copies():
-            words.allocation = allocation.encode()
-
     def limits(self) -> tuple[Limit, ...]:
         """One per device, in the order of the books' devices."""
         count = min(self.words.device_count, MAX_DEVICES)

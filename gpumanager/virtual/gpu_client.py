@@ -56,10 +56,7 @@ CALLS: Final = 8
 
 
 class GpuClients:
-    """Those at one socket. allocation: whose it is. limits: what a container has now.
-
-    fresh: none can have been here yet.
-    """
+    """Those at one socket. allocation: whose it is. limits: what a container has now."""
 
     def __init__(
         self,
@@ -70,7 +67,6 @@ class GpuClients:
         *,
         peers: PeerCheck | None,
         about: About | None = None,
-        fresh: bool = False,
     ) -> None:
         self._around = around
         self._allocation = allocation
@@ -78,7 +74,7 @@ class GpuClients:
         self._about = about or self._settled
         self._calls = asyncio.Semaphore(CALLS)
         self._registrations = Registrations(
-            directory, limits, neighbours=around.neighbours, driver=around.driver, fresh=fresh
+            directory, limits, neighbours=around.neighbours, driver=around.driver
         )
 
     def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:

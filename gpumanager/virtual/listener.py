@@ -73,14 +73,13 @@ def bind(directory: Path) -> socket.socket:
 
 
 class Listener:
-    """Accepts callers in the running loop until close(). listening: as of `bind`, if it was."""
+    """Accepts callers in the running loop until close()."""
 
     def __init__(
         self,
         directory: Path,
         answer: Answer,
         *,
-        listening: socket.socket | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         descriptors: Descriptors | None = None,
         said: RepeatedLog | None = None,
@@ -95,7 +94,7 @@ class Listener:
         self._callers: set[Caller] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._listening = False
-        self._socket = listening or bind(directory)
+        self._socket = bind(directory)
         self._listen()
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """The virtual manager: one directory with one `vcuda.sock` per allocation.
 
-    <root>/alloc/.spare-…/         made ahead, nobody's yet: spares.py
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
         vcuda.sock                 HELLO here; the kernel says who it is
         config                     what the container may use; readable by all, written by us
@@ -17,7 +16,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +54,6 @@ from gpumanager.virtual.sampling import (
     UtilizationMeter,
 )
 from gpumanager.virtual.sharing import GLANCES, SWITCH_US, Sharing
-from gpumanager.virtual.spares import Spares, at_once, make_directory
 from gpumanager.virtual.staleness import Staleness
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
@@ -65,6 +63,8 @@ log = logging.getLogger(__name__)
 DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
 SWEEP_SECONDS: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SPARE: Final = ".spare-*"
+"""Directories that earlier versions made ahead, for no allocation."""
 
 
 class VirtualManagerFailed(GpuManagerError):
@@ -85,10 +85,8 @@ class VirtualSockets:
     gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
-    the driver to tell what processes hold. calm: returns when nobody waits for us whom a few
-    milliseconds would keep; it is awaited before what takes those. switch_us: what a GPU loses when
-    it switches to another process. pauses: whether containers that do not hold to their limiters
-    are paused.
+    the driver to tell what processes hold. switch_us: what a GPU loses when it switches to another
+    process. pauses: whether containers that do not hold to their limiters are paused.
     """
 
     def __init__(
@@ -108,11 +106,9 @@ class VirtualSockets:
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
         pass_seconds: float = PASS_SECONDS,
-        calm: Callable[[], Awaitable[None]] = at_once,
         switch_us: int = SWITCH_US,
         pauses: bool = False,
     ) -> None:
-        self._calm = calm
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
@@ -129,7 +125,6 @@ class VirtualSockets:
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
-        self._spares = Spares(self._directory, calm)
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 
@@ -189,14 +184,9 @@ class VirtualSockets:
         """Those pods among them that began under gpu-manager; to be repeated each second."""
         self._originals.serve(wards)
 
-    async def keep_spares(self) -> None:
-        """Have directories ready for those to come, until cancelled."""
-        await self._spares.keep()
-
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
         while True:
-            await self._calm()
             await self.measure()
             cost = 0.0 if self._measuring is None else self._measuring.cost
             await asyncio.sleep(poll_interval(seconds, cost))
@@ -225,7 +215,6 @@ class VirtualSockets:
             if self._sampling is not None:
                 group.create_task(self._sampling.sample_every(sample_seconds, self._sampled))
             while True:
-                await self._calm()
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)
                 await self._glance_for(seconds)
@@ -293,6 +282,11 @@ class VirtualSockets:
             return ()
         return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
 
+    async def remove_spares(self) -> None:
+        """After an upgrade from a version that made directories ahead."""
+        for spare in self._directory.glob(_SPARE):
+            await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
+
     def directory(self, allocation: AllocationID) -> Path:
         if not _NAME.fullmatch(allocation):
             raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
@@ -320,15 +314,13 @@ class VirtualSockets:
     ) -> ServedAllocation:
         if self._deaths is None:
             self._deaths = Deaths(self._descriptors)
-        spare = self._spares.take(directory)
         with ExitStack() as undo:
-            if spare is not None or make_directory(directory):
+            if make_directory(directory):
                 undo.callback(shutil.rmtree, directory, ignore_errors=True)
             served = ServedAllocation(
                 directory,
                 allocation,
                 limits,
-                spare=spare,
                 measuring=self._measuring,
                 sizes=self._sizes,
                 on_size=self._spread_sizes,
@@ -340,3 +332,17 @@ class VirtualSockets:
             )
             undo.pop_all()
         return served
+
+
+def make_directory(directory: Path) -> bool:
+    """Return whether it is new. Mode 0711: any user of a container opens what it can name in it;
+    no user of the host lists it."""
+    try:
+        directory.mkdir(mode=0o711, parents=True)
+    except FileExistsError:
+        new = False
+    else:
+        new = True
+    for closed in (directory.parent, directory):
+        closed.chmod(0o711)
+    return new

@@ -60,7 +60,7 @@ class TooMany(Exception):
 
 
 class Registrations:
-    """driver: its major and minor version. fresh: the directory is known to have none."""
+    """driver: its major and minor version."""
 
     def __init__(
         self,
@@ -69,15 +69,13 @@ class Registrations:
         *,
         neighbours: Neighbours | None = None,
         driver: tuple[int, int] = (0, 0),
-        fresh: bool = False,
     ) -> None:
         self._directory = directory
         self._limits = limits
         self._neighbours = neighbours
         self._driver = driver
         self._clients: dict[str, _Client] = {}
-        if not fresh:
-            self._take_up()
+        self._take_up()
         for client in self._clients.values():
             self._complaining(self._write_both, client)
 

@@ -5,7 +5,6 @@ any order, lets app containers reuse what init containers had, writes its checkp
 resource of a container, and forgets ended pods only when it next allocates.
 """
 
-import asyncio
 import base64
 import json
 import random
@@ -213,9 +212,6 @@ class Node:
         self.set_by = 0.0
         """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
-        self.unhurried = random.Random(seed)
-        self.foreseen = 0.5
-        """How often Allocate comes late enough for the agent to have thought about it."""
         self.held: dict[Key, set[str]] = {}
         self.answers: dict[tuple[PodUID, str], Answer] = {}
         self.heard: dict[str, tuple[Device, ...]] = {}
@@ -306,8 +302,6 @@ class Node:
             preferred = await self.allocator.preferred(resource, offered, sorted(chosen), size)
             assert len(preferred) == size
             assert chosen <= set(preferred)
-            if self.unhurried.random() < self.foreseen:
-                await asyncio.sleep(0)
             return set(preferred)
         return chosen | free
 

@@ -60,47 +60,6 @@ def test_a_file_whose_room_is_used_up_is_followed_by_a_new_one(path: Path) -> No
     assert path.stat().st_size < 5000
 
 
-def test_a_change_that_was_foreseen_is_written_as_any_other(tmp_path: Path) -> None:
-    contents = []
-    for name in ("foreseen", "not"):
-        file = JournalFile(tmp_path / name)
-        file.save(OLD)
-        if name == "foreseen":
-            file.foresee(LATER)
-            file.foresee(NEW)
-        file.save(NEW)
-        file.save(LATER)
-        contents.append((tmp_path / name).read_bytes())
-
-    assert contents[0] == contents[1]
-
-
-def test_what_was_foreseen_before_a_new_file_began_is_not_written_into_it(path: Path) -> None:
-    file = JournalFile(path, room=4000)
-    for number in range(8):
-        file.save(journal(allocation(f"{number}")))
-    file.save(OLD)
-    file.foresee(NEW)
-    before = path.stat().st_ino
-
-    file.tidy(OLD)
-    file.save(NEW)
-
-    assert path.stat().st_ino != before
-    assert JournalFile(path).load() == NEW
-
-
-def test_what_was_foreseen_before_another_change_is_not_written_after_it(path: Path) -> None:
-    file = JournalFile(path)
-    file.save(OLD)
-    file.foresee(NEW)
-
-    file.save(LATER)
-    file.save(NEW)
-
-    assert JournalFile(path).load() == NEW
-
-
 def test_of_room_that_is_not_used_nothing_is_parsed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,10 @@
 """The reconciler: what disagrees is counted and reported, what is gone goes, nothing else does."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
-from gpumanager.deviceplugin.admission.calm import Calm
 from gpumanager.deviceplugin.identity.settlement import LATENCY_BURST_US
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pods import PodUID
@@ -253,21 +251,3 @@ async def test_where_the_kubelet_s_books_alone_say_that_a_pod_is_gone_it_keeps_w
         await node.allocator.reconcile()
 
     assert node.limits(running)[0].cores == 30
-
-
-async def test_it_acts_when_the_kubelet_does_not_wait(node: Node) -> None:
-    one = pod("a", container(30, 4))
-    await node.run(one)
-    node.delete(one.uid)
-    node.clock.now += 60
-    node.allocator.calm = Calm(lambda: 1.0)
-    node.allocator.calm.expect()
-
-    acting = asyncio.create_task(node.allocator.reconcile())
-    await asyncio.sleep(0.05)
-    held = node.allocator.journal.live()
-    node.allocator.calm.over()
-    await acting
-
-    assert held
-    assert not node.allocator.journal.live()

@@ -1,4 +1,4 @@
-"""Every interleaving of a few reservations, step by step, on a model of `native/shim/core/memory/books.c`.
+"""Every interleaving of a few reservations, on a model of `native/shim/core/memory/books.c`.
 
 The model takes one shared word in one step, as the processor does, and lets any process go next
 or die. It shows that the order of the steps is right: announce, look, enter, withdraw; and, so that

@@ -1,4 +1,4 @@
-"""Who is charged for memory, by the location and the type of allocation (core/memory/location.h)."""
+"""Which account is charged for memory, by location and type (core/memory/location.h)."""
 
 import pytest
 

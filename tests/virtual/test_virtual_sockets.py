@@ -13,7 +13,7 @@ from open_door import NAME, held, limit, open_descriptors, pids, say
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.ports import VirtualManager
-from gpumanager.units import GIB
+from gpumanager.units import GIB, Bytes
 from gpumanager.virtual import sealed_memory
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.mapping import RegionBroken
@@ -241,3 +241,27 @@ def test_any_user_of_the_container_may_connect(door: Path) -> None:
     modes = [path.stat().st_mode & 0o777 for path in (door, door.parent)]
 
     assert modes == [0o777, 0o711]
+
+
+async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualSockets) -> None:
+    config = await sockets.open(NAME, [limit()]) / "config"
+    before = config.read_bytes()
+    await sockets.open(NAME, [limit()])
+    again = config.read_bytes()
+
+    await sockets.open(NAME, [limit(memory=Bytes(2 * GIB))])
+
+    assert before == again != config.read_bytes()
+
+
+async def test_directories_that_an_earlier_version_made_ahead_are_removed(
+    sockets: VirtualSockets, door: Path
+) -> None:
+    spare = door.parent.with_name(".spare-0011223344556677")
+    spare.mkdir()
+    (spare / "books").touch()
+
+    await sockets.remove_spares()
+
+    assert not spare.exists()
+    assert sockets.allocations() == (NAME,)

@@ -1,8 +1,7 @@
 """What Allocate promises: decided, written down, answered; or refused, which is final.
 
 A refusal costs a pod its life, so room is looked for before one is given: with those who look
-ended, and in another reading of who asks. What a call will ask next is worked out beforehand
-(`foresight`).
+ended, and in another reading of who asks.
 """
 
 from collections.abc import Collection
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from gpumanager.deviceplugin.admission.admission import Transaction
 from gpumanager.deviceplugin.admission.decision import Demand, Refused, decide
-from gpumanager.deviceplugin.admission.foresight import Foreseen, Foresight, Ground
 from gpumanager.deviceplugin.admission.hearing import Hearing
 from gpumanager.deviceplugin.admission.room import given_to_nobody
 from gpumanager.deviceplugin.advertised import accepted
 from gpumanager.deviceplugin.device_ids import UnknownDeviceID
-from gpumanager.deviceplugin.identity.lifecycle import UNDISPUTED, Conflict, conflict
+from gpumanager.deviceplugin.identity.lifecycle import Conflict, conflict
 from gpumanager.deviceplugin.surroundings import Surroundings
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.journal import Allocation, State
@@ -36,38 +34,16 @@ class Granting:
         self._promises = promises
         self._hearing = hearing
         self._around = around
-        self.foresight = Foresight()
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
         """What the container gets; raises as `Allocator.allocate` does."""
-        foreseen = self.foresight.take(self._ground(), resource, ids)
         open_ = await self._hearing.allocating(resource, ids)
-        if foreseen is not None:
-            await self._promise(foreseen.decided, open_)
-            return foreseen.answer
         open_, decided = await self._sought(open_, resource, ids)
         if isinstance(decided, Refused):
             await self._abandon(open_)
             return decided
         directory = await self._promise(decided, open_)
         return self._answer(decided, open_, resource, directory)
-
-    async def foresee(
-        self, open_: Transaction, resource: str, ids: tuple[str, ...]
-    ) -> Foreseen | None:
-        """What Allocate will be answered if it asks for what was offered."""
-        ground = self._ground()
-        if ground[0] is not open_ or self.conflict(open_, ids) != UNDISPUTED:
-            return None
-        demand = self._demand(resource, ids)
-        if isinstance(demand, Refused):
-            return None
-        decided = self._decided(open_, demand)
-        if isinstance(decided, Refused):
-            return None
-        directory = await self._promises.foresee(decided, _blocks(decided, open_))
-        made = self._answer(decided, open_, resource, directory)
-        return Foreseen(ground, resource, frozenset(ids), decided, made)
 
     def conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
         """Who else was promised any of `ids`."""
@@ -156,12 +132,6 @@ class Granting:
             directory=directory,
             memory_blocks=_blocks(allocation, open_) or (0 if open_.request else None),
         )
-
-    def _ground(self) -> Ground:
-        """What an Allocate now would look at."""
-        promises, ledger, hearing = self._promises, self._ledger, self._hearing
-        known = hearing.open, hearing.view, promises.live(), promises.lingering
-        return (*known, ledger.topology, ledger.closed)
 
 
 def _blocks(allocation: Allocation, open_: Transaction) -> int:
