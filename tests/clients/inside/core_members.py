@@ -124,7 +124,7 @@ class World:
         """A node of a new graph, of each kind."""
         whole = self.definition
         buffer = self.buffer
-        condition = whole.create_condition if hasattr(whole, "create_condition") else None
+        condition = whole.create_condition
         make: dict[str, Callable[[], Any]] = {
             "EmptyNode": whole.join,
             "AllocNode": lambda: whole.allocate(SIZE),
@@ -204,7 +204,7 @@ MAKE: dict[str, Callable[[World], Any]] = {
     "utils.InMemoryProgramCache": lambda _: utils.InMemoryProgramCache(),
     "utils.StridedMemoryView": lambda w: w.view,
     **{
-        f"graph.{name}": lambda w, name=name: (
+        f"graph.{name}": lambda w, name=name: (  # type: ignore[misc]
             w.running(name) if name.startswith("Executable") else w.node(name)
         )
         for name in NODES
@@ -342,9 +342,9 @@ CALLS: dict[str, dict[str, Callable[[Any, World], Any]]] = {
     },
     "core.ObjectCode": {
         **{
-            f"from_{kind}": lambda o, _, kind=kind: getattr(core.ObjectCode, f"from_{kind}")(
-                o.code
-            ).get_kernel("store")
+            f"from_{kind}": lambda o, _, kind=kind: getattr(  # type: ignore[misc]
+                core.ObjectCode, f"from_{kind}"
+            )(o.code).get_kernel("store")
             for kind in ("cubin", "fatbin", "library", "ltoir", "object", "ptx")
         },
         "get_kernel": lambda o, _: o.get_kernel("store"),
