@@ -65,7 +65,7 @@ CORRECTIONS: Final = (
         "sampling window",
         (
             Edit(
-                f"{CORE}/census.c",
+                f"{CORE}/sampling_window.c",
                 "    uint64_t last = atomic_exchange_explicit(&census->stream, stream,",
                 "    stream = 1;\n"
                 "    uint64_t last = atomic_exchange_explicit(&census->stream, stream,",
@@ -77,7 +77,7 @@ CORRECTIONS: Final = (
         "interval union",
         (
             Edit(
-                f"{CORE}/cover.c",
+                f"{CORE}/interval_union.c",
                 "        fresh -= smaller(until, old.until) - larger(since, old.since);\n",
                 "",
             ),
@@ -99,8 +99,8 @@ CORRECTIONS: Final = (
         (
             Edit(
                 "native/shim/cuda/time/settle.c",
-                "    if (turn_alone(meter, process_turn(process), flight->begun_ns))",
-                "    if (turn_alone(meter, process_turn(process), flight->begun_ns) || true)",
+                "    if (arbitration_alone(",
+                "    if (true || arbitration_alone(",
             ),
         ),
         PROCESSES,
@@ -109,12 +109,12 @@ CORRECTIONS: Final = (
         "arbitration",
         (
             Edit(
-                f"{CORE}/turn.c",
-                "    return turn == 0 || (turn & TURN_SLOT_MASK) == slot;",
-                "    return turn == 0 || (turn & TURN_SLOT_MASK) == slot || true;",
+                f"{CORE}/arbitration.c",
+                "    return turn == 0 || (turn & ARBITRATION_SLOT_MASK) == slot;",
+                "    return turn == 0 || (turn & ARBITRATION_SLOT_MASK) == slot || true;",
             ),
             Edit(
-                f"{CORE}/turn.c",
+                f"{CORE}/arbitration.c",
                 "    return least != 0 && least < wait->served;",
                 "    return least != 0 && least < wait->served && false;",
             ),
@@ -271,17 +271,6 @@ CORRECTIONS: Final = (
                 f"{COMPUTE}/demand.py",
                 "due = history.steady and now >= self.next",
                 "due = False",
-            ),
-        ),
-        ("burst/*", "lent/*"),
-    ),
-    Correction(
-        "demand: presence",
-        (
-            Edit(
-                f"{COMPUTE}/demand.py",
-                "present = presence(reading.flights, now) > PRESENT",
-                "present = False",
             ),
         ),
         ("burst/*", "lent/*"),

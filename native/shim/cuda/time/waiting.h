@@ -17,11 +17,11 @@ struct wait {
     struct process *process;
     struct vcuda_meter *meter;
     struct in_flight *in_flight;
-    struct census *census;
+    struct sampling_window *census;
     struct limiter_terms terms;
     struct timing_look look;
     uint64_t key;
-    struct turn_wait turn;
+    struct arbitration_wait turn;
     uint64_t now;
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
@@ -33,7 +33,7 @@ struct wait {
     bool collective;
     bool known;   /* what the kind costs */
     bool several; /* streams have work */
-    enum census_place place;
+    enum sampling_place place;
 };
 
 /* What may be in flight. */

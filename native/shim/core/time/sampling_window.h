@@ -1,8 +1,8 @@
 /* Which launches to watch while several streams of a process have work.
  *
  * Whose the time was that kernels spent side by side can be told only where each of them is watched
- * (cover.h). Long ones always are. Short ones are too many: so some in a row are, now and then,
- * with nothing else in flight, and the others go for what those were found to cost.
+ * (interval_union.h). Long ones always are. Short ones are too many: so some in a row are, now and
+ * then, with nothing else in flight, and the others go for what those were found to cost.
  *
  * Whoever launches next waits for the beginning and the end of such a census, for a short time. If
  * that was in vain, kernels wait for one another, or neighbours have the GPU: after each failure
@@ -20,15 +20,15 @@
 #endif
 
 enum {
-    CENSUS_LAUNCHES = 16,
-    CENSUS_SPACING = 8, /* work of so many of them comes between two, and at least: */
-    CENSUS_WORK_NS = 20000000,
-    CENSUS_FAILURES = 10, /* no more are counted */
-    CENSUS_MEMORY_S = 5,  /* so long after the last change of streams there are several */
+    SAMPLING_LAUNCHES = 16,
+    SAMPLING_SPACING = 8, /* work of so many of them comes between two, and at least: */
+    SAMPLING_WORK_NS = 20000000,
+    SAMPLING_FAILURES = 10, /* no more are counted */
+    SAMPLING_MEMORY_S = 5,  /* so long after the last change of streams there are several */
 };
 
 /* Of one device. */
-struct census {
+struct sampling_window {
     VCUDA_ATOMIC(uint64_t) stream;     /* of the last launch that paid; 0: there was none */
     VCUDA_ATOMIC(uint64_t) changed_ns; /* when that was another; 0: never */
     VCUDA_ATOMIC(uint64_t) work_ns;    /* of launches that nobody watched, since the last census */
@@ -37,19 +37,19 @@ struct census {
 };
 
 /* What a launch is to a census. */
-enum census_place { CENSUS_NONE, CENSUS_FIRST, CENSUS_WITHIN, CENSUS_AFTER };
+enum sampling_place { SAMPLING_NONE, SAMPLING_FIRST, SAMPLING_WITHIN, SAMPLING_AFTER };
 
 /* A launch pays, in this stream, which is not 0: do several streams have work, as far as was seen
  * lately? When that begins there is a census. */
-bool census_streams(struct census *census, uint64_t stream, uint64_t now);
+bool sampling_window_streams(struct sampling_window *census, uint64_t stream, uint64_t now);
 
 /* The place of the next launch. */
-enum census_place census_next(struct census *census);
+enum sampling_place sampling_window_next(struct sampling_window *census);
 
 /* So much was launched unwatched, lately launches of such a cost: is it time? */
-void census_count(struct census *census, uint64_t work, uint64_t cost);
+void sampling_window_count(struct sampling_window *census, uint64_t work, uint64_t cost);
 
 /* It could not begin, or end, with nothing else in flight. */
-void census_failed(struct census *census);
+void sampling_window_failed(struct sampling_window *census);
 
 #endif
