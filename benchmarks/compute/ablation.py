@@ -66,9 +66,9 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{CORE}/sampling_window.c",
-                "    uint64_t last = atomic_exchange_explicit(&census->stream, stream,",
+                "    uint64_t last = atomic_exchange_explicit(&window->stream, stream,",
                 "    stream = 1;\n"
-                "    uint64_t last = atomic_exchange_explicit(&census->stream, stream,",
+                "    uint64_t last = atomic_exchange_explicit(&window->stream, stream,",
             ),
         ),
         STREAMS,

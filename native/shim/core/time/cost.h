@@ -53,7 +53,7 @@ struct cost_kind {
     uint64_t opened_ns;                   /* when the current window was opened */
     VCUDA_ATOMIC(uint32_t) measured;      /* how often, ever; counted up to COST_YOUNG */
     struct cost_window current, previous;
-    struct outlier_filter spread;
+    struct outlier_filter filter;
 };
 
 struct cost_table {

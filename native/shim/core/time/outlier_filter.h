@@ -25,7 +25,7 @@ struct outlier_filter {
     uint32_t count;                /* ever entered */
 };
 
-void outlier_filter_enter(struct outlier_filter *spread, uint64_t measured_ns);
+void outlier_filter_enter(struct outlier_filter *filter, uint64_t measured_ns);
 
 /* The longest length that is the kind's own, up to a time slice; 0 if nothing is known. explained:
  * what looks longer than that was cut. */
@@ -34,6 +34,6 @@ struct outlier_filter_own {
     bool explained;
 };
 
-struct outlier_filter_own outlier_filter_own(const struct outlier_filter *spread);
+struct outlier_filter_own outlier_filter_own(const struct outlier_filter *filter);
 
 #endif

@@ -4,7 +4,7 @@
  * (interval_union.h). Long ones always are. Short ones are too many: so some in a row are, now and
  * then, with nothing else in flight, and the others go for what those were found to cost.
  *
- * Whoever launches next waits for the beginning and the end of such a census, for a short time. If
+ * Whoever launches next waits for the beginning and the end of such a window, for a short time. If
  * that was in vain, kernels wait for one another, or neighbours have the GPU: after each failure
  * they come half as often.
  *
@@ -31,25 +31,25 @@ enum {
 struct sampling_window {
     VCUDA_ATOMIC(uint64_t) stream;     /* of the last launch that paid; 0: there was none */
     VCUDA_ATOMIC(uint64_t) changed_ns; /* when that was another; 0: never */
-    VCUDA_ATOMIC(uint64_t) work_ns;    /* of launches that nobody watched, since the last census */
+    VCUDA_ATOMIC(uint64_t) work_ns;    /* of launches that nobody watched, since the last window */
     VCUDA_ATOMIC(uint32_t) failures;
     VCUDA_ATOMIC(uint32_t) left; /* launches to come, and the first after it */
 };
 
-/* What a launch is to a census. */
+/* What a launch is to a window. */
 enum sampling_place { SAMPLING_NONE, SAMPLING_FIRST, SAMPLING_WITHIN, SAMPLING_AFTER };
 
 /* A launch pays, in this stream, which is not 0: do several streams have work, as far as was seen
- * lately? When that begins there is a census. */
-bool sampling_window_streams(struct sampling_window *census, uint64_t stream, uint64_t now);
+ * lately? When that begins there is a window. */
+bool sampling_window_streams(struct sampling_window *window, uint64_t stream, uint64_t now);
 
 /* The place of the next launch. */
-enum sampling_place sampling_window_next(struct sampling_window *census);
+enum sampling_place sampling_window_next(struct sampling_window *window);
 
 /* So much was launched unwatched, lately launches of such a cost: is it time? */
-void sampling_window_count(struct sampling_window *census, uint64_t work, uint64_t cost);
+void sampling_window_count(struct sampling_window *window, uint64_t work, uint64_t cost);
 
 /* It could not begin, or end, with nothing else in flight. */
-void sampling_window_failed(struct sampling_window *census);
+void sampling_window_failed(struct sampling_window *window);
 
 #endif

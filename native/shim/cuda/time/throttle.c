@@ -116,7 +116,7 @@ static bool due(const struct launch *launch, const struct wait *wait, uint64_t d
         return false;
     if (!wait->several)
         return cost_due(&wait->process->costs, wait->key, done) && !spared(launch, wait);
-    sampling_window_count(wait->census, done - launch->paid_ns, launch->paid_ns);
+    sampling_window_count(wait->window, done - launch->paid_ns, launch->paid_ns);
     return !wait->known || waiting_alone(launch, wait);
 }
 
@@ -191,7 +191,7 @@ static void pay(struct launch *launch, uint64_t key)
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
-        .census = &process->sampling_windows[launch->device],
+        .window = &process->sampling_windows[launch->device],
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
@@ -199,8 +199,8 @@ static void pay(struct launch *launch, uint64_t key)
         .collective = collective_any(process) && collective_has(process, launch->function),
     };
     look(launch, &wait, false);
-    wait.several = sampling_window_streams(wait.census, name_of(launch->stream), wait.now);
-    wait.place = wait.several ? sampling_window_next(wait.census) : SAMPLING_NONE;
+    wait.several = sampling_window_streams(wait.window, name_of(launch->stream), wait.now);
+    wait.place = wait.several ? sampling_window_next(wait.window) : SAMPLING_NONE;
     wait.turn.begun = wait.passed = wait.now;
     wait.turn.served = arbitration_served(latest, served, wait.terms);
     see_elapsed(launch, &wait, false);

@@ -6,7 +6,7 @@ enum {
     PAUSE_LAST_NS = MILLISECOND,
     OTHERS_NS = 100 * MILLISECOND,  /* patience with the measurement of other kinds */
     CROWD_NS = 250 * MILLISECOND,   /* patience with work in flight */
-    SAMPLING_NS = 20 * MILLISECOND, /* patience with the edges of a census */
+    SAMPLING_NS = 20 * MILLISECOND, /* patience with the edges of a window */
     IN_FLIGHT_NS = 20 * MILLISECOND,
     LONG_NS = LIMITER_ALLOWANCE_NS / 2,
     PATIENCE_NS = 1000 * MILLISECOND, /* who waited so long may go without GPU time for it, or
@@ -103,7 +103,7 @@ static bool drained(const struct launch *launch, struct wait *wait)
     return wait->now - wait->passed >= unmarked + own + OTHERS_LAST * launch->paid_ns;
 }
 
-/* A census begins and ends with nothing else in flight. */
+/* A window begins and ends with nothing else in flight. */
 static uint64_t await_sampling(const struct launch *launch, struct wait *wait)
 {
     bool edge = wait->place == SAMPLING_FIRST || wait->place == SAMPLING_AFTER;
@@ -111,7 +111,7 @@ static uint64_t await_sampling(const struct launch *launch, struct wait *wait)
         return 0;
     if (wait->now - wait->turn.begun < SAMPLING_NS)
         return longer_pause(wait);
-    sampling_window_failed(wait->census);
+    sampling_window_failed(wait->window);
     wait->place = SAMPLING_NONE;
     return 0;
 }

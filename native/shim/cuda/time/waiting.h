@@ -1,5 +1,5 @@
 /* What a launch waits for beside its turn: for its kind's first measurement, for work in flight,
- * for the edges of a census. Each wait is bounded, and none is taken while holding a lock. */
+ * for the edges of a window. Each wait is bounded, and none is taken while holding a lock. */
 #ifndef SHIM_CUDA_TIME_WAITING_H
 #define SHIM_CUDA_TIME_WAITING_H
 
@@ -17,7 +17,7 @@ struct wait {
     struct process *process;
     struct vcuda_meter *meter;
     struct in_flight *in_flight;
-    struct sampling_window *census;
+    struct sampling_window *window;
     struct limiter_terms terms;
     struct timing_look look;
     uint64_t key;
