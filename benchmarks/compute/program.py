@@ -14,6 +14,7 @@ from typing import Any
 from machine_line import machine_line
 
 from compute import figures, report
+from compute.ablation import CORRECTIONS, bench_without
 from compute.baselines import build
 from compute.cases import Case
 from compute.grid import QUICK, REAL, cases, chosen, compared
@@ -39,6 +40,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=DESCRIPTION)
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="NAME", help="only these; * and ? work")
+    add("--without", action="append", default=[], metavar="NAME", help="lacking this correction")
     add("--quick", action="store_true", help="some of the cases, in about a minute")
     add("--clock", choices=("virtual", "real"), default="virtual")
     add("--driver", choices=BEHAVIOURS, help="how it behaves in all that is not said otherwise")
@@ -50,8 +52,16 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--drawings", type=Path, metavar="FOLDER", help="write shares.svg and baselines.svg there")
     add("--strict", action="store_true", help="fail if a bar is missed")
-    add("--list", action="store_true", help="say what cases there are, and end")
+    add("--list", action="store_true", help="say what cases and corrections there are, and end")
     return parser.parse_args(words)
+
+
+def words_without(words: Sequence[str]) -> list[str]:
+    """The same options but `--without` and `--case`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("--without", "--case"):
+        parser.add_argument(name, action="append")
+    return parser.parse_known_args(words)[1]
 
 
 def microseconds(text: str) -> int:
@@ -217,8 +227,11 @@ async def bench(given: argparse.Namespace) -> int:
 def main(words: Sequence[str]) -> int:
     given = options(words)
     if given.list:
-        print("\n".join(one.name for one in (*cases(), *compared())))
+        names = [one.name for one in (*cases(), *compared())]
+        print("\n".join([*names, *(one.name for one in CORRECTIONS)]))
         return 0
+    if given.without:
+        return bench_without(given.without, words_without(words), given.case)
     if not wanted(given) and not rivals(given):
         raise SystemExit(f"no case is called {' or '.join(given.case)}; see --list")
     return asyncio.run(bench(given))

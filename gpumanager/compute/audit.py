@@ -29,7 +29,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.compute.periods import LONGEST_NS, Periods
 from gpumanager.compute.values import SECOND, Holder
 from gpumanager.gpu.samples import GpuUtilization
 
@@ -58,6 +57,48 @@ LASTS_NS: Final = 60 * SECOND
 
 SILENCE_NS: Final = 6 * SECOND
 """Without an answer for as long all begins anew."""
+
+LONGEST_NS: Final = SECOND * 12 // 10
+"""No driver has longer sample periods: they last a second at most."""
+
+SAME_NS: Final = SECOND // 50
+"""Samples whose stamps lie closer than this are of one period."""
+
+KNOWN_AFTER: Final = 3
+"""Gaps between periods, before the shortest is taken for their length."""
+
+LEAST_UNKNOWN: Final = 0.005
+"""A smaller share of processes of no container is nothing."""
+
+UNKNOWN_FORGETTING_NS: Final = 5 * SECOND
+"""Of what was seen of them, a third is remembered after as long."""
+
+UNKNOWN_FORGOTTEN_NS: Final = 10 * SECOND
+"""Where no answer has come for as long, nothing is known of them."""
+
+
+@dataclass(slots=True)
+class SamplePeriod:
+    """The length of a driver's sample periods, learnt as the least gap between two stamps."""
+
+    ended: int | None = None
+    gaps: int = 0
+    least: int = LONGEST_NS
+
+    @property
+    def length(self) -> int:
+        """No period is longer, as far as is known."""
+        return self.least if self.gaps >= KNOWN_AFTER else LONGEST_NS
+
+    def enter(self, answer: GpuUtilization) -> None:
+        for end in sorted(sample.ended_ns for sample in answer.samples or ()):
+            gap = LONGEST_NS + 1 if self.ended is None else end - self.ended
+            if gap <= SAME_NS:  # another process of the same period, or told before
+                continue
+            if gap <= LONGEST_NS:
+                self.gaps += 1
+                self.least = min(self.least, gap)
+            self.ended = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +173,7 @@ class Audit:
     """Of one GPU. collected: what each container was charged here in all."""
 
     def __init__(self) -> None:
-        self._periods = Periods()
+        self._period = SamplePeriod()
         self._news: _News | None = None
         self._drawn: int | None = None
         self._sums: dict[Holder, _Sum] = {}
@@ -141,10 +182,10 @@ class Audit:
 
     def enter(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, int]:
         """What each owes now; below 0: gets back."""
-        self._periods.enter(answer)
+        self._period.enter(answer)
         self._news = _news(answer) or self._news
         now, before = answer.asked_ns, self._drawn
-        if before is not None and now - before < min(self._periods.length, LONGEST_NS):
+        if before is not None and now - before < min(self._period.length, LONGEST_NS):
             return {}
         self._drawn = now
         known = self._sums
@@ -176,7 +217,7 @@ class Audit:
 
     def _won(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
         """Percent of the time since the last draw that are counted for whom."""
-        now, news, length = answer.asked_ns, self._news, self._periods.length
+        now, news, length = answer.asked_ns, self._news, self._period.length
         age = now - news.ended if news is not None else 2 * LONGEST_NS
         listed = news.listed if news is not None and age <= length * 9 // 8 else 0
         busy = answer.busy if answer.busy is not None else listed
@@ -223,3 +264,37 @@ def _news(answer: GpuUtilization) -> _News | None:
 
 def _begin(one: Payer) -> _Sum:
     return _Sum(one.charged, -float(one.in_flight))
+
+
+class UnknownProcesses:
+    """Of one GPU. share: of its time, that processes of no container have. count: how many.
+
+    One sample says that such a process had everything, or nothing. So its share is a mean over the
+    last seconds: of each answer, the part of the time that it gives to processes nobody knows. An
+    answer that gives each process what it had of its own samples is scaled down to the whole time.
+    """
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self._asked: int | None = None
+        self._seen: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._seen)
+
+    def enter(self, answer: GpuUtilization, known: frozenset[int]) -> float:
+        """An answer, and the pids of all containers. Returns the share."""
+        now, before = answer.asked_ns, self._asked
+        percents = {one.pid: one.percent for one in answer.samples or () if one.percent > 0}
+        if before is not None and not percents and now - before < LONGEST_NS:
+            return self.share  # no sample was taken since; the next one is of this time, too
+        self._asked = now
+        keep = 0.0 if before is None else math.exp((before - now) / UNKNOWN_FORGETTING_NS)
+        unknown = {pid: percent for pid, percent in percents.items() if pid not in known}
+        part = 0.0 if before is None else sum(unknown.values()) / max(100, sum(percents.values()))
+        share = self.share * keep + part * (1 - keep)
+        self.share = share if share >= LEAST_UNKNOWN else 0.0
+        self._seen |= dict.fromkeys(unknown, now)
+        self._seen = {pid: at for pid, at in self._seen.items() if at > now - UNKNOWN_FORGETTING_NS}
+        return self.share

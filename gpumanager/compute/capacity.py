@@ -24,11 +24,12 @@ alone loses nothing by switches, and shows nothing of what a loan costs others.
 Pure: times and amounts are ns; times are of CLOCK_MONOTONIC.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.history import LOOK_NS
+from gpumanager.compute.fair import Claim
+from gpumanager.compute.history import AWAITED, LOOK_NS
 from gpumanager.compute.values import SECOND, Holder, Reading
 
 FIRST_NS: Final = SECOND // 2
@@ -93,3 +94,107 @@ class Capacity:
         (first, begin), (last, end) = self.sums[0], self.sums[-1]
         if last - first >= FIRST_NS:
             self.part = min(1.0, max(LEAST, (end - begin) / (2 * (last - first)) + SPARE))
+
+
+SHORTEST_NS: Final = SECOND // 50
+"""Between two looks, to tell a loss from the launches of a moment."""
+
+LEAST_ALTERNATING: Final = 0.5
+"""What launches as short as a switch leave of the GPU. Containers that say that they launch ever so
+often for next to nothing do not lower their neighbours' promises below that."""
+
+
+@dataclass(slots=True)
+class Alternation:
+    """What programs that wait for the end of each launch lose to each other, on one GPU.
+
+    Such a program has one launch on the GPU at a time. As soon as it ends, the GPU goes to the next
+    one, and comes back after one launch of that: a switch at nearly each launch. Two of them get
+    the same number of launches, whatever they are promised. If the limiter holds back the one with
+    the smaller promise, the other has several launches in a row. So the loss belongs to the
+    launches of those that launch less often:
+
+        loss = lost * (launches of all - launches of the one that launches most)
+
+    A container held to a multiple `level` of its promise launches level * promise / cost times a
+    second, so level * (sum of promises) + loss at that level = 1. Example: promises of 30 and 60 %,
+    launches of 50 us, switches of 50 us: 0.3 x + 0.6 x + 100 us * 0.3 x / 50 us = 1 at x = 2/3.
+    Both would get 25 %; now they get 20 and 40.
+
+    The loss is measured while a container has less than it wants, up to two switches for each
+    launch. A container that is charged too little looks like such a loss. So it counts only as far
+    as launches of its neighbours, each of them waited for, can explain it.
+
+    switch_ns: what a switch costs. costs: of a launch of each container, while all that work wait
+    for each of theirs; else of none. lost: for each launch but those of the container that has
+    most. at, before: the last look.
+    """
+
+    switch_ns: float
+    costs: Mapping[Holder, float] = field(default_factory=dict)
+    lost: float = 0.0
+    at: int = 0
+    before: Mapping[Holder, Reading] = field(default_factory=dict)
+
+    def update(self, now: int, readings: Sequence[Reading], *, lacking: bool) -> None:
+        """A look; times must not run backwards. lacking: somebody wants more than it has, and its
+        limiter does not hold it back."""
+        elapsed = now - self.at
+        if elapsed < SHORTEST_NS:
+            return
+        steps = [
+            _step(self.before[one.holder], one) for one in readings if one.holder in self.before
+        ]
+        working = [step for step in steps if step.charged > 0 or step.awaited > 0]
+        self.at, self.before = now, {one.holder: one for one in readings}
+        if len(working) < 2 or not all(one.awaits_each(elapsed) for one in working):  # noqa: PLR2004
+            self.costs, self.lost = {}, 0.0
+            return
+        self.costs = {one.holder: one.charged / one.launches for one in working}
+        if lacking:
+            lost = elapsed - sum(one.charged for one in working)
+            fewer = _without_most(one.launches for one in working)
+            self.lost = min(max(0.0, lost / fewer), 2 * self.switch_ns)
+        else:
+            self.lost *= 1 - RECOVERY * min(elapsed, SECOND) / SECOND
+
+    def yields(self, claims: Mapping[Holder, Claim]) -> float:
+        """The part of the GPU's time that these can have together, if each has the same part of its
+        promise; 1 where nothing is known to be lost."""
+        wants = {who: min(claims[who].promise, claims[who].want) for who in self.costs}
+        promised = sum(wants.values())
+        if not self.lost or not promised:
+            return 1.0
+        launches = _without_most(want / self.costs[who] for who, want in wants.items())
+        return max(LEAST_ALTERNATING, promised / (promised + self.lost * launches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one container did between two looks."""
+
+    holder: Holder
+    charged: int
+    launches: int
+    awaited: int
+    waits: int
+
+    def awaits_each(self, elapsed: int) -> bool:
+        """Whether it waited for the end of each launch, or for leave to make the next, all the
+        time."""
+        waited = self.awaited + self.waits
+        return self.awaited >= self.charged > 0 < self.launches and waited >= AWAITED * elapsed
+
+
+def _step(before: Reading, now: Reading) -> _Step:
+    return _Step(
+        now.holder,
+        now.charged_ns - before.charged_ns,
+        now.launches - before.launches,
+        now.awaited_ns - before.awaited_ns,
+        now.waits - before.waits,
+    )
+
+
+def _without_most(numbers: Iterable[float]) -> float:
+    return sum(sorted(numbers)[:-1])

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute import account, correction
-from gpumanager.compute.account import Account
 from gpumanager.compute.audit import Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
 from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.long_launches import ChargedReading, ChargeError
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.overlap import Visit, Wrong
-from gpumanager.compute.periods import Period
 from gpumanager.compute.values import MILLION, SECOND, Reading
 
 LATELY_NS: Final = SECOND // 2
@@ -41,31 +38,23 @@ class Member:
     """One container on one GPU, and what is known of it.
 
     debt: what it turned out to owe at this look, and debt_rate: the rate while it was taken; owed:
-    all of that until now. sampled_until: the end of its last sample. moved: when its meter did so
-    last. seen: when each of its processes was known last. departed: when one was last found to have
-    ended; 0 if none was. paid: what its meter had charged at the last answer, less what it owed.
-    fled: as departed, of those that had a launch under way of which they did not know the cost;
-    fleeing: what was charged for those. listed: the driver has told of a process of it; of one that
-    it never lists, because it knows it by another number or tells of none, it is not to be believed
-    that it used nothing.
+    all of that until now. moved: when its meter did so last. seen: when each of its processes was
+    known last. departed: when one was last found to have ended; 0 if none was. listed: the driver
+    has told of a process of it. It never lists one that it knows by another number: then it must
+    not be believed that the container used nothing.
     """
 
     reading: Reading
     moved: int
     seen: dict[int, int] = field(default_factory=dict)
     departed: int = 0
-    fled: int = 0
     history: History = field(default_factory=History)
     rates: Rates = field(default_factory=Rates)
     demand: Demand = field(default_factory=Demand)
-    account: Account = field(default_factory=Account)
-    sampled_until: int = 0
     resting: bool = False
     debt: int = 0
     debt_rate: float = 0.0
     owed: int = 0
-    fleeing: int = 0
-    paid: int = 0
     listed: bool = False
     overdraft: Overdraft = field(init=False)
 
@@ -77,8 +66,6 @@ class Member:
             self.moved = now
         if reading.departed != self.reading.departed:
             self.departed = now
-        if reading.fled != self.reading.fled:
-            self.fled = now
         self.seen |= dict.fromkeys(reading.pids, now)
         granted = self.rates.mean(self.overdraft.at, now)
         rate = max(granted, reading.promise)  # who was away may have had the promise meanwhile
@@ -87,7 +74,7 @@ class Member:
         own = reading.charged_ns - self.owed
         self.overdraft.look(now, own, rate, reading.burst_ns, owed)
         self.reading, self.debt = reading, 0
-        awake, self.resting = not self.resting, now - max(self.moved, reading.paid_until) > RESTS_NS
+        self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
         mark = Mark(
             now,
             reading.charged_ns - self.owed,
@@ -98,18 +85,11 @@ class Member:
             long=any(not flight.ended for flight in reading.flights),
             ahead=reading.paid_until > now,
         )
-        if self.resting:
-            self._rest(mark, began=awake)
+        if self.resting:  # most containers, most of the time: little is kept of those
+            self.history.rest(mark)
             return
         self.history.enter(mark)
         self.demand.update(now, reading, self.history)
-        self._read(now)
-
-    def _rest(self, mark: Mark, *, began: bool) -> None:
-        """Most containers do nothing most of the time: little is kept of those."""
-        self.history.rest(mark)
-        if began:
-            self.account = correction.rest(self.account)
 
     def claim(self) -> Claim:
         reading = self.reading
@@ -136,34 +116,6 @@ class Member:
         """How many may have work on the GPU."""
         return 0 if self.resting else len(self.reading.pids)
 
-    def rested(self, period: Period) -> bool:
-        """Whether the driver saw none of its processes."""
-        return bool(self.seen) and not any(period.percents.get(pid) for pid in self.seen)
-
-    def learn(self, period: Period) -> None:
-        """What the driver saw it use."""
-        unseen = period.begin != self.sampled_until and self.moved > self.sampled_until
-        if unseen and self.sampled_until > 0:  # and nobody can say what it used meanwhile
-            self.account = correction.interrupt(self.account)
-        self.sampled_until = period.end
-        self.seen = {pid: seen for pid, seen in self.seen.items() if seen > period.begin}
-        percents = [period.percents[pid] for pid in self.seen if pid in period.percents]
-        percent = sum(percents)
-        self.listed = self.listed or bool(percents)
-        if self.resting and percent == 0:
-            return
-        busy = min(100, percent) * period.length // 100
-        whole = self.listed and (not self.departed or self.departed < period.begin)
-        parts = max(1, len(percents))
-        sample = account.Sample(period.begin, period.end, busy, whole, parts)
-        contact = self.account.contact
-        self.account, wrong = correction.follow(self.account, sample, self.reading.promise)
-        if wrong:
-            since = contact.at if contact is not None else sample.since
-            self.debt_rate = self.rates.mean(since, sample.until)
-        self.debt += wrong
-        self.owed += wrong
-
     def note_listed(self, now: int, pids: frozenset[int]) -> None:
         """Processes that samples name; of others they tell nothing, neither that they did nothing.
 
@@ -172,23 +124,11 @@ class Member:
         self.listed = self.listed or not pids.isdisjoint(self.seen)
         self.seen = {pid: seen for pid, seen in self.seen.items() if seen > now - REMEMBERED_NS}
 
-    def begin_anew(self, now: int) -> None:
-        """What was measured of it until now is not believed any more."""
-        self.account = Account()
-        self.sampled_until, self.listed = 0, False
-        self._read(now)
-
-    def paid_unseen(self, seen: int) -> int:
-        """What it paid since the last answer, beyond what it was seen to take."""
-        before, self.paid = self.paid, self.reading.charged_ns - self.owed
-        return max(0, self.paid - before - seen)
-
     def owe(self, now: int, span: int, debt: int) -> None:
-        """It, or its processes that have ended, took so much and did not pay; below 0: get back."""
+        """It took so much and did not pay; below 0: it gets so much back."""
         self.debt_rate = self.rates.mean(now - span, now)
         self.debt += debt
         self.owed += debt
-        self.fleeing += debt
 
     def payer(self, now: int) -> Payer:
         reading = self.reading
@@ -202,29 +142,13 @@ class Member:
             listed=self.listed,
         )
 
-    def visit(self) -> Visit:
-        return Visit(self.reading, self.owed, self.long_scale)
+    def charged_reading(self) -> ChargedReading:
+        return ChargedReading(self.reading, self.owed)
 
-    @property
-    def long_scale(self) -> float:
-        """Of long launches. More than 1 is for what was not measured, and each of them is."""
-        return min(self.account.scale, 1.0)
-
-    def correct(self, wrongs: Sequence[Wrong]) -> None:
+    def adjust(self, errors: Sequence[ChargeError]) -> None:
         """Long launches were there with those of others."""
-        for wrong in wrongs:
-            self.account = correction.amend(self.account, wrong.ended, wrong.amount)
-            self.debt += wrong.amount
-            self.owed += wrong.amount
-        if wrongs:
-            self.debt_rate = self.rates.mean(wrongs[0].begun, wrongs[-1].ended)
-
-    def _read(self, now: int) -> None:
-        meter = self.reading
-        charged = meter.charged_ns - self.fleeing
-        reading = account.Reading(
-            now, charged, meter.retired_ns, meter.launches, unpaid=meter.unpaid
-        )
-        self.account, back = correction.settle(correction.read(self.account, reading))
-        self.debt += back
-        self.owed += back
+        for error in errors:
+            self.debt += error.amount
+            self.owed += error.amount
+        if errors:
+            self.debt_rate = self.rates.mean(errors[0].begun, errors[-1].ended)

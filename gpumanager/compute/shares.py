@@ -7,21 +7,16 @@ has its promise.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from gpumanager.compute.alternation import Alternation
-from gpumanager.compute.audit import Audit
-from gpumanager.compute.capacity import LEAST, Capacity
-from gpumanager.compute.course import SLICE_NS
+from gpumanager.compute.audit import UNKNOWN_FORGOTTEN_NS, Audit, UnknownProcesses
+from gpumanager.compute.capacity import LEAST, Alternation, Capacity
 from gpumanager.compute.fair import Claim, offers
+from gpumanager.compute.long_launches import LongLaunches
 from gpumanager.compute.member import LATELY_NS, Member
+from gpumanager.compute.occupancy_timeline import SLICE_NS
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.overlap import Overlap
-from gpumanager.compute.periods import LONGEST_NS, Periods
-from gpumanager.compute.self_test import BUSY, SelfTest
-from gpumanager.compute.sleep import Sleep
-from gpumanager.compute.unknown_processes import FORGOTTEN_NS, UnknownProcesses
-from gpumanager.compute.unlisted import Leavers, Unlisted
 from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
@@ -40,17 +35,72 @@ KNOWN: Final = MILLION - 1
 """The most that others are said to have: a million is that nobody knows."""
 
 
+STILL_NS: Final = 4 * SECOND
+"""For how long nothing must have changed. Nothing that is remembered for longer changes by time."""
+
+RENEWED_NS: Final = SECOND // 2
+"""Between two renewals: a third of a lease."""
+
+
+@dataclass(slots=True)
+class IdleSkip:
+    """When to leave a GPU alone: all its meters have stood for long, and nobody is seen on it.
+
+    A look at such a GPU finds what the last one found and grants what it granted, so that it need
+    not be taken: what was granted is only renewed. A change of any meter ends that at that very
+    look. Of the looks that were passed over, the last is taken first: then all is as if none had
+    been. With 256 idle containers that saves 4 ms of the processor in each tenth of a second.
+
+    readings: of the last look; still_since: when they last differed from those before; going:
+    whether a launch is known to be under way. standing: what to renew; None of a GPU that is awake.
+    skipped: the last look that was passed over, None if none was; answer: the last that came then.
+    """
+
+    readings: Sequence[Reading] = ()
+    still_since: int = 0
+    going: bool = False
+    standing: Mapping[Holder, Grant] | None = None
+    renewed_at: int = 0
+    skipped: int | None = None
+    answer: GpuUtilization | None = None
+
+    def goes_on(self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None) -> bool:
+        """Whether this look may be passed over."""
+        if readings != self.readings:
+            flights = (flight for reading in readings for flight in reading.flights)
+            self.going = any(not flight.ended for flight in flights)
+            self.readings, self.still_since = readings, now
+        silent = answer is None or not (answer.samples or answer.busy)
+        still = now - self.still_since > STILL_NS and not self.going
+        if self.standing is None or not still or not silent:
+            return False
+        self.skipped, self.answer = now, answer or self.answer
+        return True
+
+    def renewed(self, now: int) -> dict[Holder, Grant]:
+        """What was granted, again, if it is time."""
+        if self.standing is None or now - self.renewed_at < RENEWED_NS:
+            return {}
+        self.renewed_at = now
+        return dict(self.standing)
+
+    def worked(self, now: int, grants: Mapping[Holder, Grant] | None) -> None:
+        """A look was taken. grants: what may be renewed; None where it may be another next time."""
+        self.skipped, self.answer = None, None
+        self.renewed_at = now
+        self.standing = None
+        if grants is not None:
+            paid = {holder: replace(grant, debt_ns=0) for holder, grant in grants.items()}
+            self.standing = paid
+
+
 class SharedGpu:
     """One GPU, and the containers on it."""
 
-    def __init__(self, *, every_process: bool = False, switching: float = 0.0) -> None:
-        self._sleep = Sleep()
-        self._self_test = SelfTest(passed=every_process)
+    def __init__(self, *, switching: float = 0.0) -> None:
+        self._idle = IdleSkip()
         self._members: dict[Holder, Member] = {}
-        self._periods = Periods()
-        self._unlisted = Unlisted()
-        self._leavers = Leavers()
-        self._overlap = Overlap(switching)
+        self._long_launches = LongLaunches(switching)
         self._capacity = Capacity(lendable=1 - switching)
         self._alternation = Alternation(SLICE_NS * switching / (1 - switching))
         self._audit = Audit()
@@ -66,15 +116,15 @@ class SharedGpu:
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
     ) -> dict[Holder, Grant]:
         """The grants of those that have a limit; none where all stay as they are."""
-        slept, before = self._sleep.slept, self._sleep.readings
-        if self._sleep.goes_on(now, readings, answer):
-            return self._sleep.renewed(now)
-        if slept is not None:  # up to then, as if each look had been taken
-            self._work(slept, before, self._sleep.answer)
+        skipped, before = self._idle.skipped, self._idle.readings
+        if self._idle.goes_on(now, readings, answer):
+            return self._idle.renewed(now)
+        if skipped is not None:  # up to then, as if each look had been taken
+            self._work(skipped, before, self._idle.answer)
         grants = self._work(now, readings, answer)
         members = self._members.values()  # who is paused moves nothing, and waits for a look
         tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
-        self._sleep.worked(now, grants if tired else None)
+        self._idle.worked(now, grants if tired else None)
         return grants
 
     def _work(
@@ -109,61 +159,18 @@ class SharedGpu:
         )
         self._capacity.update(now, readings, starved)
         self._alternation.update(now, readings, lacking=bool(lacking))
-        visits = [member.visit() for member in self._members.values()]
-        for holder, wrongs in self._overlap.update(now, visits).items():
-            self._members[holder].correct(wrongs)
+        charged = [member.charged_reading() for member in self._members.values()]
+        for holder, errors in self._long_launches.update(now, charged).items():
+            self._members[holder].adjust(errors)
 
     def _learn(self, now: int, answer: GpuUtilization) -> None:
         if answer.busy is not None:
             self._idle_until = now + IDLE_NS if answer.busy < IDLE_PERCENT else 0
-        busy = sum(member.took() >= BUSY for member in self._members.values())
-        if self._self_test.enter(answer, busy):
-            self._begin_anew(now)
-        if not self._self_test.passed:
-            listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
-            for member in self._members.values():
-                member.note_listed(now, listed)
-            self._estimate_strangers(now, answer)
-            self._collect(now, answer)
-            return
-        for period in self._periods.enter(answer):
-            for holder, member in self._members.items():
-                member.learn(period)
-                if member.rested(period):
-                    self._overlap.idle(holder, period.begin)
-            self._note_strangers(period.percents)
-            self._strangers_until = period.end + LONGEST_NS
-        self._note_leavers(now, answer)
-
-    def _begin_anew(self, now: int) -> None:
-        """What samples said until now was meant otherwise."""
-        self._periods, self._unlisted, self._leavers = Periods(), Unlisted(), Leavers()
-        self._audit = Audit()
+        listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
         for member in self._members.values():
-            member.begin_anew(now)
-
-    def _note_leavers(self, now: int, answer: GpuUtilization) -> None:
-        """What nobody is seen to have taken, those took who left: who fled rather than others."""
-        longest, members = self._periods.length, self._members.values()
-        span, taken = self._unlisted.enter(answer, longest)
-        lately, percent = now - span - longest, self._unlisted.percent
-        unseen = [one.paid_unseen(span * percent(one.seen) // 100) for one in members]
-        pairs = zip(members, unseen, strict=True)
-        paid = sum(paid for one, paid in pairs if one.departed > lately or not one.listed)
-        left = [member for member in members if member.departed > lately]
-        if not left:
-            return
-        debt = self._leavers.enter(span, taken, paid)
-        fled = [one for one in left if one.fled > lately] or left
-        for member in fled if debt else ():
-            member.owe(now, span, debt // len(fled))
-
-    def _note_strangers(self, percents: Mapping[int, int]) -> None:
-        """What processes took that nobody limits: not those that may be ours by another number."""
-        known = self._known_pids()
-        strangers = [p for pid, p in percents.items() if p and pid not in known]
-        self._strangers = max(0.0, min(100, sum(strangers)) / 100 - self._of_unlisted())
-        self._stranger_count = len(strangers)
+            member.note_listed(now, listed)
+        self._estimate_strangers(now, answer)
+        self._collect(now, answer)
 
     def _known_pids(self) -> frozenset[int]:
         return frozenset[int]().union(*(member.seen for member in self._members.values()))
@@ -180,11 +187,11 @@ class SharedGpu:
             self._unpaid_until = now + UNPAID_NS
 
     def _estimate_strangers(self, now: int, answer: GpuUtilization) -> None:
-        """Where each sample names one process: the mean of the last seconds."""
+        """What processes take that belong to no container."""
         unknown = self._unknown_processes.enter(answer, self._known_pids())
         self._strangers = max(0.0, unknown - self._of_unlisted())
         self._stranger_count = self._unknown_processes.count if self._strangers else 0
-        self._strangers_until = now + FORGOTTEN_NS
+        self._strangers_until = now + UNKNOWN_FORGOTTEN_NS
 
     @property
     def collected(self) -> Mapping[Holder, int]:
@@ -194,12 +201,6 @@ class SharedGpu:
     def overdrafts(self) -> Mapping[Holder, Overdraft]:
         """The limiter's account of each container, kept out of its reach."""
         return {who: one.overdraft for who, one in self._members.items()}
-
-    @property
-    def believes_samples(self) -> bool:
-        """Whether they tell of every process, and somebody works whom that concerns."""
-        working = any(not member.resting for member in self._members.values())
-        return self._self_test.passed and working
 
     def moved(self, reading: Reading) -> bool:
         """Whether a meter has, since it was looked at."""
@@ -227,10 +228,9 @@ class SharedGpu:
                 rate_ppm=member.lend(now, share),
                 others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
                 neighbours=working - member.processes,
-                cost_ppm=round(member.account.scale * MILLION),
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
-                long_ppm=round(self._long(member) * MILLION),
+                long_ppm=round(self._long_launches.ratio(member.reading.holder) * MILLION),
             )
             for member, share, own, claim in zip(members, shares, took, claims, strict=True)
         }
@@ -250,9 +250,6 @@ class SharedGpu:
         working = sum(member.demand.want > 0 for member in self._members.values())
         return working < 2 and not self._strangers  # noqa: PLR2004 - two
 
-    def _long(self, member: Member) -> float:
-        return member.long_scale * self._overlap.ratio(member.reading.holder)
-
 
 def _ppm(share: float) -> int:
     return round(min(1.0, max(0.0, share)) * MILLION)
@@ -261,8 +258,8 @@ def _ppm(share: float) -> int:
 class Shares:
     """Of a node. switching: the part of a GPU's time that is lost while slices go round."""
 
-    def __init__(self, *, every_process: bool = False, switching: float = 0.0) -> None:
-        self._every_process, self._switching = every_process, switching
+    def __init__(self, *, switching: float = 0.0) -> None:
+        self._switching = switching
         self._gpus: dict[GpuUUID, SharedGpu] = {}
         self._readings: list[Reading] = []
         self._by_gpu: Mapping[GpuUUID, list[Reading]] = {}
@@ -271,11 +268,6 @@ class Shares:
     def lenders(self) -> frozenset[Holder]:
         """At whose meters to glance before the next look."""
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
-
-    @property
-    def believed(self) -> frozenset[GpuUUID]:
-        """The GPUs of which samples correct what is charged."""
-        return frozenset(gpu for gpu, shared in self._gpus.items() if shared.believes_samples)
 
     @property
     def collected(self) -> Mapping[Holder, int]:
@@ -305,8 +297,7 @@ class Shares:
         if readings != self._readings:  # most are the same objects as before, which is seen at once
             self._readings, self._by_gpu = readings, _by_gpu(readings)
             self._gpus = {
-                gpu: self._gpus.get(gpu)
-                or SharedGpu(every_process=self._every_process, switching=self._switching)
+                gpu: self._gpus.get(gpu) or SharedGpu(switching=self._switching)
                 for gpu in self._by_gpu
             }
         return self._tick(now, self._by_gpu, answers)

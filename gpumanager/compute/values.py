@@ -41,8 +41,7 @@ class Reading:
     time charged, and that part of it of work that is known to have ended. waits: ns that launches
     were made to wait, all threads together, and one for each of them. launches: that were paid for.
     unpaid: one is under way whose cost is not known before it ends. awaited_ns: for how long its
-    threads have waited for the end of work. departed: how many of its processes have ended so far;
-    fled: of them, with such a launch under way.
+    threads have waited for the end of work. departed: how many of its processes have ended so far.
     burst_ns: unused time that may be saved up: how far the limiter's clock may lag behind.
     flights: the last long launches, those included that have not ended; long_ns: what of charged_ns
     was for such.
@@ -61,7 +60,6 @@ class Reading:
     unpaid: bool = False
     awaited_ns: int = 0
     departed: int = 0
-    fled: int = 0
     flights: tuple[Flight, ...] = ()
     long_ns: int = 0
     burst_ns: int = 20 * MILLION
@@ -73,8 +71,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """In millionths: GPU time per time that may be charged now, what others took lately, and what
-    costs that the limiter learns are to be multiplied by; long_ppm: those of long launches.
+    """In millionths: GPU time per time that may be charged now, what others took lately, and
+    long_ppm: what the costs of long launches that the limiter learns are to be multiplied by.
 
     neighbours: how many processes those others are, at most.
     debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
@@ -85,7 +83,6 @@ class Grant:
     rate_ppm: int
     others_ppm: int
     neighbours: int
-    cost_ppm: int = MILLION
     debt_ns: int = 0
     debt_ppm: int = 0
     long_ppm: int = MILLION

@@ -159,7 +159,7 @@ class Config:
     def grant(self, device: int, grant: Grant, until_ns: int) -> None:
         """What may be charged from now until then; no file is written, nobody is woken."""
         shares = (grant.rate_ppm, grant.others_ppm, grant.neighbours)
-        prices = (grant.cost_ppm, grant.long_ppm)
+        prices = (MILLION, grant.long_ppm)
         for words in self._copies():
             lib.region_share_store(words, device, *shares, *prices, until_ns)
 

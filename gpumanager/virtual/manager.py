@@ -49,7 +49,6 @@ from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import (
-    EACH_SAMPLE_SECONDS,
     SAMPLE_SECONDS,
     Sampling,
     UtilizationMeter,
@@ -212,14 +211,9 @@ class VirtualSockets:
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
         """Keep the compute shares of all containers current, until cancelled."""
-
-        def apart() -> float:
-            most = EACH_SAMPLE_SECONDS if self._sharing.believes_samples else sample_seconds
-            return min(sample_seconds, most)
-
         async with asyncio.TaskGroup() as group:
             if self._sampling is not None:
-                group.create_task(self._sampling.sample_every(apart, self._sampled))
+                group.create_task(self._sampling.sample_every(sample_seconds, self._sampled))
             while True:
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)

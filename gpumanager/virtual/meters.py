@@ -26,12 +26,11 @@ LIMITER_BURST_US: Final = lib.LIMITER_BURST_US
 
 class People(NamedTuple):
     """The processes of an allocation. pids: as the host calls them. departed: how many of them have
-    ended; fled: with a launch under way of unknown cost. unpaid: one that is alive has such one.
+    ended. unpaid: one that is alive has a launch under way of unknown cost.
     """
 
     pids: frozenset[int] = frozenset()
     departed: int = 0
-    fled: int = 0
     unpaid: bool = False
 
 
@@ -107,7 +106,6 @@ class _Device:
             unpaid=people.unpaid,
             awaited_ns=counted.awaited.value,
             departed=people.departed,
-            fled=people.fled,
             flights=logbook.read() if logbook else (),
             long_ns=counted.long.counter.value,
             burst_ns=self.burst_ns,

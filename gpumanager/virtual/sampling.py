@@ -23,11 +23,7 @@ from gpumanager.gpu.values import GpuUUID
 log = logging.getLogger(__name__)
 
 SAMPLE_SECONDS: Final = 0.5
-"""Where samples name one process each, a few are as good as all."""
-
-EACH_SAMPLE_SECONDS: Final = 0.15
-"""Where they tell of every process: more often than any driver has news, which is every sixth of a
-second at most."""
+"""A sample names one process, so a few are as good as all."""
 
 PASS_SECONDS: Final = 0.8
 
@@ -54,14 +50,12 @@ class Sampling:
         self._complained = False
         self._cost = 0.0
 
-    async def sample_every(
-        self, seconds: Callable[[], float], wanted: Callable[[], Collection[GpuUUID]]
-    ) -> None:
+    async def sample_every(self, seconds: float, wanted: Callable[[], Collection[GpuUUID]]) -> None:
         """Until cancelled; only the GPUs that are wanted, and not while there is none."""
         while True:
             if gpus := wanted():
                 await self.sample(gpus)
-            await asyncio.sleep(poll_interval(seconds(), self._cost))
+            await asyncio.sleep(poll_interval(seconds, self._cost))
 
     async def sample(self, gpus: Collection[GpuUUID]) -> None:
         """Ask once, or go on waiting for an answer that did not come in time."""

@@ -52,7 +52,7 @@ class Seats:
         self._taken: dict[Process, Seat] = {}
         self._exited: dict[Process, int] = {}
         self._pids: frozenset[int] | None = None
-        self._departed = self._fled = 0
+        self._departed = 0
         self._take_up(is_ours)
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Seats:
         if self._pids is None:
             self._pids = frozenset(process.pid for process in self._taken)
         unpaid = any(self._books.explores(seat.slot) for seat in self._taken.values())
-        return People(self._pids, self._departed, self._fled, unpaid)
+        return People(self._pids, self._departed, unpaid)
 
     def watch(self, pid: int) -> Process | None:
         """The living process of this pid, whose death is noticed from now on."""
@@ -111,7 +111,6 @@ class Seats:
         if seat is not None:
             self._pids = None
             self._departed += 1
-            self._fled += self._books.explores(seat.slot)
             self._empty(seat.slot, process)
 
     @property

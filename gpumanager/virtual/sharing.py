@@ -11,7 +11,6 @@ from typing import Final
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Grant, Holder
 from gpumanager.gpu.samples import UtilizationByGpu
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
@@ -39,7 +38,6 @@ class Sharing:
         self._pauses = pauses
         self._shares = Shares(switching=switch_us / (SLICE_US + switch_us))
         self._lenders: frozenset[AllocationID] = frozenset()
-        self._believed: frozenset[GpuUUID] = frozenset()
         self._noticed: set[Holder] = set()
         self._said_overdrawn: frozenset[Holder] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
@@ -69,17 +67,8 @@ class Sharing:
         touched = [one for one in readings if one.gpu in stirred]
         self._grant(self._shares.glance(now_ns, touched), served, now_ns)
 
-    @property
-    def believes_samples(self) -> bool:
-        """Whether a driver tells of every process, so that each sample is needed."""
-        return bool(self._believed)
-
     def _report(self) -> None:
-        """Once each: what samples say of processes, and who was noticed by them."""
-        believed = self._shares.believed
-        for gpu in sorted(believed - self._believed):
-            log.info("GPU %s: samples tell of every process: they correct what is charged", gpu)
-        self._believed = believed
+        """Once each: containers that the audit or the second account noticed."""
         for holder in sorted(self._shares.collected.keys() - self._noticed):
             log.warning(
                 "%s: NVML shows that it uses more of its GPU %d than it is charged for: "

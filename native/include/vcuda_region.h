@@ -128,10 +128,11 @@ struct vcuda_meter {
     served_until;                      /* limiter: ns of CLOCK_MONOTONIC up to which the container
                                           is known to have had work on the GPU */
     VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
-    VCUDA_ATOMIC(uint64_t) turn;       /* limiter: who launched last, and when (core/time/turn.h) */
+    VCUDA_ATOMIC(uint64_t)
+    turn; /* limiter: who launched last, and when (core/time/arbitration.h) */
     VCUDA_ATOMIC(uint64_t)
     waiting_served; /* limiter: GPU time that the waiting process which has had
-                       least has had, in ns; 0: nobody waits (core/time/turn.h) */
+                       least has had, in ns; 0: nobody waits (core/time/arbitration.h) */
     VCUDA_ATOMIC(uint64_t)
     held_until;                        /* limiter: no turn for others until then; CLOCK_MONOTONIC,
                                           ns, as the next */
@@ -162,7 +163,7 @@ struct vcuda_logbook {
     VCUDA_ATOMIC(uint64_t) last;       /* ticket */
     VCUDA_ATOMIC(uint64_t) charged_ns; /* of the meter's: for all launches ever logged here */
     VCUDA_ATOMIC(uint64_t)
-    served_ns; /* limiter: what whoever launched last had had (core/time/turn.h);
+    served_ns; /* limiter: what whoever launched last had had (core/time/arbitration.h);
                   the meter is full */
     uint8_t reserved[40];
     struct vcuda_logged of[VCUDA_LOGGED]; /* each in the place of its ticket */

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compute import figures, program
+from compute.ablation import CORRECTIONS
 from compute.baselines import build
 from compute.grid import cases, chosen, compared
 from compute.runner import Runner
@@ -21,10 +22,11 @@ from gpumanager.sim.machine import (
 )
 
 
-def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_every_case_and_correction(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--list"]) == 0
 
-    assert capsys.readouterr().out.split("\n")[:-1] == [one.name for one in (*cases(), *compared())]
+    names = [*(one.name for one in (*cases(), *compared())), *(one.name for one in CORRECTIONS)]
+    assert capsys.readouterr().out.split("\n")[:-1] == names
 
 
 def test_a_name_that_no_case_has_is_refused() -> None:

@@ -112,6 +112,16 @@ def pynvml(folder: Path) -> None:
     )
 
 
+def tinygrad(folder: Path) -> None:
+    """Of its tests the source distribution has the first file."""
+    sdist(
+        folder,
+        "tinygrad",
+        "0.14.0",
+        "437be6bb7481ec26e332e4f4342f6ea09e41258e62c5c09f4a9ed7aeb7829a07",
+    )
+
+
 def go(folder: Path) -> None:
     """The tests of two modules, go-nvml's examples and the program of ours that asks all."""
     need("go", "gcc")

@@ -8,7 +8,7 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +40,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """ran, passed: at least so many, bare: fewer, and the suite was not run.
+    """ran, passed: at least so many, bare: the counts of docs/clients.md, less what is unsteady.
 
     launches: as many kernels must reach the driver. seconds, test_seconds: bounds for all of it and
     for one test, on a busy machine.
@@ -187,6 +187,16 @@ def pynvml() -> Plan:
     return pytest_plan(source, "pynvml_utils/tests", path=source)
 
 
+def tinygrad() -> Plan:
+    source = sources.built("tinygrad-0.14.0", sources.tinygrad) / "tinygrad-0.14.0"
+    plan = pytest_plan(source, "test/test_tiny.py")
+    return replace(plan, environment={**plan.environment, "DEV": "CUDA"})
+
+
+def cuda_core() -> Plan:
+    return pytest_plan(INSIDE, "core_members.py")
+
+
 def numba(*parts: str) -> Callable[[], Plan]:
     """The package brings them along; it takes its place in `numba` itself, so none of its folders
     may come before numba's on the path."""
@@ -236,28 +246,28 @@ SUITES: Final = (
         "pycuda 2026.1",
         "test_driver, test_gpuarray, test_cumath",
         pycuda,
-        ran=250,
-        passed=20,
+        ran=319,
+        passed=24,
         unsteady={
             "test_jit_link_module|test_recursive_launch": "where linking fails, pycuda reads a log "
             "that nobody wrote: its bytes are sometimes text, sometimes not",
         },
     ),
-    Suite("pynvml 13.0.1", "pynvml_utils", pynvml, ran=30, passed=10),
+    Suite("pynvml 13.0.1", "pynvml_utils", pynvml, ran=45, passed=22),
     Suite(
         "go-nvml 0.13.4-1",
         "tests of pkg/nvml",
         go("nvml", "github.com/NVIDIA/go-nvml", "pkg/nvml"),
         ran=15,
-        passed=10,
+        passed=13,
     ),
-    Suite("go-nvml 0.13.4-1", "examples", go_examples, ran=3, passed=1),
+    Suite("go-nvml 0.13.4-1", "examples", go_examples, ran=3, passed=2),
     Suite(
         "go-nvml 0.13.4-1",
         "every method of a device without arguments, and its answer",
         go_methods,
-        ran=90,
-        passed=10,
+        ran=146,
+        passed=62,
         by_design={
             r"^GetMemoryInfo(_v2)?$": "the limit and what the container holds",
             "Processes$": "the container's own",
@@ -267,8 +277,8 @@ SUITES: Final = (
         "gorgonia.org/cu 0.9.6",
         "tests",
         go("cu", "gorgonia.org/cu"),
-        ran=15,
-        passed=8,
+        ran=26,
+        passed=15,
         test_seconds=30,
         unsteady={
             "^Test(Array|CUContext|DevicePtr_AddressRange|JIT|Malloc|MemInfo|Memcpy|MemcpyAsync|Memset"
@@ -285,8 +295,8 @@ SUITES: Final = (
             "7359bf1de037ddada72729c3acec9b040f3468400c6e9e740b01ba0cd2e89562",
             "std,driver,nvrtc,cuda-12050,fallback-dynamic-loading",
         ),
-        ran=40,
-        passed=25,
+        ran=57,
+        passed=45,
         by_design={
             "launch::tests::test_par_launch$": "compares events around kernels of 9 us; the first "
             "launch under a compute share comes 0.7 ms later, once",
@@ -300,17 +310,36 @@ SUITES: Final = (
             "0.13.0",
             "d164abbde0b3c03edb9edb9cb8d31a7f5b79015c692b7c771f6e0840e9106b9f",
         ),
-        ran=100,
-        passed=25,
+        ran=206,
+        passed=77,
     ),
-    Suite("numba-cuda 0.30.4", "cudadrv", numba("cudadrv"), ran=250, passed=180, launches=True),
+    Suite(
+        "cuda.core 1.2.2",
+        "every public member of every class (tests of ours)",
+        cuda_core,
+        ran=832,
+        passed=710,
+        gpus=2,
+        launches=True,
+    ),
+    Suite("tinygrad 0.14.0", "test_tiny", tinygrad, ran=21, passed=4, launches=True),
+    Suite("numba-cuda 0.30.4", "cudadrv", numba("cudadrv"), ran=267, passed=208, launches=True),
     Suite(
         "numba-cuda 0.30.4",
         "nrt, core, nocuda, doc_examples",
         numba("nrt", "core", "nocuda", "doc_examples"),
-        ran=100,
-        passed=60,
+        ran=110,
+        passed=78,
         quick=False,
         seconds=1800,
+    ),
+    Suite(
+        "numba-cuda 0.30.4",
+        "cudapy",
+        numba("cudapy"),
+        ran=1654,
+        passed=830,
+        quick=False,
+        seconds=5400,
     ),
 )

@@ -1,7 +1,8 @@
 """cuda.core, NVIDIA's Python interface to the driver: pools, streams, libraries, launches."""
 
 import pytest
-from client_box import ClientBox
+from client_box import ClientBox, client_box
+from suites import Suite, cuda_core, ends_of
 
 from gpumanager.units import GIB, MIB
 
@@ -126,3 +127,45 @@ tell(
         "CUDA_ERROR_INVALID_VALUE",
         "CUDA_ERROR_INVALID_VALUE",
     ]
+
+
+CAUSES = {
+    "cuPointerGetAttributes (497)": ("core.Buffer.from_handle", "core.Buffer.is_managed"),
+    "pools exported by file descriptor (92)": (
+        "core.DeviceMemoryResource.allocation_handle",
+        "core.DeviceMemoryResource.from_allocation_handle",
+        "core.Buffer.ipc_descriptor",
+    ),
+    "cuLaunchHostFunc and host nodes": (
+        "graph.GraphBuilder.callback",
+        "graph.GraphDefinition.callback",
+        "graph.ExecutableHostCallbackNode.update",
+    ),
+    "cuLink": ("core.Linker.link", "core.Linker.get_info_log"),
+    "user objects": ("graph.GraphBuilder.complete", "graph.KernelNode.launch"),
+    "textures, surfaces, copies to arrays": (
+        "core.Device.create_texture_object",
+        "core.Device.create_surface_object",
+        "texture.OpaqueArray.copy_from",
+        "texture.MipmappedArray.get_level",
+    ),
+    "conditional nodes": (
+        "graph.GraphDefinition.if_then",
+        "graph.GraphDefinition.while_loop",
+        "graph.GraphBuilder.if_then",
+    ),
+    "green contexts": ("core.Device.create_context", "core.SMResource.split"),
+    "sensors of NVML": ("system.Device.temperature", "system.Device.brand", "system.Device.serial"),
+}
+"""Why tests of cuda.core failed on the bare simulated driver, and members that need just that."""
+
+
+async def test_members_that_the_simulated_driver_lacked_work_bare_and_behind_the_shim() -> None:
+    members = [f"core_members.py::test_member[{one}]" for each in CAUSES.values() for one in each]
+    suite = Suite("cuda.core", "causes", cuda_core, ran=len(members), passed=len(members))
+
+    async with client_box(2) as clients:
+        bare = await ends_of(clients, suite, suite.plan(), None, members)
+        behind = await ends_of(clients, suite, suite.plan(), LIMIT, members)
+
+    assert bare == behind == dict.fromkeys(members, ("passed", ""))

@@ -29,21 +29,19 @@ class Container:
     took_in_all: float = 0.0
     charged: float = 0.0
     waits: int = 0
-    scale: float = 1.0
     long_scale: float = 1.0
     debt: float = 0.0
     rate: float = 0.0
     others: float = 0.0
     neighbours: int = 0
     brief: bool = False
-    flees: bool = False
     listed_as: int = 0
     untold: bool = False
     departed: int = 0
 
     def run(self, room: float) -> None:
         """One tick, in which the GPU has so much room for it."""
-        per_charge = self.factor * self.scale
+        per_charge = self.factor
         allowed = max(0.0, self.rate - self.debt) / per_charge
         self.debt = max(0.0, self.debt - self.rate)
         self.took = min(self.wants, allowed, room)
@@ -64,14 +62,12 @@ class Container:
             retired_ns=max(1, round(self.charged)),
             waits=self.waits,
             departed=self.departed,
-            fled=self.departed if self.flees else 0,
         )
 
     def apply(self, grant: Grant) -> None:
         self.rate = grant.rate_ppm / MILLION
         self.others = grant.others_ppm / MILLION
         self.neighbours = grant.neighbours
-        self.scale = grant.cost_ppm / MILLION
         self.long_scale = grant.long_ppm / MILLION
         debt_rate = grant.debt_ppm / MILLION or self.rate
         self.debt += grant.debt_ns / TICK * self.rate / debt_rate
@@ -87,7 +83,7 @@ class Node:
 
     def __init__(self, *containers: Container, sampled: bool = True, told: bool = True) -> None:
         self.containers, self.sampled, self.told = containers, sampled, told
-        self.shares = Shares(every_process=True)
+        self.shares = Shares()
         self.strangers: dict[int, float] = {}
         self.now = 0
         for container in containers:

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_node import GPU, TICK
 
-from gpumanager.compute.alternation import LEAST as LEAST_YIELD
-from gpumanager.compute.alternation import Alternation
-from gpumanager.compute.capacity import LEAST
+from gpumanager.compute.capacity import LEAST_ALTERNATING, Alternation
+from gpumanager.compute.capacity import LEAST_ALTERNATING as LEAST_ALTERNATING_YIELD
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.values import SECOND, Holder, Reading
 
@@ -125,7 +124,7 @@ def test_a_container_that_is_charged_too_little_lowers_no_neighbour_with_long_la
     pair.run(5)
 
     claims = {one.holder: one.claim for one in (pair.small, pair.large)}
-    assert pair.alternation.yields(claims) > LEAST
+    assert pair.alternation.yields(claims) > LEAST_ALTERNATING
 
 
 def test_nothing_is_believed_lost_beside_a_program_that_does_not_wait_for_each_launch() -> None:
@@ -163,4 +162,6 @@ def test_forged_meters_do_not_take_all_that_a_neighbour_is_promised() -> None:
         readings = [one.reading(now) for one in everybody]
         alternation.update(now, readings, lacking=True)
 
-    assert alternation.yields({one.holder: one.claim for one in everybody}) == LEAST_YIELD
+    assert (
+        alternation.yields({one.holder: one.claim for one in everybody}) == LEAST_ALTERNATING_YIELD
+    )

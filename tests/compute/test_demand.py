@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.compute.demand import MOMENT_NS, Demand, presence
+from gpumanager.compute.demand import Demand
 from gpumanager.compute.history import History, Mark, Rates
-from gpumanager.compute.values import SECOND, Flight, Reading
+from gpumanager.compute.values import SECOND, Reading
 from gpumanager.gpu.values import GpuUUID
 
 TICK = SECOND // 10
@@ -27,7 +27,6 @@ class Container:
     waits: int = 0
     paid_until: int = 0
     awaited: int = 0
-    flights: tuple[Flight, ...] = ()
     history: History = field(default_factory=History)
     demand: Demand = field(default_factory=Demand)
 
@@ -52,7 +51,6 @@ class Container:
             charged_ns=self.charged,
             retired_ns=0,
             waits=self.waits,
-            flights=self.flights,
         )
 
 
@@ -219,31 +217,6 @@ def test_a_correction_downwards_is_no_use() -> None:
     assert history.share(TICK) == 0
 
 
-def flight(begun: int, ended: int) -> Flight:
-    return Flight(ticket=begun, slot=0, begun=begun, ended=ended, cost=ended - begun, charged=0)
-
-
-def test_who_had_a_long_launch_there_all_the_time_wants_all_however_little_it_got() -> None:
-    container = Container(promise=0.6, ceiling=0.9)
-    container.tick(50 * MS, count=30)
-    kept = container.tick(50 * MS)
-    edges = range(container.now - 4 * TICK, container.now + TICK, 40 * MS)
-
-    container.flights = tuple(flight(at, at + 38 * MS) for at in edges)
-
-    assert (kept < 0.6, container.tick(50 * MS)) == (True, 0.9)
-
-
-def test_who_had_long_launches_there_half_of_the_time_wants_what_it_got() -> None:
-    container = Container(promise=0.6, ceiling=0.9)
-    container.tick(50 * MS, count=30)
-    edges = range(container.now - 4 * TICK, container.now + TICK, 40 * MS)
-
-    container.flights = tuple(flight(at, at + 20 * MS) for at in edges)
-
-    assert container.tick(50 * MS) < 0.6
-
-
 @pytest.mark.parametrize(("part", "wanted"), [(0.95, 0.9), (0.8, 0.075)])
 def test_who_waits_for_the_gpu_nearly_all_the_time_wants_all_however_little_it_got(
     part: float, wanted: float
@@ -256,19 +229,3 @@ def test_who_waits_for_the_gpu_nearly_all_the_time_wants_all_however_little_it_g
         want = container.tick(5 * MS)
 
     assert want == pytest.approx(wanted)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2 * MOMENT_NS), st.integers(0, MOMENT_NS))))
-def test_presence_is_the_part_of_the_moment_that_any_launch_covers(
-    stays: list[tuple[int, int]],
-) -> None:
-    now, unit = 3 * MOMENT_NS, MOMENT_NS // 100
-    stays = [(begun // unit * unit, length // unit * unit) for begun, length in stays]
-    flights = [flight(begun + 1, begun + length + 1) for begun, length in stays]
-    covered = {
-        part for begun, length in stays for part in range(begun // unit, (begun + length) // unit)
-    }
-
-    found = presence(flights, now + 1)
-
-    assert found == pytest.approx(len([part for part in covered if 200 <= part < 300]) / 100)

@@ -1,17 +1,14 @@
 """Shares of a GPU over time: what is promised holds, and what is charged is put right."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, rates
+from model_node import OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
-from gpumanager.compute.shares import Shares
-from gpumanager.compute.unlisted import DOUBT
-from gpumanager.compute.values import MILLION, Reading
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.values import GpuUUID
 
 
 def test_hard_limits_are_the_promises_whatever_happens() -> None:
@@ -29,20 +26,7 @@ def test_processes_that_come_and_go_unseen_are_not_refunded() -> None:
 
     node.tick(100)
 
-    assert a.scale == 1
     assert a.charged <= 30.5 * TICK
-
-
-def test_processes_that_leave_before_they_have_paid_pay_in_the_end() -> None:
-    a, b = hard("a", 30, factor=0.01), hard("b", 60)
-    a.brief = True
-    node = Node(b, a)
-
-    node.tick(300)
-
-    assert a.charged >= a.took_in_all - DOUBT * 300 * TICK
-    assert a.took_in_all <= 0.31 * 300 * TICK
-    assert b.took_in_all == pytest.approx(0.60 * 300 * TICK, rel=0.01)
 
 
 def test_where_it_is_not_told_how_busy_a_gpu_was_at_all_nobody_pays_for_it() -> None:
@@ -53,17 +37,6 @@ def test_where_it_is_not_told_how_busy_a_gpu_was_at_all_nobody_pays_for_it() -> 
     node.tick(100)
 
     assert a.charged == pytest.approx(a.took_in_all)
-
-
-def test_who_paid_before_it_left_does_not_pay_for_who_fled() -> None:
-    a, b = hard("a", 30, factor=0.01), hard("b", 40)
-    a.brief = b.brief = a.flees = True
-    node = Node(b, a)
-
-    node.tick(300)
-
-    assert b.took_in_all == pytest.approx(0.40 * 300 * TICK, rel=0.02)
-    assert a.took_in_all <= 0.32 * 300 * TICK
 
 
 def test_nothing_seen_of_who_was_never_listed_is_not_taken_for_nothing_used() -> None:
@@ -137,14 +110,15 @@ def test_processes_of_no_container_count_among_the_others_and_their_time_is_not_
     node.strangers = {999: 0.3}
 
     node.tick(20)
-
-    assert a.others == pytest.approx(0.3)
     assert a.neighbours == 2  # b might work
-    assert a.rate == pytest.approx(0.7)
+    node.tick(280)  # what strangers take is a mean over some seconds
+
+    assert a.others == pytest.approx(0.3, abs=0.01)
+    assert a.rate == pytest.approx(0.7, abs=0.01)
 
     node.strangers = {}
-    node.tick(20)
-    assert (a.others, a.neighbours, a.rate) == (0.0, 1, 1.0)
+    node.tick(300)
+    assert (a.others, a.neighbours, a.rate) == (0.0, 0, 1.0)
 
 
 def test_who_rests_is_no_neighbour() -> None:
@@ -164,9 +138,9 @@ def test_a_container_without_limit_counts_among_the_others_and_is_granted_nothin
     whole.rate = 1.0
     node = Node(whole, a)
 
-    node.tick(20)
+    node.tick(300)
 
-    assert a.others == pytest.approx(0.5)
+    assert a.others == pytest.approx(0.5, abs=0.01)
     assert whole.reading().holder not in node.shares.tick(
         node.now + TICK, [whole.reading(), a.reading()], {}
     )
@@ -182,76 +156,56 @@ def test_gpus_do_not_mix() -> None:
     assert (a.others, b.others) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
-def test_what_is_charged_wrongly_is_corrected_to_the_share(factor: float) -> None:
-    a = hard("a", 30, factor=factor)
-    node = Node(a, hard("b", 60))
-    node.tick(100)
-
-    taken = []
-    for _ in range(50):
-        node.tick()
-        taken.append(a.took)
-
-    if factor < 1:
-        assert a.scale == pytest.approx(1 / factor, rel=0.05)
-    assert sum(taken) / len(taken) == pytest.approx(0.3, abs=0.01)
-
-
-@pytest.mark.parametrize(("factor", "scale"), [(0.5, 1.0), (1.25, 0.8)])
-def test_what_short_launches_are_charged_too_little_long_ones_do_not_pay(
-    factor: float, scale: float
-) -> None:
-    a = hard("a", 30, factor=factor)
-
-    Node(a, hard("b", 60)).tick(100)
-
-    assert a.scale == pytest.approx(1 / factor, rel=0.05)
-    assert a.long_scale == pytest.approx(scale, rel=0.05)
-
-
-def test_a_correction_is_paid_at_the_rate_at_which_it_was_taken() -> None:
-    shares, grants = Shares(every_process=True), []
-    a = elastic("a", 30)
-    for tick in range(1, 30):
-        answer = GpuUtilization(tick * TICK, (ProcessSample(pid("a"), tick * TICK, 50),))
-        grants.append(shares.tick(tick * TICK, [a.reading()], {GPU: answer})["a", 0])
-        a.charged += 1.0 * TICK  # and half of it is measured
-        a.waits += 1
-        a.ceiling = 100 if tick < 20 else 40
-
-    back = [grant for grant in grants if grant.debt_ns < 0]
-    assert back
-    assert all(grant.rate_ppm <= grant.debt_ppm <= MILLION for grant in back)
-    assert any(grant.rate_ppm == 400_000 and grant.debt_ppm > 900_000 for grant in back)
-
-
 def test_a_container_that_is_charged_rightly_is_left_alone() -> None:
     a = hard("a", 30)
 
     Node(a, hard("b", 60)).tick(100)
 
-    assert (a.scale, a.debt, a.rate) == (1.0, 0.0, 0.3)
+    assert (a.debt, a.rate) == (0.0, 0.3)
 
 
-def test_without_samples_costs_stand_as_they_are() -> None:
-    a = hard("a", 30, factor=0.5)
+class OneWinner(Node):
+    """Each sample names the container that had the most since it was named last."""
 
-    Node(a, sampled=False).tick(100)
+    def __init__(self, *containers: Container) -> None:
+        super().__init__(*containers)
+        self.had: dict[int, float] = {}
 
-    assert (a.scale, a.rate) == (1.0, 0.3)
+    def _answer(self, gpu: GpuUUID) -> GpuUtilization:
+        answer = super()._answer(gpu)
+        for sample in answer.samples or ():
+            self.had[sample.pid] = self.had.get(sample.pid, 0.0) + sample.percent
+        total = sum(sample.percent for sample in answer.samples or ())
+        if total == 0:
+            return GpuUtilization(self.now, ())
+        winner = max(self.had, key=lambda pid: self.had[pid])
+        self.had[winner] -= total
+        return GpuUtilization(
+            self.now, (ProcessSample(winner, self.now, min(100, total)),), min(100, total)
+        )
 
 
-def test_a_shim_that_does_not_tell_what_has_ended_is_charged_what_is_measured() -> None:
-    class Silent(Container):
-        def reading(self) -> Reading:
-            return replace(super().reading(), retired_ns=0)
+def test_samples_that_name_one_process_correct_nothing() -> None:
+    a, b = hard("a", 30), hard("b", 70)
+    node = OneWinner(a, b)
 
-    a = Silent("a", 30, 30, 1.0, 0.5)
+    node.tick(300)
 
-    Node(a).tick(100)
+    assert (a.debt, b.debt) == (0.0, 0.0)
+    assert (a.took, b.took) == pytest.approx((0.3, 0.7))
 
-    assert a.charged == pytest.approx(a.took_in_all, rel=0.03)
+
+def test_time_of_processes_of_no_container_is_not_lent() -> None:
+    a = elastic("a", 20)
+    node = OneWinner(a, hard("b", 30, wants=0.0))
+    node.strangers = {999: 0.3}
+    rates = []
+    for _ in range(600):
+        node.tick()
+        rates.append(a.rate)
+
+    assert sum(rates[300:]) / 300 == pytest.approx(0.7, abs=0.02)
+    assert min(rates[300:]) > 0.6
 
 
 def test_a_changed_promise_holds_at_the_next_look() -> None:

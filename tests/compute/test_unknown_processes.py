@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gpumanager.compute.unknown_processes import FORGETTING_NS, UnknownProcesses
+from gpumanager.compute.audit import FORGETTING_NS, UnknownProcesses
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 

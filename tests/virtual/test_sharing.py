@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hello_client import Regions, exchange, hello
 
-from gpumanager.compute.self_test import PERIODS
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
@@ -68,18 +67,6 @@ class Node:
     def glance(self) -> None:
         self.now += TICK // 4
         self.manager.glance_now(self.now)
-
-    async def believe(self) -> None:
-        """See two processes with one stamp for long enough to believe samples."""
-        for name in ("x", "y"):
-            await self.open(name, limit(10))
-        for _ in range(PERIODS + 2):
-            for name in ("x", "y"):
-                self.use(name, 0.1)
-            samples = [ProcessSample(pid, self.now + TICK, 10) for pid in (1, 2)]
-            self.tick({GPU: GpuUtilization(self.now + TICK, tuple(samples))})
-        for name in ("x", "y"):
-            await self.manager.close(AllocationID(name))
 
     def rate(self, name: str, later: int = 0) -> int:
         """GPU time per time, in millionths, as the limiter reads it so much later."""
@@ -243,20 +230,6 @@ async def test_a_successor_takes_the_leases_over_and_until_then_the_promise_hold
     assert node.rate("a") == 800_000
 
 
-async def test_what_the_driver_saw_beyond_what_was_charged_is_charged(node: Node) -> None:
-    await node.open("a", limit(30))
-    await node.believe()
-
-    for _ in range(40):
-        node.use("a", 0.15, waits=1)
-        sample = ProcessSample(os.getpid(), node.now + TICK, 30)
-        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,))})
-
-    assert node.limit("a").cost_ppm > 1_500_000
-    assert node.meter("a").charged_ns == pytest.approx(0.3 * 40 * TICK, rel=0.2)
-    assert node.meter("a").virtual_time > 0
-
-
 async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,26 +242,6 @@ async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
 
     assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
     assert node.meter("a").charged_ns > 10 * TICK
-
-
-async def test_what_is_charged_before_a_launch_is_paid_for_is_given_back_then(node: Node) -> None:
-    await node.open("a", limit(30))
-    await node.believe()
-    meter, slots = node.meter("a"), node.pages["a"].books.slots
-    (slot,) = (one for one in slots[0:8] if one.pid == os.getpid())
-    meter.launches += 1
-    slot.flags |= lib.VCUDA_EXPLORES
-    for _ in range(8):
-        sample = ProcessSample(os.getpid(), node.now + TICK, 100)
-        node.tick({GPU: GpuUtilization(node.now + TICK, (sample,))})
-    before = meter.charged_ns
-    slot.flags &= ~lib.VCUDA_EXPLORES
-    meter.charged_ns += 8 * TICK
-    meter.retired_ns += 8 * TICK
-    node.tick()
-
-    assert before > 4 * TICK
-    assert meter.charged_ns == 8 * TICK
 
 
 async def test_an_instance_of_a_gpu_is_found_by_its_uuid(node: Node) -> None:
@@ -323,7 +276,6 @@ async def test_meters_of_a_hostile_container_neither_end_the_sharing_nor_take_a_
     node: Node,
 ) -> None:
     """Two words ended it for the whole node: a debt that does not fit into 63 bits."""
-    await node.believe()
     await node.open("good", limit(60))
     await node.open("evil", limit(30))
     made_up, me = random.Random(7), os.getpid()

@@ -6,9 +6,9 @@
 #include "core/memory/pointers.h"
 #include "core/memory/pools.h"
 #include "core/memory/slabs.h"
-#include "core/time/census.h"
+#include "core/time/arbitration.h"
 #include "core/time/cost.h"
-#include "core/time/turn.h"
+#include "core/time/sampling_window.h"
 #include "cuda/graph/state.h"
 #include "cuda/memory/tally.h"
 #include "cuda/time/timing.h"
@@ -59,8 +59,8 @@ struct process {
     struct graph_memory graphs;
     atomic_uint captures; /* of streams, under way: at most (capturing.h) */
     struct in_flight in_flight[VCUDA_DEVICES];
-    _Atomic uint64_t served[VCUDA_DEVICES]; /* of the container's GPU time (turn_served()) */
-    struct census censuses[VCUDA_DEVICES];
+    _Atomic uint64_t served[VCUDA_DEVICES]; /* of the container's GPU time (arbitration_served()) */
+    struct sampling_window sampling_windows[VCUDA_DEVICES];
     struct timing timing;
     struct pointers collectives;  /* handles (collective.h) */
     atomic_uint collective_count; /* 0: there never was one */
@@ -109,7 +109,7 @@ static inline uint64_t process_epoch(const struct process *process)
 /* Who it is among those of the container that take turns. Attached processes only. */
 static inline uint32_t process_turn(const struct process *process)
 {
-    return (uint32_t)process->session.books.slot & TURN_SLOT_MASK;
+    return (uint32_t)process->session.books.slot & ARBITRATION_SLOT_MASK;
 }
 
 /* The process if it is attached and this call is the program's own, else NULL. Never attaches. */

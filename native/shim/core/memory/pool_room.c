@@ -16,7 +16,7 @@ bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t s
 {
     struct pool_place *place = pools_hold(pools, handle);
     bool fits = place != NULL && !pools->shared &&
-                gaps_fit(&place->gaps, bytes, stream, pools->waiting > 0);
+                free_list_fit(&place->gaps, bytes, stream, pools->waiting > 0);
     if (fits)
         place->pool.relying = true;
     pools_let_go(pools);
@@ -31,8 +31,8 @@ void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
     if (place != NULL) {
         place->pool.live++;
         if (growth->grown >= growth->bytes)
-            gaps_grown(&place->gaps, address, growth->grown);
-        gaps_give(&place->gaps, address, growth->bytes);
+            free_list_grown(&place->gaps, address, growth->grown);
+        free_list_give(&place->gaps, address, growth->bytes);
         place->pool.turn = place->pool.relying = false;
     }
     pools_let_go(pools);
@@ -42,7 +42,7 @@ void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        gaps_close(&place->gaps, address, bytes);
+        free_list_close(&place->gaps, address, bytes);
     pools_let_go(pools);
 }
 
@@ -53,7 +53,7 @@ bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint
     bool retired = place != NULL && place->pool.retired;
     if (place != NULL) {
         place->pool.live -= place->pool.live > 0;
-        gaps_open(&place->gaps, address, bytes, stream, pools->opened++);
+        free_list_open(&place->gaps, address, bytes, stream, pools->opened++);
     }
     pools_let_go(pools);
     return retired;
@@ -63,7 +63,7 @@ void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        gaps_keep(&place->gaps, address, bytes);
+        free_list_keep(&place->gaps, address, bytes);
     pools_let_go(pools);
 }
 
@@ -82,9 +82,9 @@ void pools_waited(struct pools *pools, uint64_t stream, struct pool_moment momen
     pools->waiting--;
     for (size_t at = 0; at < pools->count; at++) {
         struct pool_place *place = &pools->places[at];
-        gaps_waited(&place->gaps, stream, moment.opened);
+        free_list_waited(&place->gaps, stream, moment.opened);
         if (place->pool.turn || pools->entered != moment.entered)
-            gaps_shrunk(&place->gaps);
+            free_list_shrunk(&place->gaps);
     }
     pools_let_go(pools);
 }

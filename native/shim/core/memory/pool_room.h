@@ -1,4 +1,4 @@
-/* What pools have free inside (gaps.h), and whether it may be relied upon. Any thread. */
+/* What pools have free inside (free_list.h), and whether it may be relied upon. Any thread. */
 #ifndef SHIM_CORE_MEMORY_POOL_ROOM_H
 #define SHIM_CORE_MEMORY_POOL_ROOM_H
 

@@ -17,7 +17,7 @@
 #define SHIM_CORE_MEMORY_POOLS_H
 
 #include "core/memory/books.h"
-#include "core/memory/gaps.h"
+#include "core/memory/free_list.h"
 
 #ifndef VCUDA_CDEF
 #include <stdatomic.h>
@@ -52,7 +52,7 @@ struct pool {
 
 struct pool_place {
     struct pool pool;
-    struct gaps gaps;
+    struct free_list gaps;
 };
 
 struct pools {

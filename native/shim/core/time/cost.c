@@ -99,7 +99,7 @@ static struct cost_kind *claim(struct cost_table *table, uint64_t key, uint64_t 
     if (atomic_load_explicit(&kind->key, memory_order_relaxed) == key)
         return kind;
     kind->current = kind->previous = (struct cost_window){0};
-    kind->spread = (struct spread){0};
+    kind->filter = (struct outlier_filter){0};
     kind->opened_ns = now;
     atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
     atomic_store_explicit(&kind->estimate_ns, measured_ns, memory_order_relaxed);
@@ -258,10 +258,10 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now)
  * show. */
 static uint64_t believed(struct cost_kind *kind, uint64_t measured_ns, struct cost_certain certain)
 {
-    struct spread_own own = {0};
+    struct outlier_filter_own own = {0};
     if (certain.comparable) {
-        spread_enter(&kind->spread, measured_ns);
-        own = spread_own(&kind->spread);
+        outlier_filter_enter(&kind->filter, measured_ns);
+        own = outlier_filter_own(&kind->filter);
     }
     uint64_t confirmed = measured_ns < own.longest_ns ? measured_ns : own.longest_ns;
     uint64_t least = larger(certain.each_ns, confirmed);
@@ -318,7 +318,7 @@ void cost_forget(struct cost_table *table, uint64_t key)
     struct cost_kind *kind = known(table, key);
     if (kind != NULL) {
         kind->current = kind->previous = (struct cost_window){0};
-        kind->spread = (struct spread){0};
+        kind->filter = (struct outlier_filter){0};
         atomic_store_explicit(&kind->measured, 0, memory_order_relaxed);
         atomic_store_explicit(&kind->unmeasured_ns, MEASURE_NOW_NS, memory_order_relaxed);
         atomic_store_explicit(&kind->estimate_ns, 0, memory_order_relaxed);

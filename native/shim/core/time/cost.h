@@ -3,10 +3,10 @@
  * A kind is a function with a launch shape. A measurement is the time between two events around one
  * launch; while another process has the GPU's time slices it shows more than the launch took, so
  * the least of the last seconds is believed rather than the mean. But not less than the part of
- * the mean that neighbours cannot have added (cost_certain, and spread.h for what the measurements
- * of a kind say together): kernels whose length varies must not go for the price of their shortest.
- * With nobody else on the GPU that is the mean itself; a kind
- * that varies is then measured as often as it is paid for, or its mean would take seconds to learn.
+ * the mean that neighbours cannot have added (cost_certain, and outlier_filter.h for what the
+ * measurements of a kind say together): kernels whose length varies must not go for the price of
+ * their shortest. With nobody else on the GPU that is the mean itself; a kind that varies is then
+ * measured as often as it is paid for, or its mean would take seconds to learn.
  *
  * Programs with thousands of kinds cannot wait for the first measurement of each: once many are
  * known, an unknown one goes for what kinds were found to cost lately, until it is measured.
@@ -19,7 +19,7 @@
 #define SHIM_CORE_TIME_COST_H
 
 #include "core/time/limiter.h"
-#include "core/time/spread.h"
+#include "core/time/outlier_filter.h"
 #include "vcuda_region.h"
 
 #ifndef VCUDA_CDEF
@@ -53,7 +53,7 @@ struct cost_kind {
     uint64_t opened_ns;                   /* when the current window was opened */
     VCUDA_ATOMIC(uint32_t) measured;      /* how often, ever; counted up to COST_YOUNG */
     struct cost_window current, previous;
-    struct spread spread;
+    struct outlier_filter filter;
 };
 
 struct cost_table {

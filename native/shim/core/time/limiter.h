@@ -31,8 +31,8 @@ enum {
 
 /* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
  * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
- * others of the container go first (turn.h). lag_ns: of what neighbours took as much is made good;
- * 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
+ * others of the container go first (arbitration.h). lag_ns: of what neighbours took as much is made
+ * good; 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
  * million where nobody knows, else neighbours is of how many processes, at most. price, long_price:
  * of a nanosecond that events show, of launches up to a slice and longer, with LIMITER_PRICE_BITS
  * after the point; all costs given to the functions below are priced.

@@ -38,7 +38,7 @@ CUresult pool_finish(struct pool_call *call, CUresult result, const CUdeviceptr 
 int pool_know(struct process *process, CUmemoryPool handle, const CUmemLocation *location,
               int allocation, enum pool_origin origin);
 
-/* The driver took back what it gave; stream: as in core/memory/gaps.h. */
+/* The driver took back what it gave; stream: as in core/memory/free_list.h. */
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream);
 
 /* Ask the driver what a pool holds and enter that. mine: of who has the pool's turn, or NULL. While

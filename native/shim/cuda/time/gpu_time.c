@@ -63,7 +63,7 @@ static uint64_t reckon(struct gpu_time *time, struct flight *flight, uint64_t me
         time->ended_ns = end;
     if (end - time->anchor_ns > ANCHOR_NS)
         *old = keep(time, flight, end);
-    return cover_add(&time->cover, since, end);
+    return interval_union_add(&time->cover, since, end);
 }
 
 bool gpu_time_take(struct gpu_time *time, struct flight *flight, uint64_t measured, uint64_t *own,

@@ -7,8 +7,8 @@
 #ifndef SHIM_CUDA_TIME_GPU_TIME_H
 #define SHIM_CUDA_TIME_GPU_TIME_H
 
-#include "core/time/cover.h"
 #include "core/time/flight.h"
+#include "core/time/interval_union.h"
 
 /* Of one device. */
 struct gpu_time {
@@ -17,7 +17,7 @@ struct gpu_time {
     atomic_ullong context; /* it belongs to it and dies with it; 0: none, or it has */
     int64_t anchor_ns;     /* when that was */
     int64_t ended_ns;      /* when the last of all launches had ended */
-    struct cover cover;
+    struct interval_union cover;
     uint64_t spare_ns; /* covered, and not charged for: others in flight then may have had it */
 };
 

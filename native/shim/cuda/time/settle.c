@@ -54,7 +54,7 @@ uint64_t settle_learn(struct process *process, const struct flight *flight,
             .own; /* nobody will see it again, nor does NVML show it to anybody: all of it */
     if (flight->outdated)
         return larger(known.on_average_ns, known.each_ns);
-    if (turn_alone(meter, process_turn(process), flight->begun_ns))
+    if (arbitration_alone(meter, process_turn(process), flight->begun_ns))
         return cost_record(costs, flight->key, times.now, times.measured, known);
     return cost_record_stretched(costs, flight->key, times.now, times.measured,
                                  others(process, terms));

@@ -38,14 +38,15 @@ static uint64_t try_to_pay(struct launch *launch, struct wait *wait)
     wait->asked = each || wait->turn.urgent || waiting_alone(launch, wait) || waiting_long(wait)
                       ? allowance_ask_one(launch->paid_ns)
                       : allowance_ask(wait->terms, wait->now, launch->paid_ns);
-    return turn_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
+    return arbitration_admit(wait->meter, wait->terms, &wait->turn, wait->now, wait->asked);
 }
 
 /* While a launch of unknown cost is measured, siblings would make it look longer than it is. */
 static void hold_turn(struct process *process, unsigned device, uint64_t now)
 {
     bool explores = timing_explores(process, device);
-    turn_hold(&process->session.books.page->meters[device], process_turn(process), now, explores);
+    arbitration_hold(&process->session.books.page->meters[device], process_turn(process), now,
+                     explores);
     process_explore(process, device, explores);
 }
 
@@ -115,7 +116,7 @@ static bool due(const struct launch *launch, const struct wait *wait, uint64_t d
         return false;
     if (!wait->several)
         return cost_due(&wait->process->costs, wait->key, done) && !spared(launch, wait);
-    census_count(wait->census, done - launch->paid_ns, launch->paid_ns);
+    sampling_window_count(wait->window, done - launch->paid_ns, launch->paid_ns);
     return !wait->known || waiting_alone(launch, wait);
 }
 
@@ -190,7 +191,7 @@ static void pay(struct launch *launch, uint64_t key)
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
-        .census = &process->censuses[launch->device],
+        .window = &process->sampling_windows[launch->device],
         .turn.slot = process_turn(process),
         .key = key,
         .pause = PAUSE_FIRST_NS,
@@ -198,10 +199,10 @@ static void pay(struct launch *launch, uint64_t key)
         .collective = collective_any(process) && collective_has(process, launch->function),
     };
     look(launch, &wait, false);
-    wait.several = census_streams(wait.census, name_of(launch->stream), wait.now);
-    wait.place = wait.several ? census_next(wait.census) : CENSUS_NONE;
+    wait.several = sampling_window_streams(wait.window, name_of(launch->stream), wait.now);
+    wait.place = wait.several ? sampling_window_next(wait.window) : SAMPLING_NONE;
     wait.turn.begun = wait.passed = wait.now;
-    wait.turn.served = turn_served(latest, served, wait.terms);
+    wait.turn.served = arbitration_served(latest, served, wait.terms);
     see_elapsed(launch, &wait, false);
     for (uint64_t pause; (pause = try_to_pay(launch, &wait)) > 0;) {
         wait.turn.urgent = waiting_urgent(&wait);
@@ -213,7 +214,7 @@ static void pay(struct launch *launch, uint64_t key)
         see_elapsed(launch, &wait, true);
     }
     count_wait(&wait);
-    turn_serve(latest, served, &wait.turn, wait.asked);
+    arbitration_serve(latest, served, &wait.turn, wait.asked);
     if (collective_any(process))
         waiting_gang_count(launch, &wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);

@@ -2,8 +2,8 @@
 
 #include "cuda/launch/capturing.h"
 #include "cuda/pool/pool.h"
+#include "cuda/time/completion.h"
 #include "cuda/time/flight_events.h"
-#include "cuda/time/landing.h"
 #include "cuda/time/settle.h"
 #include "runtime/clock.h"
 
@@ -66,12 +66,12 @@ static void enter(struct flight *flight, struct timing_subject subject, uint64_t
 static bool begin_held(struct process *process, struct flight *flight, CUstream stream)
 {
     if (flight->context == 0 || capture_has(stream)) {
-        landing_end(process, flight);
+        completion_end(process, flight);
         return false;
     }
     if (flight_events_begin(&process->timing, flight, stream) == CUDA_SUCCESS)
         return true;
-    landing_fail(process, flight);
+    completion_fail(process, flight);
     return false;
 }
 
@@ -85,9 +85,9 @@ static struct flight *take(struct process *process, unsigned long long context, 
     if (old == NULL)
         return flight;
     if (old->context == context) /* events may be destroyed before they are reached */
-        landing_end(process, old);
+        completion_end(process, old);
     else
-        landing_leave(process, old);
+        completion_leave(process, old);
     return flights_take(flights, measured);
 }
 
@@ -166,11 +166,11 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
         in_flight_unmark(&process->in_flight[flight->device], flight->work_ns);
         flight->work_ns = 0;
-        landing_end(process, flight);
+        completion_end(process, flight);
     } else if (flight_events_end(&process->timing, flight, stream) == CUDA_SUCCESS) {
         flight_let_go(flight, FLIGHT_FLYING);
     } else {
-        landing_fail(process, flight);
+        completion_fail(process, flight);
     }
     exchange_mode(mode);
 }
@@ -195,7 +195,7 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
     uint64_t measured;
     if (flight->key != 0) {
         if (flight_events_elapsed(&process->timing, flight, &measured) != CUDA_SUCCESS) {
-            landing_fail(process, flight);
+            completion_fail(process, flight);
             return;
         }
         if (!settle(process, flight, now, measured)) {
@@ -204,7 +204,7 @@ static void finish(struct process *process, struct flight *flight, uint64_t now)
         }
     }
     unmeasured_succeed(&process->timing.unmeasured, flight->context, flight->stream);
-    landing_end(process, flight);
+    completion_end(process, flight);
 }
 
 /* The launch, or work before it, is on the GPU yet. */
@@ -225,9 +225,9 @@ static void poll_held(struct process *process, struct flight *flight, unsigned l
     if (result == CUDA_SUCCESS)
         finish(process, flight, now);
     else if (result != CUDA_ERROR_NOT_READY)
-        landing_fail(process, flight);
+        completion_fail(process, flight);
     else if (now - flight->begun_ns > UINT64_C(1000000000) * PATIENCE_S)
-        landing_leave(process, flight);
+        completion_leave(process, flight);
     else if (context == flight->context)
         stay(process, flight, now);
     else
@@ -341,7 +341,7 @@ static void cut_short(struct process *process, struct flight *flight, unsigned l
         struct settle_times times = {now, now - since, now - since};
         settle_charge(process, flight, times, settle_learn(process, flight, times));
     }
-    landing_leave(process, flight);
+    completion_leave(process, flight);
 }
 
 unsigned long long timing_context_ends(struct process *process, CUcontext context)

@@ -4,9 +4,9 @@
 
 enum {
     PAUSE_LAST_NS = MILLISECOND,
-    OTHERS_NS = 100 * MILLISECOND, /* patience with the measurement of other kinds */
-    CROWD_NS = 250 * MILLISECOND,  /* patience with work in flight */
-    CENSUS_NS = 20 * MILLISECOND,  /* patience with the edges of a census */
+    OTHERS_NS = 100 * MILLISECOND,  /* patience with the measurement of other kinds */
+    CROWD_NS = 250 * MILLISECOND,   /* patience with work in flight */
+    SAMPLING_NS = 20 * MILLISECOND, /* patience with the edges of a window */
     IN_FLIGHT_NS = 20 * MILLISECOND,
     LONG_NS = LIMITER_ALLOWANCE_NS / 2,
     PATIENCE_NS = 1000 * MILLISECOND, /* who waited so long may go without GPU time for it, or
@@ -83,7 +83,7 @@ static bool is_long(const struct launch *launch)
 
 bool waiting_alone(const struct launch *launch, const struct wait *wait)
 {
-    bool counted = wait->place == CENSUS_FIRST || wait->place == CENSUS_WITHIN;
+    bool counted = wait->place == SAMPLING_FIRST || wait->place == SAMPLING_WITHIN;
     return wait->several && (counted || is_long(launch));
 }
 
@@ -103,16 +103,16 @@ static bool drained(const struct launch *launch, struct wait *wait)
     return wait->now - wait->passed >= unmarked + own + OTHERS_LAST * launch->paid_ns;
 }
 
-/* A census begins and ends with nothing else in flight. */
-static uint64_t await_census(const struct launch *launch, struct wait *wait)
+/* A window begins and ends with nothing else in flight. */
+static uint64_t await_sampling(const struct launch *launch, struct wait *wait)
 {
-    bool edge = wait->place == CENSUS_FIRST || wait->place == CENSUS_AFTER;
+    bool edge = wait->place == SAMPLING_FIRST || wait->place == SAMPLING_AFTER;
     if (!edge || is_long(launch) || drained(launch, wait))
         return 0;
-    if (wait->now - wait->turn.begun < CENSUS_NS)
+    if (wait->now - wait->turn.begun < SAMPLING_NS)
         return longer_pause(wait);
-    census_failed(wait->census);
-    wait->place = CENSUS_NONE;
+    sampling_window_failed(wait->window);
+    wait->place = SAMPLING_NONE;
     return 0;
 }
 
@@ -121,7 +121,7 @@ uint64_t waiting_pause(struct launch *launch, struct wait *wait)
     uint64_t pause = wait->known ? 0 : await_measurement(launch, wait);
     if (pause == 0)
         pause = await_room(launch, wait);
-    return pause > 0 ? pause : await_census(launch, wait);
+    return pause > 0 ? pause : await_sampling(launch, wait);
 }
 
 void waiting_gang(const struct launch *launch, struct wait *wait)

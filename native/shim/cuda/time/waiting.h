@@ -1,5 +1,5 @@
 /* What a launch waits for beside its turn: for its kind's first measurement, for work in flight,
- * for the edges of a census. Each wait is bounded, and none is taken while holding a lock. */
+ * for the edges of a window. Each wait is bounded, and none is taken while holding a lock. */
 #ifndef SHIM_CUDA_TIME_WAITING_H
 #define SHIM_CUDA_TIME_WAITING_H
 
@@ -17,11 +17,11 @@ struct wait {
     struct process *process;
     struct vcuda_meter *meter;
     struct in_flight *in_flight;
-    struct census *census;
+    struct sampling_window *window;
     struct limiter_terms terms;
     struct timing_look look;
     uint64_t key;
-    struct turn_wait turn;
+    struct arbitration_wait turn;
     uint64_t now;
     uint64_t pause;
     uint64_t crowded; /* waited so long for work in flight */
@@ -33,7 +33,7 @@ struct wait {
     bool collective;
     bool known;   /* what the kind costs */
     bool several; /* streams have work */
-    enum census_place place;
+    enum sampling_place place;
 };
 
 /* What may be in flight. */

@@ -15,19 +15,19 @@
 #include <stdint.h>
 #endif
 
-enum { COVER_SPANS = 32 };
+enum { INTERVAL_UNION_SIZE = 32 };
 
 /* From `since` up to `until`, ns of any one clock. */
-struct cover_span {
+struct union_interval {
     int64_t since, until;
 };
 
-struct cover {
-    struct cover_span of[COVER_SPANS]; /* in order, apart from each other */
+struct interval_union {
+    struct union_interval of[INTERVAL_UNION_SIZE]; /* in order, apart from each other */
     uint32_t count;
 };
 
 /* Cover this time, too. Returns how much of it was not. */
-uint64_t cover_add(struct cover *cover, int64_t since, int64_t until);
+uint64_t interval_union_add(struct interval_union *cover, int64_t since, int64_t until);
 
 #endif

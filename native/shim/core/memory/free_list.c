@@ -1,4 +1,4 @@
-#include "core/memory/gaps.h"
+#include "core/memory/free_list.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ static uint64_t end_of(uint64_t start, uint64_t bytes)
 }
 
 /* Do the neighbours lie in one piece that the pool grew by? */
-static bool together(const struct gaps *gaps, const struct gap *one, const struct gap *next)
+static bool together(const struct free_list *gaps, const struct gap *one, const struct gap *next)
 {
     if (one->end != next->start)
         return false;
@@ -22,7 +22,7 @@ static bool together(const struct gaps *gaps, const struct gap *one, const struc
     return false;
 }
 
-static void remove_at(struct gaps *gaps, uint32_t place)
+static void remove_at(struct free_list *gaps, uint32_t place)
 {
     struct gap *gap = &gaps->pieces[place];
     memmove(gap, gap + 1, (gaps->count - place - 1) * sizeof *gap);
@@ -30,7 +30,7 @@ static void remove_at(struct gaps *gaps, uint32_t place)
 }
 
 /* Join the gap at `place` with the one after it if both are the same to everyone. */
-static void join(struct gaps *gaps, uint32_t place)
+static void join(struct free_list *gaps, uint32_t place)
 {
     if (place + 1 >= gaps->count)
         return;
@@ -43,7 +43,7 @@ static void join(struct gaps *gaps, uint32_t place)
 }
 
 /* The first gap that ends behind an address. */
-static uint32_t first_behind(const struct gaps *gaps, uint64_t address)
+static uint32_t first_behind(const struct free_list *gaps, uint64_t address)
 {
     uint32_t low = 0, high = gaps->count;
     while (low < high) {
@@ -56,7 +56,7 @@ static uint32_t first_behind(const struct gaps *gaps, uint64_t address)
     return low;
 }
 
-static void insert_at(struct gaps *gaps, uint32_t place, struct gap gap)
+static void insert_at(struct free_list *gaps, uint32_t place, struct gap gap)
 {
     struct gap *at = &gaps->pieces[place];
     memmove(at + 1, at, (gaps->count - place) * sizeof *at);
@@ -65,10 +65,10 @@ static void insert_at(struct gaps *gaps, uint32_t place, struct gap gap)
 }
 
 /* Where nothing is yet. */
-static void insert(struct gaps *gaps, struct gap gap)
+static void insert(struct free_list *gaps, struct gap gap)
 {
     uint32_t place = first_behind(gaps, gap.start);
-    if (gaps->count == GAPS || gap.start >= gap.end)
+    if (gaps->count == FREE_LIST_SIZE || gap.start >= gap.end)
         return;
     insert_at(gaps, place, gap);
     join(gaps, place);
@@ -77,17 +77,17 @@ static void insert(struct gaps *gaps, struct gap gap)
 }
 
 /* Something is taken out of the middle of a gap; in a full table what is behind it is forgotten. */
-static void split(struct gaps *gaps, uint32_t place, uint64_t start, uint64_t end)
+static void split(struct free_list *gaps, uint32_t place, uint64_t start, uint64_t end)
 {
     struct gap rest = gaps->pieces[place];
     rest.start = end;
     gaps->pieces[place].end = start;
-    if (gaps->count < GAPS)
+    if (gaps->count < FREE_LIST_SIZE)
         insert_at(gaps, place + 1, rest);
 }
 
 /* What is left of a gap before and behind what is taken stays. */
-static void take(struct gaps *gaps, uint64_t start, uint64_t bytes)
+static void take(struct free_list *gaps, uint64_t start, uint64_t bytes)
 {
     uint64_t end = end_of(start, bytes);
     uint32_t place = first_behind(gaps, start);
@@ -105,7 +105,7 @@ static void take(struct gaps *gaps, uint64_t start, uint64_t bytes)
 }
 
 /* No longer so: what lies there was given back, or is another chunk now. */
-static void forget_chunks(struct gaps *gaps, uint64_t start, uint64_t end)
+static void forget_chunks(struct free_list *gaps, uint64_t start, uint64_t end)
 {
     for (uint32_t i = 0; i < gaps->chunk_count;)
         if (gaps->chunks[i].start < end && start < gaps->chunks[i].end)
@@ -114,7 +114,7 @@ static void forget_chunks(struct gaps *gaps, uint64_t start, uint64_t end)
             i++;
 }
 
-void gaps_grown(struct gaps *gaps, uint64_t start, uint64_t bytes)
+void free_list_grown(struct free_list *gaps, uint64_t start, uint64_t bytes)
 {
     take(gaps, start, bytes);
     forget_chunks(gaps, start, start + bytes);
@@ -124,7 +124,7 @@ void gaps_grown(struct gaps *gaps, uint64_t start, uint64_t bytes)
 }
 
 /* The chunk an address is in, if we know it. */
-static struct gap_chunk *chunk_of(struct gaps *gaps, uint64_t address)
+static struct gap_chunk *chunk_of(struct free_list *gaps, uint64_t address)
 {
     for (uint32_t i = 0; i < gaps->chunk_count; i++)
         if (address >= gaps->chunks[i].start && address < gaps->chunks[i].end)
@@ -132,7 +132,7 @@ static struct gap_chunk *chunk_of(struct gaps *gaps, uint64_t address)
     return NULL;
 }
 
-void gaps_give(struct gaps *gaps, uint64_t start, uint64_t bytes)
+void free_list_give(struct free_list *gaps, uint64_t start, uint64_t bytes)
 {
     struct gap_chunk *chunk = chunk_of(gaps, start);
     take(gaps, start, bytes);
@@ -140,18 +140,19 @@ void gaps_give(struct gaps *gaps, uint64_t start, uint64_t bytes)
         chunk->live++;
 }
 
-void gaps_keep(struct gaps *gaps, uint64_t start, uint64_t bytes)
+void free_list_keep(struct free_list *gaps, uint64_t start, uint64_t bytes)
 {
     take(gaps, start, bytes);
 }
 
-void gaps_close(struct gaps *gaps, uint64_t start, uint64_t bytes)
+void free_list_close(struct free_list *gaps, uint64_t start, uint64_t bytes)
 {
     take(gaps, start, bytes);
     insert(gaps, (struct gap){.start = start, .end = end_of(start, bytes), .stream = GAP_CLOSED});
 }
 
-void gaps_open(struct gaps *gaps, uint64_t start, uint64_t bytes, uint64_t stream, uint64_t order)
+void free_list_open(struct free_list *gaps, uint64_t start, uint64_t bytes, uint64_t stream,
+                    uint64_t order)
 {
     uint64_t end = end_of(start, bytes);
     struct gap_chunk *chunk = chunk_of(gaps, start);
@@ -169,7 +170,7 @@ void gaps_open(struct gaps *gaps, uint64_t start, uint64_t bytes, uint64_t strea
         join(gaps, first - 1);
 }
 
-void gaps_waited(struct gaps *gaps, uint64_t stream, uint64_t order)
+void free_list_waited(struct free_list *gaps, uint64_t stream, uint64_t order)
 {
     for (uint32_t place = 0; place < gaps->count; place++) {
         struct gap *gap = &gaps->pieces[place];
@@ -179,14 +180,14 @@ void gaps_waited(struct gaps *gaps, uint64_t stream, uint64_t order)
     }
 }
 
-static bool usable(struct gaps *gaps, const struct gap *gap, uint64_t stream, bool firm)
+static bool usable(struct free_list *gaps, const struct gap *gap, uint64_t stream, bool firm)
 {
     const struct gap_chunk *chunk = firm ? chunk_of(gaps, gap->start) : NULL;
     return (gap->stream == GAP_ANY || gap->stream == stream) &&
            (!firm || (chunk != NULL && chunk->live > 0));
 }
 
-bool gaps_fit(struct gaps *gaps, uint64_t bytes, uint64_t stream, bool firm)
+bool free_list_fit(struct free_list *gaps, uint64_t bytes, uint64_t stream, bool firm)
 {
     uint64_t run = 0;
     for (uint32_t place = 0; place < gaps->count; place++) {
@@ -203,7 +204,7 @@ bool gaps_fit(struct gaps *gaps, uint64_t bytes, uint64_t stream, bool firm)
     return false;
 }
 
-void gaps_shrunk(struct gaps *gaps)
+void free_list_shrunk(struct free_list *gaps)
 {
     for (uint32_t place = 0; place < gaps->count;) {
         const struct gap *gap = &gaps->pieces[place];

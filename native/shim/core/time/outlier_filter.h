@@ -16,24 +16,24 @@
 #endif
 
 enum {
-    SPREAD_SIZE = 32,
-    SPREAD_LEAST = 4, /* fewer say nothing */
+    OUTLIER_FILTER_SIZE = 32,
+    OUTLIER_FILTER_LEAST = 4, /* fewer say nothing */
 };
 
-struct spread {
-    float of[SPREAD_SIZE]; /* ns */
-    uint32_t count;        /* ever entered */
+struct outlier_filter {
+    float of[OUTLIER_FILTER_SIZE]; /* ns */
+    uint32_t count;                /* ever entered */
 };
 
-void spread_enter(struct spread *spread, uint64_t measured_ns);
+void outlier_filter_enter(struct outlier_filter *filter, uint64_t measured_ns);
 
 /* The longest length that is the kind's own, up to a time slice; 0 if nothing is known. explained:
  * what looks longer than that was cut. */
-struct spread_own {
+struct outlier_filter_own {
     uint64_t longest_ns;
     bool explained;
 };
 
-struct spread_own spread_own(const struct spread *spread);
+struct outlier_filter_own outlier_filter_own(const struct outlier_filter *filter);
 
 #endif

@@ -45,7 +45,7 @@ ALONE: Final = 1 - 1e-6
 
 
 @dataclass(slots=True)
-class Stay:
+class Interval:
     """A long launch on the GPU. cost: by what events say. charged: for it so far. fresh: nothing of
     its process was there just before it. had: GPU time, by what is known now; sure: nothing will be
     known better."""
@@ -70,7 +70,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Window:
     """A time, what each container took of it by short launches, and for how long the limiter made
     it wait, all its threads together; who is not named did not have to. turns: the length of one
     launch, of containers that waited for the end of each."""
@@ -83,30 +83,30 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class OccupancyTimeline:
     """times: in order. first, later: until each, had by a process that was there all the time, with
-    its first slice or after that. doubtful: until each, for how long it was not certain."""
+    its first slice or after that."""
 
     times: Sequence[int]
     first: Sequence[float]
     later: Sequence[float]
-    doubtful: Sequence[float]
 
-    def of(self, stay: Stay) -> float:
+    def of(self, interval: Interval) -> float:
         """What one of those had that it was made of.
 
-        Where it differs from the cost by no more than a slice, it says nothing unless it is
-        certain, and of one that passes for short a slice may be a neighbour's; nor by a part of it
-        if nobody else was there, for what other streams of its process did then, events tell.
+        Where it differs from the cost by no more than a slice, it says nothing: of one that passes
+        for short a slice may be a neighbour's. Nor does it where it differs by a part of it and
+        nobody else was there: what other streams of its process did then, events tell.
         """
-        if stay.ended - stay.begun <= SLICE_NS:
-            return stay.cost
-        begun, then, ended = map(self._place, (stay.begun, stay.first_until, stay.ended))
+        if interval.ended - interval.begun <= SLICE_NS:
+            return interval.cost
+        begun, then, ended = map(
+            self._place, (interval.begun, interval.first_until, interval.ended)
+        )
         had = self.first[then] - self.first[begun] + self.later[ended] - self.later[then]
-        alone = had > (stay.ended - stay.begun) * ALONE
-        certain = self.doubtful[begun] == self.doubtful[ended] and not alone
-        doubt = 0.0 if certain and stay.cost >= SLICE_NS else _doubt(stay.cost, alone=alone)
-        return stay.cost if abs(had - stay.cost) <= doubt else had
+        alone = had > (interval.ended - interval.begun) * ALONE
+        doubt = _doubt(interval.cost, alone=alone)
+        return interval.cost if abs(had - interval.cost) <= doubt else had
 
     def _place(self, time: int) -> int:
         return bisect_left(self.times, time)
@@ -118,29 +118,27 @@ def _doubt(cost: int, *, alone: bool) -> float:
     return cost / CLOSE if alone else min(SLICE_NS, cost / CLOSE)
 
 
-def course(stays: Iterable[Stay], spans: Sequence[Span], switching: float = 0.0) -> Course:
-    """spans: in order, one after the other; outside of them nobody has short launches. switching:
+def occupancy_timeline(
+    intervals: Iterable[Interval], windows: Sequence[Window], switching: float = 0.0
+) -> OccupancyTimeline:
+    """windows: in order, one after the other; outside of them nobody has short launches. switching:
     the part of the time that nobody has while processes have slices in turn."""
-    untils = [span.until for span in spans]
+    untils = [window.until for window in windows]
     by_span: defaultdict[int, list[_Piece]] = defaultdict(list)
-    pieces = _pieces(stays, spans)
+    pieces = _pieces(intervals, windows)
     for piece in pieces:
-        inside = spans and piece.since >= spans[0].since
+        inside = windows and piece.since >= windows[0].since
         by_span[bisect_right(untils, piece.since) if inside else -1].append(piece)
     each = [
-        (own, spans[place] if 0 <= place < len(spans) else Span(0, 0, {}))
+        (own, windows[place] if 0 <= place < len(windows) else Window(0, 0, {}))
         for place, own in sorted(by_span.items())
     ]
-    parts = [part for own, span in each for part in _parts(own, span, switching)]
-    doubts = [not _certain(own, span) for own, span in each]
-    doubtful = [
-        piece.length * doubt for doubt, (own, _) in zip(doubts, each, strict=True) for piece in own
-    ]
+    parts = [part for own, window in each for part in _parts(own, window, switching)]
     times = [piece.since for piece in pieces] + [piece.until for piece in pieces[-1:]]
     first = [part if piece.first else 0.0 for piece, part in zip(pieces, parts, strict=True)]
     later = [0.0 if piece.first else part for piece, part in zip(pieces, parts, strict=True)]
-    sums = (list(accumulate(one, initial=0.0)) for one in (first, later, doubtful))
-    return Course(times, *sums)
+    sums = (list(accumulate(one, initial=0.0)) for one in (first, later))
+    return OccupancyTimeline(times, *sums)
 
 
 @dataclass(frozen=True)
@@ -164,12 +162,12 @@ class _Piece:
         return holder in self._holders
 
 
-def _pieces(stays: Iterable[Stay], spans: Sequence[Span]) -> list[_Piece]:
+def _pieces(intervals: Iterable[Interval], windows: Sequence[Window]) -> list[_Piece]:
     """In order, none missing between two."""
-    edges = _edges(stays)
-    for span in spans:
-        edges[span.since] += []
-        edges[span.until] += []
+    edges = _edges(intervals)
+    for window in windows:
+        edges[window.since] += []
+        edges[window.until] += []
     first: Counter[Process] = Counter()
     later: Counter[Process] = Counter()
     pieces = []
@@ -183,33 +181,33 @@ def _pieces(stays: Iterable[Stay], spans: Sequence[Span]) -> list[_Piece]:
     return pieces
 
 
-def _edges(stays: Iterable[Stay]) -> defaultdict[int, list[tuple[bool, int, Process]]]:
+def _edges(intervals: Iterable[Interval]) -> defaultdict[int, list[tuple[bool, int, Process]]]:
     """Where launches come (1) and go (-1), in their first slice or after it."""
     edges: defaultdict[int, list[tuple[bool, int, Process]]] = defaultdict(list)
-    for stay in stays:
-        edges[stay.begun].append((True, 1, stay.process))
-        edges[stay.first_until] += [(True, -1, stay.process), (False, 1, stay.process)]
-        edges[stay.ended].append((False, -1, stay.process))
+    for interval in intervals:
+        edges[interval.begun].append((True, 1, interval.process))
+        edges[interval.first_until] += [(True, -1, interval.process), (False, 1, interval.process)]
+        edges[interval.ended].append((False, -1, interval.process))
     return edges
 
 
-def _parts(pieces: Sequence[_Piece], span: Span, switching: float) -> list[float]:
-    """What each of the processes had that were there in each of these pieces of a span.
+def _parts(pieces: Sequence[_Piece], window: Window, switching: float) -> list[float]:
+    """What each of the processes had that were there in each of these pieces of a window.
 
     Example: a launch of 20 ms beside another, for 40 ms, with 5 % lost: each had 19 ms.
     """
-    slices = [_slices(piece, span) for piece in pieces]
+    slices = [_slices(piece, window) for piece in pieces]
     room = sum(sum(own.values()) for own in slices)
-    part = _taken(pieces, slices, span) / room if room else 0.0
+    part = _taken(pieces, slices, window) / room if room else 0.0
     return [
-        (piece.length * (1 - _lost(piece, own, part, span, switching)) - part * sum(own.values()))
+        (piece.length * (1 - _lost(piece, own, part, window, switching)) - part * sum(own.values()))
         / max(1, len(piece.processes))
         for piece, own in zip(pieces, slices, strict=True)
     ]
 
 
 def _lost(
-    piece: _Piece, own: Mapping[Holder, float], part: float, span: Span, switching: float
+    piece: _Piece, own: Mapping[Holder, float], part: float, window: Window, switching: float
 ) -> float:
     """The part of a piece that was lost by switches: slices go round where there are two processes.
 
@@ -221,59 +219,45 @@ def _lost(
     long, short = len(piece.processes), len(own)
     if piece.first or long + short < 2:  # noqa: PLR2004 - two
         return 0.0
-    if not own or not own.keys() <= span.turns.keys():
+    if not own or not own.keys() <= window.turns.keys():
         return switching
     switch = SLICE_NS * switching / (1 - switching)
     took = part * sum(own.values()) / piece.length
-    each = sum(part * own[who] / span.turns[who] for who in own) * 2 * switch / piece.length
+    each = sum(part * own[who] / window.turns[who] for who in own) * 2 * switch / piece.length
     most = (1 - took) * (long + short) * switch / (long * SLICE_NS + (long + short) * switch)
     return min(most, each) if long == 1 else switching
 
 
-def _certain(pieces: Sequence[_Piece], span: Span) -> bool:
-    """Whether one process had all that short launches left, and those took all other time first:
-    whom the limiter made wait wants more than it gets."""
-    long = {who for piece in pieces for who, _slot in piece.processes}
-    short = [who for who, took in span.took.items() if took > 0]
-    left = sum(piece.length for piece in pieces if not piece.processes)
-    return (
-        all(len(piece.processes) <= 1 for piece in pieces)
-        and not long.intersection(short)
-        and all(
-            who in span.waited
-            and span.took[who] * _beside(who, pieces) > _remaining(who, left, span)
-            for who in short
-        )
-    )
-
-
-def _taken(pieces: Sequence[_Piece], slices: Sequence[Mapping[Holder, float]], span: Span) -> float:
+def _taken(
+    pieces: Sequence[_Piece], slices: Sequence[Mapping[Holder, float]], window: Window
+) -> float:
     """By short launches, while others had a long one there."""
     most = {
-        who: min(took, sum(own.get(who, 0.0) for own in slices)) for who, took in span.took.items()
+        who: min(took, sum(own.get(who, 0.0) for own in slices))
+        for who, took in window.took.items()
     }
     left: float = sum(piece.length for piece in pieces if not piece.processes)
     paced = {
-        who: min(most[who], span.took[who] * _beside(who, pieces), _remaining(who, left, span))
-        for who in span.waited.keys() & most.keys()
-        if who not in span.turns or span.waited[who] > (span.until - span.since) / SELDOM
+        who: min(most[who], window.took[who] * _beside(who, pieces), _remaining(who, left, window))
+        for who in window.waited.keys() & most.keys()
+        if who not in window.turns or window.waited[who] > (window.until - window.since) / SELDOM
     }
-    left -= sum(span.took[who] - took for who, took in paced.items())
+    left -= sum(window.took[who] - took for who, took in paced.items())
     others = [who for who in most if who not in paced]
-    least = sum(span.took[who] for who in others) - left
+    least = sum(window.took[who] for who in others) - left
     in_turn = sum(
-        min(most[who], own[who], piece.length * span.turns[who] / (SLICE_NS + span.turns[who]))
+        min(most[who], own[who], piece.length * window.turns[who] / (SLICE_NS + window.turns[who]))
         for who in others
         for piece, own in zip(pieces, slices, strict=True)
-        if who in span.turns and who in own and len(piece.processes) == 1
+        if who in window.turns and who in own and len(piece.processes) == 1
     )
     return sum(paced.values()) + min(max(in_turn, least), sum(most[who] for who in others))
 
 
-def _remaining(who: Holder, left: float, span: Span) -> float:
+def _remaining(who: Holder, left: float, window: Window) -> float:
     """At most so much was not of the time left over: that it took, or others did, or it waited."""
-    others = sum(took for one, took in span.took.items() if one != who)
-    return max(0.0, span.took[who] - max(0.0, left - others - span.waited[who]))
+    others = sum(took for one, took in window.took.items() if one != who)
+    return max(0.0, window.took[who] - max(0.0, left - others - window.waited[who]))
 
 
 def _beside(who: Holder, pieces: Sequence[_Piece]) -> float:
@@ -284,9 +268,9 @@ def _beside(who: Holder, pieces: Sequence[_Piece]) -> float:
     return sum(one.length for one in beside) / (sum(one.length for one in free) or 1)
 
 
-def _slices(piece: _Piece, span: Span) -> Mapping[Holder, float]:
+def _slices(piece: _Piece, window: Window) -> Mapping[Holder, float]:
     """What those with short launches have while there is a long one, if they want all they can."""
     if piece.first or not piece.processes:
         return {}
-    others = [who for who, took in span.took.items() if took > 0 and not piece.has(who)]
+    others = [who for who, took in window.took.items() if took > 0 and not piece.has(who)]
     return dict.fromkeys(others, piece.length / (len(piece.processes) + len(others)))

@@ -1,19 +1,19 @@
-#include "core/time/cover.h"
+#include "core/time/interval_union.h"
 
 #include <string.h>
 
-static void take_out(struct cover *cover, uint32_t first, uint32_t end)
+static void take_out(struct interval_union *cover, uint32_t first, uint32_t end)
 {
     memmove(&cover->of[first], &cover->of[end], (cover->count - end) * sizeof cover->of[0]);
     cover->count -= end - first;
 }
 
 /* Before the place `at`. The oldest makes room; one older than all is not remembered. */
-static void put_in(struct cover *cover, uint32_t at, struct cover_span span)
+static void put_in(struct interval_union *cover, uint32_t at, struct union_interval span)
 {
-    if (cover->count == COVER_SPANS && at == 0)
+    if (cover->count == INTERVAL_UNION_SIZE && at == 0)
         return;
-    if (cover->count == COVER_SPANS) {
+    if (cover->count == INTERVAL_UNION_SIZE) {
         take_out(cover, 0, 1);
         at--;
     }
@@ -32,17 +32,17 @@ static int64_t larger(int64_t left, int64_t right)
     return left > right ? left : right;
 }
 
-uint64_t cover_add(struct cover *cover, int64_t since, int64_t until)
+uint64_t interval_union_add(struct interval_union *cover, int64_t since, int64_t until)
 {
     if (until <= since)
         return 0;
-    struct cover_span all = {since, until};
+    struct union_interval all = {since, until};
     int64_t fresh = until - since;
     uint32_t first = 0, end;
     while (first < cover->count && cover->of[first].until < since)
         first++;
     for (end = first; end < cover->count && cover->of[end].since <= until; end++) {
-        struct cover_span old = cover->of[end];
+        struct union_interval old = cover->of[end];
         fresh -= smaller(until, old.until) - larger(since, old.since);
         all.since = smaller(all.since, old.since);
         all.until = larger(all.until, old.until);

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_node import GPU, TICK
 
-from gpumanager.compute.shares import SharedGpu, Shares
-from gpumanager.compute.sleep import RENEWED_NS, STILL_NS
+from gpumanager.compute.shares import RENEWED_NS, STILL_NS, SharedGpu, Shares
 from gpumanager.compute.values import Grant, Holder, Reading
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 

@@ -36,14 +36,14 @@ class Sibling:
         self.launched: list[int] = []
 
     def _wait(self) -> Any:
-        served = lib.turn_served(self.latest, self.served, self.terms)
-        return ffi.new("struct turn_wait *", (self.slot, self.at, served))
+        served = lib.arbitration_served(self.latest, self.served, self.terms)
+        return ffi.new("struct arbitration_wait *", (self.slot, self.at, served))
 
     def ask(self) -> bool:
-        pause = lib.turn_admit(self.meter, self.terms, self.wait, self.at, self.cost)
+        pause = lib.arbitration_admit(self.meter, self.terms, self.wait, self.at, self.cost)
         if pause == 0:
             self.launched.append(self.at)
-            lib.turn_serve(self.latest, self.served, self.wait, self.cost)
+            lib.arbitration_serve(self.latest, self.served, self.wait, self.cost)
             self.at += 1000
             if self.batch and len(self.launched) % self.batch == 0:
                 self.at = max(self.at, self.meter.drained_at)
@@ -120,7 +120,7 @@ def test_a_process_that_begins_late_is_not_owed_what_the_others_had_before() -> 
 
     run([first, late], 70)
 
-    assert len(late.launched) * late.cost <= 5 * SECOND * 0.5 + lib.TURN_BURSTS * BURST
+    assert len(late.launched) * late.cost <= 5 * SECOND * 0.5 + lib.ARBITRATION_BURSTS * BURST
 
 
 @pytest.mark.parametrize("percent", [10, 50, 90])
@@ -153,13 +153,13 @@ def test_one_that_died_while_it_waited_longest_holds_nobody_up_for_long() -> Non
 def test_nobody_else_launches_while_the_turn_is_held_and_renewed() -> None:
     first, second = crowd(2, MILLISECOND, 50)
     assert first.ask()
-    lib.turn_hold(first.meter, first.slot, START, True)
-    second.at = START + lib.TURN_HOLD_NS - 1
+    lib.arbitration_hold(first.meter, first.slot, START, True)
+    second.at = START + lib.ARBITRATION_HOLD_NS - 1
 
     assert not second.ask()
 
-    lib.turn_hold(first.meter, first.slot, START + lib.TURN_HOLD_NS, True)
-    second.at = START + lib.TURN_HOLD_NS + 1
+    lib.arbitration_hold(first.meter, first.slot, START + lib.ARBITRATION_HOLD_NS, True)
+    second.at = START + lib.ARBITRATION_HOLD_NS + 1
     assert not second.ask()
 
 
@@ -167,26 +167,26 @@ def test_a_turn_that_is_let_go_or_not_renewed_is_another_s() -> None:
     for release in (True, False):
         first, second = crowd(2, MILLISECOND, 50)
         assert first.ask()
-        lib.turn_hold(first.meter, first.slot, START, True)
+        lib.arbitration_hold(first.meter, first.slot, START, True)
         if release:
-            lib.turn_hold(first.meter, first.slot, START + 1, False)
-        second.at = START + (MILLISECOND if release else lib.TURN_HOLD_NS)
+            lib.arbitration_hold(first.meter, first.slot, START + 1, False)
+        second.at = START + (MILLISECOND if release else lib.ARBITRATION_HOLD_NS)
 
         assert second.ask()
-        assert not lib.turn_alone(first.meter, first.slot, second.at)
+        assert not lib.arbitration_alone(first.meter, first.slot, second.at)
 
 
 def test_a_process_is_alone_from_when_all_that_was_charged_before_its_turn_has_drained() -> None:
     first, second = crowd(2, 4 * MILLISECOND, 50)
     assert first.ask()
-    alone_first = lib.turn_alone(first.meter, first.slot, START)
+    alone_first = lib.arbitration_alone(first.meter, first.slot, START)
     drained, second.at = START + first.cost, START + MILLISECOND
     assert second.ask()
 
     assert alone_first
-    assert not lib.turn_alone(second.meter, second.slot, drained - 1)
-    assert lib.turn_alone(second.meter, second.slot, drained)
-    assert not lib.turn_alone(second.meter, first.slot, drained)
+    assert not lib.arbitration_alone(second.meter, second.slot, drained - 1)
+    assert lib.arbitration_alone(second.meter, second.slot, drained)
+    assert not lib.arbitration_alone(second.meter, first.slot, drained)
 
 
 def test_its_own_work_in_flight_is_no_company() -> None:
@@ -195,7 +195,7 @@ def test_its_own_work_in_flight_is_no_company() -> None:
     assert one.ask()
     assert one.ask()
 
-    assert lib.turn_alone(one.meter, one.slot, START)
+    assert lib.arbitration_alone(one.meter, one.slot, START)
 
 
 def test_what_was_charged_too_little_drains_later_and_too_much_no_sooner() -> None:
@@ -206,14 +206,14 @@ def test_what_was_charged_too_little_drains_later_and_too_much_no_sooner() -> No
     second.at = START + 9 * MILLISECOND - 1
     assert second.ask()
 
-    assert lib.turn_alone(second.meter, second.slot, START + 9 * MILLISECOND)
+    assert lib.arbitration_alone(second.meter, second.slot, START + 9 * MILLISECOND)
 
 
 def test_who_has_no_turn_cannot_hold_it() -> None:
     first, second = crowd(2, MILLISECOND, 50)
     assert first.ask()
 
-    lib.turn_hold(first.meter, second.slot, START, True)
+    lib.arbitration_hold(first.meter, second.slot, START, True)
 
     assert first.meter.held_until == 0
 
@@ -228,7 +228,7 @@ def test_when_kernels_wait_for_one_another_a_launch_gets_through_all_the_same() 
         meter.virtual_time = max(meter.virtual_time, START) + SECOND
 
     launched = sorted(at for one in siblings for at in one.launched)
-    assert launched[-1] > START + lib.TURN_PATIENCE_S * SECOND
+    assert launched[-1] > START + lib.ARBITRATION_PATIENCE_S * SECOND
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -1,4 +1,4 @@
-#include "cuda/time/landing.h"
+#include "cuda/time/completion.h"
 
 #include "core/time/logbook.h"
 #include "cuda/time/flight_events.h"
@@ -21,7 +21,7 @@ static struct vcuda_logbook *logbook_of(struct process *process, const struct fl
     return &process->session.books.page->logbooks[device];
 }
 
-void landing_end(struct process *process, struct flight *flight)
+void completion_end(struct process *process, struct flight *flight)
 {
     flight_uncount(flight, counted(process, flight));
     logbook_cancel(logbook_of(process, flight), flight->logged);
@@ -30,18 +30,18 @@ void landing_end(struct process *process, struct flight *flight)
     flight_let_go(flight, FLIGHT_NONE);
 }
 
-void landing_fail(struct process *process, struct flight *flight)
+void completion_fail(struct process *process, struct flight *flight)
 {
     struct unmeasured_stream stream = {
         .context = flight->context, .stream = flight->stream, .device = flight->device};
     flight_events_destroy(flight);
-    landing_end(process, flight);
+    completion_end(process, flight);
     if (unmeasured_fail(&process->timing.unmeasured, stream, clock_now()))
         process_degrade(process, VCUDA_DEGRADED_TIMING);
 }
 
-void landing_leave(struct process *process, struct flight *flight)
+void completion_leave(struct process *process, struct flight *flight)
 {
     flight->start = flight->end = flight->probe = NULL;
-    landing_end(process, flight);
+    completion_end(process, flight);
 }

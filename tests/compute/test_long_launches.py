@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.compute.course import Span, Stay, course
-from gpumanager.compute.overlap import STAYS, Overlap, Visit
+from gpumanager.compute.long_launches import INTERVALS, ChargedReading, LongLaunches
+from gpumanager.compute.occupancy_timeline import Interval, Window, occupancy_timeline
 from gpumanager.compute.values import SECOND, Flight, Holder, Reading
 from gpumanager.gpu.values import GpuUUID
 
@@ -19,30 +19,30 @@ START = 50 * SECOND
 @pytest.fixture(autouse=True)
 def slices_of_two_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples here have round numbers."""
-    monkeypatch.setattr("gpumanager.compute.course.SLICE_NS", 2 * MS)
-    monkeypatch.setattr("gpumanager.compute.course.FIRST_NS", MS)
+    monkeypatch.setattr("gpumanager.compute.occupancy_timeline.SLICE_NS", 2 * MS)
+    monkeypatch.setattr("gpumanager.compute.occupancy_timeline.FIRST_NS", MS)
 
 
-def stay(name: str, begun: int, ended: int, slot: int = 0, *, fresh: bool = False) -> Stay:
+def interval(name: str, begun: int, ended: int, slot: int = 0, *, fresh: bool = False) -> Interval:
     """Times in ms."""
-    return Stay(((name, 0), slot), begun * MS, ended * MS, cost=0, charged=0, fresh=fresh)
+    return Interval(((name, 0), slot), begun * MS, ended * MS, cost=0, charged=0, fresh=fresh)
 
 
-def had(stays: list[Stay], *spans: Span) -> list[float]:
+def had(intervals: list[Interval], *windows: Window) -> list[float]:
     """In ms."""
-    what = course(stays, spans)
-    return [what.of(one) / MS for one in stays]
+    what = occupancy_timeline(intervals, windows)
+    return [what.of(one) / MS for one in intervals]
 
 
-def span(since: int, until: int, paced: str = "", /, **took: int) -> Span:
+def window(since: int, until: int, paced: str = "", /, **took: int) -> Window:
     """paced: these waited for the limiter all the time."""
     amounts = {(name, 0): ms * MS for name, ms in took.items()}
     waited = {(name, 0): (until - since) * MS for name in paced}
-    return Span(since * MS, until * MS, amounts, waited)
+    return Window(since * MS, until * MS, amounts, waited)
 
 
 def test_alone_a_launch_has_all_the_time_it_was_there() -> None:
-    assert had([stay("a", 10, 30)]) == [20]
+    assert had([interval("a", 10, 30)]) == [20]
 
 
 @pytest.mark.parametrize("waited", [0, 2 * MS], ids=["never held back", "hardly held back"])
@@ -50,48 +50,48 @@ def test_one_launch_after_the_other_costs_a_long_one_two_switches_each(waited: i
     rounds, turn, switching = 10, 50_000, 0.05
     switch = round(2 * MS * switching / (1 - switching))
     there = rounds * (2 * MS + turn + 2 * switch)
-    long = Stay((("a", 0), 0), 0, there, cost=there, charged=0)
+    long = Interval((("a", 0), 0), 0, there, cost=there, charged=0)
     b = ("b", 0)
-    busy = Span(0, there, {b: rounds * turn}, {b: waited} if waited else {}, {b: turn})
+    busy = Window(0, there, {b: rounds * turn}, {b: waited} if waited else {}, {b: turn})
 
-    what = course([long], [busy], switching)
+    what = occupancy_timeline([long], [busy], switching)
 
     assert what.of(long) == pytest.approx(rounds * 2 * MS, rel=0.005)
 
 
 def test_who_waits_for_each_launch_had_its_turns_beside_a_long_one_whatever_was_left_over() -> None:
-    long, b = Stay((("a", 0), 0), 0, 50 * MS, cost=50 * MS, charged=0), ("b", 0)
+    long, b = Interval((("a", 0), 0), 0, 50 * MS, cost=50 * MS, charged=0), ("b", 0)
     took = {b: 50 * MS}
 
-    what = course([long], [Span(0, 100 * MS, took, {}, {b: 0.1 * MS})])
+    what = occupancy_timeline([long], [Window(0, 100 * MS, took, {}, {b: 0.1 * MS})])
 
     assert what.of(long) == pytest.approx(50 * MS * 2 / 2.1)
 
 
 def test_launches_of_several_processes_divide_the_time_they_were_there_together() -> None:
-    stays = [stay("a", 0, 40), stay("b", 20, 60), stay("c", 20, 30)]
+    intervals = [interval("a", 0, 40), interval("b", 20, 60), interval("c", 20, 30)]
 
-    assert had(stays) == pytest.approx([20 + 10 / 3 + 5, 10 / 3 + 5 + 20, 10 / 3])
+    assert had(intervals) == pytest.approx([20 + 10 / 3 + 5, 10 / 3 + 5 + 20, 10 / 3])
 
 
 def test_what_is_lost_while_slices_go_round_nobody_had() -> None:
-    stays = [stay("a", 0, 40), stay("b", 20, 60)]
+    intervals = [interval("a", 0, 40), interval("b", 20, 60)]
 
-    what = course(stays, [], switching=0.05)
+    what = occupancy_timeline(intervals, [], switching=0.05)
 
-    assert [what.of(one) / MS for one in stays] == pytest.approx([29.5, 29.5])
+    assert [what.of(one) / MS for one in intervals] == pytest.approx([29.5, 29.5])
 
 
 def test_who_is_alone_loses_nothing_by_switching() -> None:
-    (only,) = [stay("a", 10, 30)]
+    (only,) = [interval("a", 10, 30)]
 
-    assert course([only], [], switching=0.05).of(only) == 20 * MS
+    assert occupancy_timeline([only], [], switching=0.05).of(only) == 20 * MS
 
 
 def test_what_is_lost_beside_short_launches_is_not_the_long_ones() -> None:
-    long = stay("a", 0, 60)
+    long = interval("a", 0, 60)
 
-    what = course([long], [span(0, 60, "b", b=20)], switching=0.05)
+    what = occupancy_timeline([long], [window(0, 60, "b", b=20)], switching=0.05)
 
     assert what.of(long) / MS == pytest.approx(37)
 
@@ -101,64 +101,59 @@ def test_who_hardly_waited_for_the_limiter_took_the_time_left_over_first(
     waited: int,
 ) -> None:
     """Of 45 ms, when 40 were left over: so it takes all of those, unless it waited then."""
-    most = Span(0, 100 * MS, {("b", 0): 45 * MS}, {("b", 0): waited * MS})
+    most = Window(0, 100 * MS, {("b", 0): 45 * MS}, {("b", 0): waited * MS})
     even = 45 * 60 / 100
 
-    assert had([stay("a", 0, 60)], most) == pytest.approx([60 - min(5 + waited, even)])
-
-
-def test_of_who_wanted_more_and_hardly_waited_it_is_certain_what_it_took_beside() -> None:
-    """Elsewhere what differs from the cost by less than a slice is no evidence."""
-    long = [Stay((("a", 0), 0), begun * MS, (begun + 20) * MS, 20 * MS, 0) for begun in (0, 30)]
-    busy = {("b", 0): 11 * MS}
-
-    assert had(long, Span(0, 50 * MS, busy, {("b", 0): 1})) == pytest.approx([19.5, 19.5])
-    assert had(long, Span(0, 50 * MS, busy)) == [20, 20]
-    assert had([*long, stay("c", 0, 1)], Span(0, 50 * MS, busy, {("b", 0): 1}))[1] == 20
+    assert had([interval("a", 0, 60)], most) == pytest.approx([60 - min(5 + waited, even)])
 
 
 def test_two_launches_of_one_process_count_as_one() -> None:
-    stays = [stay("a", 0, 30), stay("b", 0, 15), stay("b", 15, 30), stay("b", 10, 30, slot=1)]
+    intervals = [
+        interval("a", 0, 30),
+        interval("b", 0, 15),
+        interval("b", 15, 30),
+        interval("b", 10, 30, slot=1),
+    ]
 
-    assert had(stays)[0] == pytest.approx(10 / 2 + 20 / 3)
+    assert had(intervals)[0] == pytest.approx(10 / 2 + 20 / 3)
 
 
 def test_what_short_launches_took_of_the_time_is_not_had() -> None:
-    assert had([stay("a", 0, 100)], span(0, 100, b=30)) == [70]
+    assert had([interval("a", 0, 100)], window(0, 100, b=30)) == [70]
 
 
 def test_who_is_not_made_to_wait_takes_what_is_left_over_first() -> None:
     """20 ms could not have been taken at another time."""
-    assert had([stay("a", 0, 60)], span(0, 100, b=30, c=30)) == [60 - 20]
+    assert had([interval("a", 0, 60)], window(0, 100, b=30, c=30)) == [60 - 20]
 
 
 def test_who_is_made_to_wait_takes_its_share_evenly() -> None:
-    assert had([stay("a", 0, 60)], span(0, 100, "b", b=30)) == pytest.approx([60 - 18])
+    assert had([interval("a", 0, 60)], window(0, 100, "b", b=30)) == pytest.approx([60 - 18])
 
 
 def test_beside_one_that_takes_its_share_evenly_another_takes_what_is_left_over() -> None:
     """12 ms of b's, so that 28 of the 40 ms are left for c."""
-    found = had([stay("a", 0, 60)], span(0, 100, "b", b=30, c=30))
+    found = had([interval("a", 0, 60)], window(0, 100, "b", b=30, c=30))
 
     assert found == pytest.approx([60 - 18 - 2])
 
 
 def test_short_launches_have_no_more_than_their_slices_while_a_long_one_is_there() -> None:
-    found = had([stay("a", 0, 60), stay("d", 0, 60)], span(0, 60, "bc", b=30, c=30))
+    found = had([interval("a", 0, 60), interval("d", 0, 60)], window(0, 60, "bc", b=30, c=30))
 
     assert found == pytest.approx([15, 15])
 
 
 def test_who_comes_has_its_first_slice_before_others() -> None:
-    stays = [stay("a", 0, 40), stay("b", 20, 40, fresh=True)]
+    intervals = [interval("a", 0, 40), interval("b", 20, 40, fresh=True)]
 
-    assert had(stays) == pytest.approx([20 + 19 / 2, 1 + 19 / 2])
+    assert had(intervals) == pytest.approx([20 + 19 / 2, 1 + 19 / 2])
 
 
 def test_short_launches_wait_for_the_first_slice_of_a_long_one_and_catch_up_when_it_is_gone() -> (
     None
 ):
-    found = had([stay("a", 0, 51, fresh=True)], span(0, 100, "b", b=20))
+    found = had([interval("a", 0, 51, fresh=True)], window(0, 100, "b", b=20))
 
     assert found == pytest.approx([51 - 10])
 
@@ -166,7 +161,7 @@ def test_short_launches_wait_for_the_first_slice_of_a_long_one_and_catch_up_when
 def test_what_a_container_took_by_short_launches_of_its_own_is_not_taken_from_its_long_one() -> (
     None
 ):
-    assert had([stay("a", 0, 60)], span(0, 100, a=40)) == [60]
+    assert had([interval("a", 0, 60)], window(0, 100, a=40)) == [60]
 
 
 intervals = st.tuples(st.integers(0, 200), st.integers(1, 100))
@@ -180,19 +175,19 @@ def test_together_they_have_no_more_than_the_time_and_nobody_less_than_nothing(
     made: list[tuple[str, tuple[int, int]]], shorts: list[int]
 ) -> None:
     ends: dict[str, int] = {}
-    stays = []
+    intervals = []
     for name, (gap, length) in made:  # those of one process come one after another
         begun = ends.get(name, 0) + gap
         ends[name] = begun + length
-        stays.append(stay(name, begun, ends[name]))
+        intervals.append(interval(name, begun, ends[name]))
     last = max(ends.values())
 
-    found = had(stays, span(0, last, "eg", **dict(zip("efgh", shorts, strict=True))))
+    found = had(intervals, window(0, last, "eg", **dict(zip("efgh", shorts, strict=True))))
 
     assert sum(found) <= last + 1e-6
     assert all(
         0 <= each <= (one.ended - one.begun) / MS + 1e-6
-        for each, one in zip(found, stays, strict=True)
+        for each, one in zip(found, intervals, strict=True)
     )
 
 
@@ -205,7 +200,6 @@ class Container:
     charged: int = 0
     long: int = 0
     owed: int = 0
-    scale: float = 1.0
     waits: int = 0
 
     @property
@@ -228,7 +222,7 @@ class Container:
         self.charged += paid
         self.long += paid
 
-    def visit(self) -> Visit:
+    def charged_reading(self) -> ChargedReading:
         reading = Reading(
             holder=self.holder,
             gpu=GpuUUID("g"),
@@ -242,19 +236,19 @@ class Container:
             flights=tuple(self.flights),
             long_ns=self.long,
         )
-        return Visit(reading, self.owed, self.scale)
+        return ChargedReading(reading, self.owed)
 
 
 class Node:
     def __init__(self, *containers: Container) -> None:
         self.containers = containers
-        self.overlap = Overlap()
+        self.overlap = LongLaunches()
         self.look(0)
 
     def look(self, at: int) -> dict[str, int]:
         """What each is to pay, in microseconds; none that has to pay nothing."""
         now = START + at * MS
-        found = self.overlap.update(now, [one.visit() for one in self.containers])
+        found = self.overlap.update(now, [one.charged_reading() for one in self.containers])
         debts = {who[0]: sum(wrong.amount for wrong in wrongs) for who, wrongs in found.items()}
         for one in self.containers:
             one.owed += debts.get(one.name, 0)
@@ -310,18 +304,6 @@ def test_when_it_turns_out_so_long_after_nothing_is_charged_again() -> None:
     assert node.look(1300) == {"b": -5_500}
 
 
-def test_who_did_not_use_the_gpu_has_no_launch_there_whatever_it_logged() -> None:
-    a, b = Container("a"), Container("b")
-    node = Node(a, b)
-    b.launch(10)
-    node.look(100)
-    node.overlap.idle(b.holder, START + 90 * MS)
-    a.launch(100)
-    a.end(140)
-
-    assert node.look(200) == {}
-
-
 def test_what_was_charged_too_little_is_charged() -> None:
     a = Container("a")
     node = Node(a)
@@ -343,15 +325,6 @@ def test_one_that_passes_for_short_pays_for_more_than_a_slice_might_explain(
 
     assert node.look(100) == debts
     assert node.overlap.ratio(a.holder) == 1.0
-
-
-def test_what_is_measured_to_be_wrong_beyond_this_scales_what_is_found() -> None:
-    a = Container("a", scale=0.5)
-    node = Node(a)
-    a.launch(0)
-    a.end(40)
-
-    assert node.look(100) == {"a": -20_000}
 
 
 def test_debts_are_no_sign_of_short_launches() -> None:
@@ -437,13 +410,13 @@ def test_what_has_been_told_of_is_not_kept_for_good() -> None:
         a.flights = a.flights[-8:]
         node.look(at)
 
-    kept = len(node.overlap._ended), len(node.overlap._spans)
+    kept = len(node.overlap._ended), len(node.overlap._windows)
     assert max(kept) < 50
 
 
 def test_a_container_that_logs_thousands_of_launches_does_not_make_looks_longer() -> None:
     """It forges 63 of them a look, by as many processes, beside one that does not end."""
-    overlap, now = Overlap(), 100 * SECOND
+    overlap, now = LongLaunches(), 100 * SECOND
     for look in range(60):
         now += SECOND // 10
         going = Flight(10**9, 63, now - 29 * SECOND, 0, SECOND, SECOND)
@@ -463,7 +436,7 @@ def test_a_container_that_logs_thousands_of_launches_does_not_make_looks_longer(
             waits=0,
             flights=(going, *ended),
         )
-        overlap.update(now, [Visit(reading)])
+        overlap.update(now, [ChargedReading(reading)])
 
-    assert len(overlap._ended) <= STAYS
-    assert min(stay.begun for stay in overlap._ended) >= now - 60 * SECOND
+    assert len(overlap._ended) <= INTERVALS
+    assert min(interval.begun for interval in overlap._ended) >= now - 60 * SECOND

@@ -1,16 +1,16 @@
-"""Time that kernels of several streams shared is charged once (core/time/cover.h)."""
+"""Time that kernels of several streams shared is charged once (core/time/interval_union.h)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vcuda_shim._shim import ffi, lib
 
-SPANS = int(lib.COVER_SPANS)
+SPANS = int(lib.INTERVAL_UNION_SIZE)
 
 
 def charged(spans: list[tuple[int, int]]) -> list[int]:
-    cover = ffi.new("struct cover *")
-    return [int(lib.cover_add(cover, since, until)) for since, until in spans]
+    cover = ffi.new("struct interval_union *")
+    return [int(lib.interval_union_add(cover, since, until)) for since, until in spans]
 
 
 def test_a_launch_that_ran_alone_is_charged_all_of_its_time() -> None:

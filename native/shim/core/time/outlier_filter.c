@@ -1,4 +1,4 @@
-#include "core/time/spread.h"
+#include "core/time/outlier_filter.h"
 
 #include "core/time/limiter.h"
 
@@ -8,23 +8,23 @@ enum {
     ONE_OF_MANY = 8, /* and of so many another one */
 };
 
-void spread_enter(struct spread *spread, uint64_t measured_ns)
+void outlier_filter_enter(struct outlier_filter *filter, uint64_t measured_ns)
 {
-    spread->of[spread->count % SPREAD_SIZE] = (float)measured_ns;
-    spread->count++;
-    if (spread->count == 2 * SPREAD_SIZE)
-        spread->count = SPREAD_SIZE;
+    filter->of[filter->count % OUTLIER_FILTER_SIZE] = (float)measured_ns;
+    filter->count++;
+    if (filter->count == 2 * OUTLIER_FILTER_SIZE)
+        filter->count = OUTLIER_FILTER_SIZE;
 }
 
 /* Into order, from below. Returns how many there are. */
-static unsigned sort(const struct spread *spread, float sorted[SPREAD_SIZE])
+static unsigned sort(const struct outlier_filter *filter, float sorted[OUTLIER_FILTER_SIZE])
 {
-    unsigned count = spread->count < SPREAD_SIZE ? spread->count : SPREAD_SIZE;
+    unsigned count = filter->count < OUTLIER_FILTER_SIZE ? filter->count : OUTLIER_FILTER_SIZE;
     for (unsigned taken = 0; taken < count; taken++) {
         unsigned place = taken;
-        for (; place > 0 && sorted[place - 1] > spread->of[taken]; place--)
+        for (; place > 0 && sorted[place - 1] > filter->of[taken]; place--)
             sorted[place] = sorted[place - 1];
-        sorted[place] = spread->of[taken];
+        sorted[place] = filter->of[taken];
     }
     return count;
 }
@@ -39,14 +39,14 @@ static float most_cut(float length)
     return room > 0 && length / room > most ? length / room : most;
 }
 
-struct spread_own spread_own(const struct spread *spread)
+struct outlier_filter_own outlier_filter_own(const struct outlier_filter *filter)
 {
-    struct spread_own own = {0};
-    float sorted[SPREAD_SIZE], cut = 0;
-    unsigned count = sort(spread, sorted);
+    struct outlier_filter_own own = {0};
+    float sorted[OUTLIER_FILTER_SIZE], cut = 0;
+    unsigned count = sort(filter, sorted);
     float chance = BY_CHANCE + (float)count / ONE_OF_MANY;
     for (unsigned place = 0; place < count && !own.explained; place++) {
-        if (count < SPREAD_LEAST || sorted[place] > LIMITER_SLICE_MOST_NS)
+        if (count < OUTLIER_FILTER_LEAST || sorted[place] > LIMITER_SLICE_MOST_NS)
             break;
         own.longest_ns = (uint64_t)sorted[place];
         cut += most_cut(sorted[place]);

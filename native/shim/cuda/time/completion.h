@@ -5,13 +5,13 @@
 #include "cuda/process.h"
 
 /* It is done, or was never begun. With its context current, if it has events. */
-void landing_end(struct process *process, struct flight *flight);
+void completion_end(struct process *process, struct flight *flight);
 
 /* The driver would not: once may be a context that is going, more often is the stream
  * (core/time/unmeasured.h). */
-void landing_fail(struct process *process, struct flight *flight);
+void completion_fail(struct process *process, struct flight *flight);
 
 /* It is left alone, and its events to their context, which may be gone. */
-void landing_leave(struct process *process, struct flight *flight);
+void completion_leave(struct process *process, struct flight *flight);
 
 #endif

@@ -13,16 +13,16 @@ MILLISECOND = 1_000_000
 
 def own(lengths: Iterable[int]) -> tuple[int, bool]:
     """The longest own length, in microseconds, and whether longer ones are explained."""
-    spread: Any = ffi.new("struct spread *")
+    spread: Any = ffi.new("struct outlier_filter *")
     for length in lengths:
-        lib.spread_enter(spread, length * MICROSECOND)
-    found = lib.spread_own(spread)
+        lib.outlier_filter_enter(spread, length * MICROSECOND)
+    found = lib.outlier_filter_own(spread)
     return found.longest_ns // MICROSECOND, bool(found.explained)
 
 
 def test_nothing_is_known_of_a_few() -> None:
-    assert own([50] * (lib.SPREAD_LEAST - 1)) == (0, False)
-    assert own([50] * lib.SPREAD_LEAST) == (50, True)
+    assert own([50] * (lib.OUTLIER_FILTER_LEAST - 1)) == (0, False)
+    assert own([50] * lib.OUTLIER_FILTER_LEAST) == (50, True)
 
 
 @pytest.mark.parametrize("length", [50, 200, 1000])
@@ -50,5 +50,5 @@ def test_lengths_beyond_a_slice_are_the_kinds_own_but_not_to_be_told_from_cut_on
 
 
 def test_the_last_ones_count() -> None:
-    assert own([50, 1000] * 40 + [50] * lib.SPREAD_SIZE) == (50, True)
-    assert own([50] * 90 + [1000] * lib.SPREAD_SIZE) == (1000, True)
+    assert own([50, 1000] * 40 + [50] * lib.OUTLIER_FILTER_SIZE) == (50, True)
+    assert own([50] * 90 + [1000] * lib.OUTLIER_FILTER_SIZE) == (1000, True)

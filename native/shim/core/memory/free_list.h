@@ -16,7 +16,7 @@
 #include <stdint.h>
 #endif
 
-enum { GAPS = 256, GAP_CHUNKS = 256, GAP_ALIGNMENT = 512 };
+enum { FREE_LIST_SIZE = 256, GAP_CHUNKS = 256, GAP_ALIGNMENT = 512 };
 
 /* Of a gap that is for every stream, and of one that is for none yet; no stream's keys. */
 #define GAP_ANY UINT64_C(0)
@@ -34,34 +34,35 @@ struct gap_chunk {
     uint64_t live; /* allocations in it */
 };
 
-struct gaps {
+struct free_list {
     uint32_t count;
     uint32_t chunk_count;
-    struct gap pieces[GAPS]; /* by address */
+    struct gap pieces[FREE_LIST_SIZE]; /* by address */
     struct gap_chunk chunks[GAP_CHUNKS];
 };
 
-/* The pool grew by so much, and gives out its beginning: before gaps_give(). */
-void gaps_grown(struct gaps *gaps, uint64_t start, uint64_t bytes);
+/* The pool grew by so much, and gives out its beginning: before free_list_give(). */
+void free_list_grown(struct free_list *gaps, uint64_t start, uint64_t bytes);
 
 /* The driver is about to free something; it has, and what has not been given out again since is
  * open to its stream. */
-void gaps_close(struct gaps *gaps, uint64_t start, uint64_t bytes);
-void gaps_open(struct gaps *gaps, uint64_t start, uint64_t bytes, uint64_t stream, uint64_t order);
+void free_list_close(struct free_list *gaps, uint64_t start, uint64_t bytes);
+void free_list_open(struct free_list *gaps, uint64_t start, uint64_t bytes, uint64_t stream,
+                    uint64_t order);
 
 /* The driver gave something out; it has not freed something after all. */
-void gaps_give(struct gaps *gaps, uint64_t start, uint64_t bytes);
-void gaps_keep(struct gaps *gaps, uint64_t start, uint64_t bytes);
+void free_list_give(struct free_list *gaps, uint64_t start, uint64_t bytes);
+void free_list_keep(struct free_list *gaps, uint64_t start, uint64_t bytes);
 
 /* The work of a stream is done that came before `order`; GAP_ANY: of all. */
-void gaps_waited(struct gaps *gaps, uint64_t stream, uint64_t order);
+void free_list_waited(struct free_list *gaps, uint64_t stream, uint64_t order);
 
 /* Is there room for `bytes` in this stream? firm: where something else is in use, too, so that the
  * pool cannot be giving it back just now. */
-bool gaps_fit(struct gaps *gaps, uint64_t bytes, uint64_t stream, bool firm);
+bool free_list_fit(struct free_list *gaps, uint64_t bytes, uint64_t stream, bool firm);
 
 /* The pool gave something back: which of the chunks with nothing in use nobody knows, nor whether
  * a gap in no chunk we know was all of one. */
-void gaps_shrunk(struct gaps *gaps);
+void free_list_shrunk(struct free_list *gaps);
 
 #endif

@@ -26,19 +26,19 @@
 #include "core/time/limiter.h"
 
 enum {
-    TURN_BURSTS = 2,             /* the longest turn while others wait: so many times the burst */
-    TURN_LOOK_FIRST_NS = 100000, /* while another holds the turn, look again so soon */
-    TURN_LOOK_NEXT_NS = 300000,  /* and at last as often, who is next */
-    TURN_LOOK_NS = 5000000,      /* and who is not */
-    TURN_HOLD_NS = 100000000,    /* for one time, from the last sign of life */
-    TURN_SLOT_MASK = 1023,       /* of `turn`: the slot; above, when it was last used */
-    TURN_PATIENCE_S = 10,        /* after which one launch of the container is let through */
+    ARBITRATION_BURSTS = 2, /* the longest turn while others wait: so many times the burst */
+    ARBITRATION_LOOK_FIRST_NS = 100000, /* while another holds the turn, look again so soon */
+    ARBITRATION_LOOK_NEXT_NS = 300000,  /* and at last as often, who is next */
+    ARBITRATION_LOOK_NS = 5000000,      /* and who is not */
+    ARBITRATION_HOLD_NS = 100000000,    /* for one time, from the last sign of life */
+    ARBITRATION_SLOT_MASK = 1023,       /* of `turn`: the slot; above, when it was last used */
+    ARBITRATION_PATIENCE_S = 10,        /* after which one launch of the container is let through */
 };
 
-/* One thread's wait for its turn. served: turn_served() when it began. refused: it was, once.
- * since: it waits, and no launch of the container has got through. owed: how far ahead of the time
- * the clock was then. urgent: it goes at once, others wait for it. */
-struct turn_wait {
+/* One thread's wait for its turn. served: arbitration_served() when it began. refused: it was,
+ * once. since: it waits, and no launch of the container has got through. owed: how far ahead of the
+ * time the clock was then. urgent: it goes at once, others wait for it. */
+struct arbitration_wait {
     uint32_t slot;
     uint64_t begun;
     uint64_t served;
@@ -52,21 +52,21 @@ struct turn_wait {
  * process's own count. `latest`: the container's, of whoever launched last. A process that lags
  * behind that by more than a turn was idle, and is not owed the difference. Example: a process
  * that begins beside one that has run for an hour. */
-uint64_t turn_served(const VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
-                     struct limiter_terms terms);
+uint64_t arbitration_served(const VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
+                            struct limiter_terms terms);
 
 /* It goes, and has paid so much. */
-void turn_serve(VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
-                const struct turn_wait *wait, uint64_t cost);
+void arbitration_serve(VCUDA_ATOMIC(uint64_t) * latest, VCUDA_ATOMIC(uint64_t) * served,
+                       const struct arbitration_wait *wait, uint64_t cost);
 
 /* 0: go, and `cost` is paid. Otherwise only the wait has changed: ns until asking again. */
-uint64_t turn_admit(struct vcuda_meter *meter, struct limiter_terms terms, struct turn_wait *wait,
-                    uint64_t now, uint64_t cost);
+uint64_t arbitration_admit(struct vcuda_meter *meter, struct limiter_terms terms,
+                           struct arbitration_wait *wait, uint64_t now, uint64_t cost);
 
 /* Nobody else for now (`holding`), or not any more. Nothing if the turn is another's. */
-void turn_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding);
+void arbitration_hold(struct vcuda_meter *meter, uint32_t slot, uint64_t now, uint8_t holding);
 
 /* Has no other process of the container had work on the GPU since then, as far as turns tell? */
-uint8_t turn_alone(const struct vcuda_meter *meter, uint32_t slot, uint64_t since);
+uint8_t arbitration_alone(const struct vcuda_meter *meter, uint32_t slot, uint64_t since);
 
 #endif
