@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import VOLUMES, gpus
 
 from gpumanager.grants.journal import Allocation
 from gpumanager.isolation.answer import Answer, DeviceFiles, answer
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.values import DriverVolumes
+from tests.allocator.admission_node import VOLUMES, gpus
 
 GPUS = gpus(1).gpus
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import allocation, allocations, journal
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal import Allocation, Journal, differences
 from gpumanager.grants.live import Live, naming, of_admission, on_gpu, without
+from tests.allocator.journals import allocation, allocations, journal
 
 GPUS = ("GPU-a", "GPU-b")
 few = st.builds(

@@ -5,7 +5,15 @@ import os
 from pathlib import Path
 
 import pytest
-from admission_node import (
+
+from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.grants.journal import Allocation
+from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.isolation.answer import Answer
+from gpumanager.kubelet.pods import PodView
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import MEMORY_BLOCK
+from tests.allocator.admission_node import (
     BLOCKS,
     JOURNAL,
     Crash,
@@ -15,14 +23,6 @@ from admission_node import (
     gpus,
     pod,
 )
-
-from gpumanager.deviceplugin.identity.settlement import NotSettled
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
-from gpumanager.isolation.answer import Answer
-from gpumanager.kubelet.pods import PodView
-from gpumanager.names import VCORE, VMEMORY
-from gpumanager.units import MEMORY_BLOCK
 
 
 @pytest.fixture

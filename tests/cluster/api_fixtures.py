@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from api_world import KUBECONFIG, ApiWorld
 
 from gpumanager.cluster.access import Access, read_kubeconfig
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import KUBECONFIG, ApiWorld
 
 
 @pytest.fixture

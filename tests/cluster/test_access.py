@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from api_world import ApiWorld
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 
@@ -25,8 +24,9 @@ from gpumanager.cluster.access import (
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.errors import InputError
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import ApiWorld
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 
 def config(cluster: Any, user: Any) -> dict[str, Any]:

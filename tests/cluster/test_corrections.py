@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from api_world import pod_object
-from grants import gpu, granted, two_gpus
-
 from gpumanager.cluster.annotations import corrections, healed
 from gpumanager.cluster.pods import ClusterPod, cluster_pod
 from gpumanager.grants.journal import State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
+from tests.cluster.api_world import pod_object
+from tests.cluster.grants import gpu, granted, two_gpus
 
 IDX = ANNOTATION_PREDICATE_GPU_INDEX
 FIRST, SECOND = two_gpus().gpus

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from grants import gpu, two_gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from gpumanager.cluster.labels import (
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.names import ANNOTATION_INVENTORY, LABEL_MODEL
 from gpumanager.units import GIB, MIB, Bytes
+from tests.cluster.grants import gpu, two_gpus
 
 NAMES = st.text("abcXYZ019 -._/()+", max_size=80)
 

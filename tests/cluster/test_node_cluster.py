@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from api_world import ApiWorld, until
-from grants import facts, granted, two_gpus
 
 from gpumanager.cluster.api import ApiRefused
 from gpumanager.cluster.labels import Software, read_inventory
@@ -22,8 +20,10 @@ from gpumanager.names import (
     ANNOTATION_INVENTORY,
     ANNOTATION_PREDICATE_GPU_INDEX,
 )
+from tests.cluster.api_world import ApiWorld, until
+from tests.cluster.grants import facts, granted, two_gpus
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 IDX_0 = ANNOTATION_PREDICATE_GPU_INDEX + "0"
 REFUSAL = (

@@ -9,9 +9,6 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, ClassVar
 
-from api_world import pod_object
-from grants import granted, two_gpus
-from history_loop import HistoryLoop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,6 +27,9 @@ from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import pod_object
+from tests.cluster.grants import granted, two_gpus
+from tests.histories.history_loop import HistoryLoop
 
 NODE = "node"
 ELSEWHERE = "elsewhere"

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from api_world import pod_object
 
 from gpumanager.cluster.pod_keeper import cause
 from gpumanager.cluster.pods import ClusterPod, cluster_pod
 from gpumanager.cluster.recycling import HOPELESS_SECONDS, Budget, hopeless, recyclable
 from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, match
 from gpumanager.kubelet.pods import PodUID
+from tests.cluster.api_world import pod_object
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"
 UNAVAILABLE = (

@@ -1,13 +1,13 @@
 """Samples of a driver are believed only where two processes were seen on one stamp."""
 
 import pytest
-from model_node import Container, Node, elastic, hard
 
 from gpumanager.compute.self_test import PERIODS, SelfTest
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
+from tests.compute.model_node import Container, Node, elastic, hard
 
 PERIOD = SECOND // 6
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.unlisted import DOUBT
 from gpumanager.compute.values import MILLION, Reading
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from tests.compute.model_node import GPU, OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 
 def test_hard_limits_are_the_promises_whatever_happens() -> None:

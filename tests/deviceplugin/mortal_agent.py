@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
-from agent_on_kubelet import BOUND, cards, surroundings
-
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.admission.decision import Refused
 from gpumanager.deviceplugin.allocator import Allocator
@@ -23,6 +21,7 @@ from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.isolation.answer import Answer
 from gpumanager.kubelet.pods import KubeletPods
+from tests.deviceplugin.agent_on_kubelet import BOUND, cards, surroundings
 
 
 class Fate:

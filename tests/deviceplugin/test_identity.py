@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 from gpumanager.grants.journal import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.units import MEMORY_BLOCK
+from tests.deviceplugin.agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 HABITS = [KUBELET_1_20, KUBELET_1_36]
 

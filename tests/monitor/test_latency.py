@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor_world import claimant, share
 
 from gpumanager.deviceplugin.admission.decision import Refused
 from gpumanager.deviceplugin.identity.settlement import NotSettled
@@ -14,6 +13,7 @@ from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.monitor.journal_meter import TimedJournalFile
 from gpumanager.monitor.latency import BOUNDS, Histogram, Latencies, healed
 from gpumanager.names import VCORE
+from tests.monitor.monitor_world import claimant, share
 
 
 async def say(answer: object) -> object:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor_world import until
 
 from gpumanager.monitor.http import LONGEST_HEAD, Answer, Bounds, HttpServer
+from tests.monitor.monitor_world import until
 
 SHORT = Bounds(head_seconds=0.2, answer_seconds=0.2, connections=4)
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from monitor_world import EVERYTHING, FIRST, World, claimant, member, share, until, usage, whole
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.samples import ProcessSample
@@ -27,6 +26,17 @@ from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.text import render
 from gpumanager.units import GIB, MIB, Bytes
+from tests.monitor.monitor_world import (
+    EVERYTHING,
+    FIRST,
+    World,
+    claimant,
+    member,
+    share,
+    until,
+    usage,
+    whole,
+)
 
 ONE = share(claimant())
 

@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from monitor_world import until
 
 from gpumanager.monitor.http import Answer, Bounds, HttpServer, Streamed
 from gpumanager.monitor.stream import BEAT, GREETING, LISTENERS, Stream, TooMany
+from tests.monitor.monitor_world import until
 
 
 class World:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from gpumanager.placement.cluster import Ask, History, Mix, NodeRoom, Policy, Sc
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.usable import fillings, part_of_gpus, worth_under
 from gpumanager.placement.values import Request
+from tests.placement.cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
 
 policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
 DEFAULT = POLICIES[DEFAULT_POLICY]

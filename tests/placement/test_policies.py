@@ -6,12 +6,12 @@ Who adds a policy adds a row to it and to `gpumanager/placement/policies.py`.
 from dataclasses import dataclass
 
 import pytest
-from cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.placement.cluster import Ask, Mix, NodeRoom
 from gpumanager.placement.policies import POLICIES, TABLE, Weighing, policy_of
+from tests.placement.cluster_rooms import ask, asks, flaws, mixes, room, rooms, usual
 
 MIX = usual((50, 4, 1), (100, 8, 3))
 

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from cluster_rooms import ask, asks, living, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from gpumanager.placement.cluster import Ask, Mix, NodeRoom, mix_of
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.turnover import HALF_LIFE, Turnover
 from gpumanager.placement.usable import STEP, breaks_idle
+from tests.placement.cluster_rooms import ask, asks, living, room, rooms, usual
 
 DEFAULT = POLICIES[DEFAULT_POLICY]
 parts = st.floats(0, 1)

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from certificate_world import Cluster
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.certificate_world import Cluster
 
 
 @pytest.fixture

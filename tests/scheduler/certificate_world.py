@@ -15,7 +15,6 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
-from served import Served, serving
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -29,6 +28,7 @@ from gpumanager.scheduler.certificates.values import Identity, Source
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.served import Served, serving
 
 HOST = "gpu-manager-webhook.kube-system.svc"
 NAMES = (HOST, "gpu-manager-webhook.kube-system")

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from scheduler_world import node_object
-from served_extender import Served, serving
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object
+from tests.scheduler.served_extender import Served, serving
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import node_object, pod_object
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -31,6 +30,7 @@ from gpumanager.scheduler.quota import NamespaceQuota
 from gpumanager.scheduler.quota_rules import Known, QuotaRules
 from gpumanager.scheduler.service import Extender
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import node_object, pod_object
 
 STEPS: Final = 80_000
 """Of the interpreter, in one piece: two milliseconds or less."""

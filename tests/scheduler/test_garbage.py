@@ -5,12 +5,12 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from served import until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.scheduler.garbage import YOUNG, collect_in_quiet
 from gpumanager.scheduler.service import Extender
+from tests.scheduler.served import until
 
 
 @pytest.fixture(autouse=True)

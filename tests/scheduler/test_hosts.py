@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import node_object, pod
 
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.scheduler.hosts import BOUNDLESS, NOTHING, Host, host_of
 from gpumanager.scheduler.loads import Loads
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import node_object, pod
 
 
 def asks(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:

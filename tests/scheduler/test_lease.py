@@ -10,7 +10,7 @@ from gpumanager.scheduler.lease import Leadership, Seen, Times, may_take
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 TIMES = Times(duration=15, deadline=10, retry=2)
 LEASE = Key("leases", "kube-system", "extender")

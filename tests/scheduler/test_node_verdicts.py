@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, node_object, plan, pod
 
 from gpumanager.cluster.labels import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
@@ -21,6 +20,7 @@ from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
 from gpumanager.scheduler.packing import Packing
 from gpumanager.scheduler.phrases import Unfit
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import ask, machine, node_object, plan, pod
 
 POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
 

@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, node_object, pod
 
 from gpumanager.scheduler.decide import filter_nodes, prioritize
 from gpumanager.scheduler.name_lists import ANSWERS, LONGEST_ANSWER, NameLists
@@ -11,6 +10,7 @@ from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.numbers import NOBODY, Numbers
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import Verdicts
+from tests.scheduler.scheduler_world import ask, node_object, pod
 
 NAMES = [f"n{number}" for number in range(8)]
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, pod, pod_object, view
-from truth import overfull
 
 from gpumanager.grants.plan import planned
 from gpumanager.placement.values import Books, Refusal
 from gpumanager.scheduler.asks import MOST_CONTAINERS, PodAsk, ask_of, asking
 from gpumanager.scheduler.packing import Packing, pack
 from gpumanager.scheduler.plan import annotations
+from tests.scheduler.scheduler_world import ask, machine, pod, pod_object, view
+from tests.scheduler.truth import overfull
 
 NODE = machine("a")
 ASK = st.one_of(

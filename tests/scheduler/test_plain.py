@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from served import Served, until
 
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.plain import Reply, Verb, read_head
 from gpumanager.scheduler.http.server import HttpServer, Refused
+from tests.scheduler.served import Served, until
 
 PATIENT = Bounds(body_seconds=60, grace_seconds=0.2, body=1 << 20, bodies=1 << 20)
 OTHER = "X-Other: 1"

@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from real_api import account, administrator, manifests
-from review_texts import container, pod
-from served_extender import until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiRefused, ApiServer
@@ -17,6 +14,9 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.quota import read_config_map
 from gpumanager.scheduler.quota_events import REASON, QuotaEvents
 from gpumanager.scheduler.quota_keeper import QuotaKeeper
+from tests.scheduler.real_api import account, administrator, manifests
+from tests.scheduler.review_texts import container, pod
+from tests.scheduler.served_extender import until
 
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/kube-system/events"

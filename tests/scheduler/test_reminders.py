@@ -3,9 +3,6 @@
 from itertools import pairwise
 from typing import Any
 
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving, until
-
 from gpumanager.cluster.api import ApiRefused, ApiUnavailable, Object
 from gpumanager.kubelet.pods import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
@@ -13,8 +10,10 @@ from gpumanager.scheduler.reminders import LOOKS, MOST_PATIENCE, PATIENCE, PODS,
 from gpumanager.scheduler.reminding import Reminding
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import Served, serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 NODES = ("a", "b")
 

@@ -5,17 +5,16 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from scheduler_world import node_object, pod_object
-from served_extender import serving, until
-
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.scheduler.lease import Leadership, Times
 from gpumanager.scheduler.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 TIMES = Times(duration=60, deadline=40, retry=0.05)
 """Whoever leaves gives the lease back; nobody loses it because the machine is slow."""

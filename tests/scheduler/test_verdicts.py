@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
 from gpumanager.cluster.labels import inventory
 from gpumanager.kubelet.pods import PodUID
@@ -19,6 +18,7 @@ from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
 from gpumanager.scheduler.phrases import Brief
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.verdicts import RENEWED_AT_ONCE, Shape, Verdicts
+from tests.scheduler.scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
 POLICIES = (
     "",

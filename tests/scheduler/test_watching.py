@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from scheduler_world import node_object, plan, pod_object
-from served_extender import until
 
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
@@ -18,8 +16,10 @@ from gpumanager.scheduler.watching import Follower, Nodes, Pods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, plan, pod_object
+from tests.scheduler.served_extender import until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 SOON = Backoff(0.01, 0.02)
 

@@ -8,9 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from real_api import account, administrator, manifests
-from review_texts import container, node_kind, node_topology, pod
-from served import serving
 
 from gpumanager.cluster.api import ApiRefused, ApiServer
 from gpumanager.cluster.labels import inventory
@@ -25,6 +22,9 @@ from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
+from tests.scheduler.real_api import account, administrator, manifests
+from tests.scheduler.review_texts import container, node_kind, node_topology, pod
+from tests.scheduler.served import serving
 
 PAGE = "webhook.md"
 PODS = "/api/v1/namespaces/default/pods"

@@ -8,13 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from kubelet_cases import *  # noqa: F403 - the cases are the point
-from kubelet_under_test import Outcome, Sketch
 
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.sim.kubelet.habits import KUBELET_1_20, KUBELET_1_36, Habits
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.contracts.kubelet.kubelet_cases import *  # noqa: F403 - the cases are the point
+from tests.contracts.kubelet.kubelet_under_test import Outcome, Sketch
 
 
 class Simulated:
